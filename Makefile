@@ -1,0 +1,50 @@
+# The two commands of the README: `make demo` and `make test`. Everything happens in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+WORKERS ?= 2
+
+.PHONY: demo test test-all lint format bench clean
+
+demo: .venv/demo.stamp
+	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.png
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -eu -c '\
+	for command in "cropstar ingest" "cropstar train --model convstar --layers 4" "cropstar predict data/demo/tile.tif"; do \
+	  echo; echo "\$$ $$command"; $$command; \
+	done; \
+	echo; python -m cropstar.reports.closing'
+
+test: .venv/test.stamp
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-all: .venv/test.stamp
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or not slow"
+
+lint: .venv/lint.stamp
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: .venv/lint.stamp
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv/test.stamp
+	@$(BIN)/python benchmarks/store_layout.py
+
+.venv/demo.stamp: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing cropstar into .venv (some minutes the first time)"
+	@$(INSTALL) -e .
+	@touch $@
+
+.venv/test.stamp: .venv/demo.stamp
+	@$(INSTALL) -e '.[test,parquet]'
+	@touch $@
+
+.venv/lint.stamp: .venv/test.stamp
+	@$(INSTALL) -e '.[lint]'
+	@touch $@
+
+clean:
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The command line: one file a command, options and one call each. Nobody imports this package."""

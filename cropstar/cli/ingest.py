@@ -1,0 +1,69 @@
+"""`cropstar ingest`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cropstar.cli.options import PATH, examples, speech
+from cropstar.errors import UsageError
+from cropstar.places import STORES
+
+EXAMPLES = examples("""
+cropstar ingest                                       the demonstration scene, into data/stores/demo
+cropstar ingest tile.tif --parcels parcels.gpkg       a stacked GeoTIFF and its labelled parcels
+cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data/stores/brittany
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("what", nargs=-1, metavar="[SOURCE] [PATH]")
+@click.option("-o", "--output", type=PATH, help="The store's folder.  [default: data/stores/<name of the scene>]")
+@click.option("--parcels", type=PATH, help="Labelled parcels, any vector file.  [default: the one beside PATH]")
+@click.option("--label-column", help="The column that names the crop.  [default: crop, label, class, ...]")
+@click.option(
+    "--tile-size", default=240, show_default=True, type=click.IntRange(16, 4096), help="Pixels a side of a tile."
+)
+@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of the demonstration scene.")
+@click.option("--overwrite", is_flag=True, help="Replace a store of other data.")
+@speech
+def ingest(
+    what: tuple[str, ...],
+    output: Path | None,
+    parcels: Path | None,
+    label_column: str | None,
+    tile_size: int,
+    seed: int,
+    overwrite: bool,
+) -> None:
+    """Turn images and parcels into a store of HDF5 tiles.
+
+    SOURCE says what PATH is and is guessed when left out. Without both, a demonstration scene is
+    written to data/demo and ingested. A run that was stopped goes on where it was.
+    """
+    from cropstar.logs import event
+    from cropstar.sources.catalogue import SOURCES, Request, guess_source
+    from cropstar.sources.ingest import ingest as run_ingest
+    from cropstar.sources.ingest import summarise
+
+    if len(what) > 2:
+        raise UsageError("too many arguments", why=" ".join(what), remedy="cropstar ingest [SOURCE] [PATH]")
+    named = what[0] if len(what) == 2 or (what and what[0] in SOURCES) else None
+    path = Path(what[-1]) if what and what[-1] is not named else None
+    source = named or guess_source(path)
+
+    scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed))
+    try:
+        name = "demo" if source == "synthetic" and path is None else scenes[0].name
+        result = run_ingest(scenes, output or STORES / name, overwrite=overwrite)
+    finally:
+        for scene in scenes:
+            scene.close()
+    summarise(result.folder)
+    event(
+        f"store {result.folder}: {result.written} tiles written, {result.kept} kept",
+        store=str(result.folder),
+        written=result.written,
+        kept=result.kept,
+    )

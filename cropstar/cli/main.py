@@ -1,0 +1,85 @@
+"""The `cropstar` command: dispatch, one line for every error, exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from typing import Any, NoReturn
+
+import click
+
+from cropstar import __version__
+from cropstar.cli.ingest import ingest
+from cropstar.cli.predict import predict
+from cropstar.cli.train import train
+from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
+from cropstar.signals import raise_on_termination
+
+EPILOG = """\b
+Start here:
+  cropstar ingest                               make the demonstration scene and store it
+  cropstar train --model convstar --layers 4    train on the newest store
+  cropstar predict data/demo/tile.tif           map it with the newest model
+
+Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
+7 partial result, 130/143 stopped by a signal after saving.
+"""
+
+
+@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="cropstar")
+@click.pass_context
+def cropstar(context: click.Context) -> None:
+    """Crop maps from Sentinel-2 time series, with the STAR recurrent cell."""
+    context.ensure_object(dict)
+
+
+for command in (ingest, train, predict):
+    cropstar.add_command(command)
+
+
+def main() -> NoReturn:
+    """The entry point: no traceback reaches the user unless --debug asks for it."""
+    raise_on_termination()
+    said: dict[str, Any] = {}
+    try:
+        cropstar.main(prog_name="cropstar", standalone_mode=False, obj=said)
+        code = 0
+    except click.exceptions.Exit as leaving:
+        code = leaving.exit_code
+    except (click.ClickException, click.Abort, KeyboardInterrupt, Exception) as failure:
+        error = _translate(failure)
+        if said.get("debug"):
+            traceback.print_exc()
+        _say(error, as_json=bool(said.get("log_json")))
+        code = error.exit_code
+    sys.exit(code)
+
+
+def _translate(failure: BaseException) -> CropstarError:
+    """Any failure as one of ours, with its exit code."""
+    if isinstance(failure, CropstarError):
+        return failure
+    if isinstance(failure, click.ClickException):
+        command = failure.ctx.command_path if isinstance(failure, click.UsageError) and failure.ctx else "cropstar"
+        return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")
+    if isinstance(failure, (click.Abort, KeyboardInterrupt)):
+        return Interrupted(2, "what was finished is kept")
+    if isinstance(failure, MemoryError):
+        return ResourceError("out of memory", why=str(failure) or None, remedy="use smaller windows or batches")
+    if isinstance(failure, OSError):
+        return from_os_error(failure)
+    return CropstarError(
+        "internal error",
+        why=f"{type(failure).__name__}: {failure}",
+        remedy="run again with --debug and report the traceback",
+    )
+
+
+def _say(error: CropstarError, *, as_json: bool) -> None:
+    if as_json:
+        line = json.dumps({"level": "error", "message": str(error), "exit_code": error.exit_code})
+        click.echo(line, err=True)
+    else:
+        click.echo(f"error: {error}", err=True)

@@ -1,0 +1,51 @@
+"""Options that several commands share, and how click's words become cropstar's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cropstar import logs
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+PATH = click.Path(path_type=Path)
+
+
+def speech(command: Command) -> Command:
+    """--quiet, --verbose, --debug and --log-json, on every command."""
+
+    @click.option("-q", "--quiet", is_flag=True, help="Say only warnings and errors.")
+    @click.option("-v", "--verbose", is_flag=True, help="Say more.")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+    @click.option("--log-json", is_flag=True, help="One JSON object a line on stderr, for batch jobs.")
+    @click.pass_context
+    @wraps(command)
+    def speaking(
+        context: click.Context, *args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any
+    ) -> Any:
+        context.find_root().obj["debug"] = debug
+        context.find_root().obj["log_json"] = log_json
+        logs.set_up(quiet=quiet, verbose=verbose or debug, as_json=log_json)
+        return context.invoke(command, *args, **kwargs)
+
+    return speaking  # type: ignore[return-value]
+
+
+def device(command: Command) -> Command:
+    return click.option(
+        "--device",
+        default="auto",
+        show_default=True,
+        type=click.Choice(["auto", "cpu", "cuda", "mps"]),
+        help="Where to compute.",
+    )(command)
+
+
+def examples(text: str) -> str:
+    """A block of example commands for the end of a --help page, kept as it is written."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in text.strip().splitlines())

@@ -1,0 +1,104 @@
+"""`cropstar train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.errors import UsageError
+from cropstar.logs import event
+from cropstar.places import RUNS, STORES
+
+EXAMPLES = examples("""
+cropstar train --model convstar --layers 4            on the newest store
+cropstar train --model star --store data/stores/demo --epochs 20
+cropstar train --config demo-convstar --set optimiser.learning_rate=1e-3
+cropstar train --resume data/runs/convstar-4x32-001
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@click.option(
+    "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
+)
+@click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
+@click.option("--model", help="convstar (images) or star (series).  [default: convstar]")
+@click.option("--layers", type=int, help="Recurrent layers.  [default: 4]")
+@click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
+@click.option("--epochs", type=int, help="Passes over the training parcels.")
+@click.option("--batch", type=int, help="Patches a step.")
+@click.option("--learning-rate", type=float, help="Peak learning rate.")
+@click.option("--seed", type=int, help="Seed of split, order and weights.  [default: 0]")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")
+@click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the run folder goes.")
+@click.option("--resume", type=PATH, metavar="RUN", help="Go on with this run.")
+@click.option("--fresh", is_flag=True, help="Start anew even if an unfinished run of this configuration is there.")
+@click.option(
+    "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
+)
+@click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
+@device
+@speech
+def train(
+    config_file: str | None,
+    store: Path | None,
+    model: str | None,
+    layers: int | None,
+    hidden: int | None,
+    epochs: int | None,
+    batch: int | None,
+    learning_rate: float | None,
+    seed: int | None,
+    assignments: tuple[str, ...],
+    runs: Path,
+    resume: Path | None,
+    fresh: bool,
+    checkpoint_seconds: float,
+    print_config: bool,
+    device: str,
+) -> None:
+    """Train a model on a store and judge it on parcels that it never saw.
+
+    The split is by parcel and class, the best epoch is chosen on validation parcels, and the test
+    parcels are looked at once, at the end. A run that was stopped goes on by the same command.
+    """
+    from cropstar.config import dump, find_config, resolve
+    from cropstar.store.store import newest_store
+
+    options = {
+        "store": store,
+        "model.name": model,
+        "model.layers": layers,
+        "model.hidden": hidden,
+        "epochs": epochs,
+        "batch": batch,
+        "optimiser.learning_rate": learning_rate,
+        "seed": seed,
+    }
+    file = find_config(config_file) if config_file else None
+    if resume is not None:
+        if file or assignments or any(value is not None for value in options.values()):
+            raise UsageError("--resume takes the configuration of the run", remedy="leave out all other settings")
+        file = resume / "config.yaml"
+    config = resolve(file, options, assignments, defaults={"store": newest_store(STORES)})
+    if print_config:
+        click.echo(dump(config), nl=False)
+        return
+
+    from cropstar.devices import choose_device
+    from cropstar.training.train import TrainOptions
+    from cropstar.training.train import train as run_training
+
+    run, result = run_training(config, TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds))
+    pixel, parcel = result["test"]["pixel"], result["test"]["parcel"]
+    event(
+        f"on {sum(result['split']['counts']['test'])} parcels that training never saw: "
+        f"overall accuracy {pixel['overall_accuracy']:.3f}, macro-F1 {pixel['macro_f1']:.3f} by pixel; "
+        f"{parcel['overall_accuracy']:.3f}, {parcel['macro_f1']:.3f} by parcel",
+        overall_accuracy=pixel["overall_accuracy"],
+        macro_f1=pixel["macro_f1"],
+    )
+    event(f"model  {run.model}", model=str(run.model))
+    event(f"report {run.report}", report=str(run.report))

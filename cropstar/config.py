@@ -1,0 +1,172 @@
+"""The configuration of an experiment: defaults, then a YAML file, then options, then `--set key=value`.
+
+It is strict: an unknown key, a wrong type or a key given twice is an error with a suggestion. What came
+out of it is saved with every run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from cropstar.errors import InputError, UsageError
+from cropstar.limits import MAXIMUM_CONFIG_BYTES
+from cropstar.places import STORES
+from cropstar.registry import did_you_mean
+from cropstar.strictyaml import load_yaml
+
+LaxPath = Annotated[Path, Field(strict=False)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True)
+
+
+class ModelConfig(Section):
+    name: str = "convstar"
+    layers: int = Field(4, ge=1, le=64)
+    hidden: int = Field(32, ge=1, le=4096, description="width; 32 for convolutional models, 128 for series models")
+    dropout: float = Field(0.0, ge=0, lt=1)
+    day_encoding: Literal["none", "sincos"] = "sincos"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _width_by_kind(cls, data: Any) -> Any:
+        """Series models are cheap a pixel and want the paper's 128."""
+        if isinstance(data, dict) and "hidden" not in data and not str(data.get("name", "conv")).startswith("conv"):
+            return {**data, "hidden": 128}
+        return data
+
+
+class SplitConfig(Section):
+    """Parcels, not pixels, are dealt out, class by class: no field is in two parts."""
+
+    validation: Fraction = 0.15
+    test: Fraction = 0.25
+
+    @model_validator(mode="after")
+    def _something_is_left(self) -> Self:
+        if self.validation + self.test >= 1:
+            raise ValueError("validation and test together must leave something to train on")
+        return self
+
+
+class OptimiserConfig(Section):
+    learning_rate: float = Field(0.003, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
+    schedule: Literal["constant", "polynomial"] = "polynomial"
+    warmup: int = Field(10, ge=0, description="steps of linear increase at the start")
+
+
+class TrainConfig(Section):
+    """Everything that decides the outcome of a training run."""
+
+    store: LaxPath
+    model: ModelConfig = ModelConfig()
+    split: SplitConfig = SplitConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    epochs: int = Field(8, ge=1)
+    batch: int = Field(4, ge=1, description="patches a step")
+    patch: int = Field(24, ge=4, le=512, description="pixels a side")
+    seed: int = Field(0, ge=0)
+
+
+def resolve(
+    file: Path | None,
+    options: dict[str, Any],
+    assignments: tuple[str, ...] = (),
+    defaults: dict[str, Any] | None = None,
+) -> TrainConfig:
+    """The configuration of a run; later layers win. `options` has dotted keys, None means not given."""
+    data = {key: value for key, value in (defaults or {}).items() if value is not None}
+    data |= read_config(file) if file else {}
+    for key, value in options.items():
+        if value is not None:
+            _put(data, key, value)
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"--set {assignment}", why="not of the form key=value", remedy="e.g. --set model.hidden=64"
+            )
+        _put(data, key.strip(), load_yaml(text, f"--set {key}"))
+    try:
+        return TrainConfig.model_validate(data)
+    except ValidationError as failure:
+        raise _explain(failure, file) from None
+
+
+def find_config(name: str) -> Path:
+    """A path as it is, else the configuration of that name that ships with cropstar."""
+    path = Path(name)
+    if path.exists():
+        return path
+    package = Path(__file__).parent
+    folders = [package / "configs", package.parent / "configs"]  # an installed package, a checkout
+    shipped = {file.stem: file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.yaml"))}
+    if path.suffix or path.name != name or not shipped:
+        raise UsageError("no such configuration", path=path, remedy="check the path")
+    if name not in shipped:
+        raise UsageError(f"unknown configuration '{name}'", remedy=did_you_mean(name, shipped))
+    return shipped[name]
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A YAML file as a plain dictionary."""
+    if not file.is_file():
+        raise UsageError("no such configuration", path=file, remedy="check the path")
+    if file.stat().st_size > MAXIMUM_CONFIG_BYTES:
+        raise UsageError("a configuration this large is none", path=file, remedy="give a YAML file")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError("not a text file", path=file, remedy="give a YAML file") from None
+    data = load_yaml(text, file)
+    if not isinstance(data, dict):
+        raise UsageError("not a configuration", path=file, why="no keys at the top", remedy="write 'key: value' lines")
+    return data
+
+
+def dump(config: TrainConfig) -> str:
+    """The resolved configuration as YAML that `resolve` reads back to the same value."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        data = data.setdefault(parent, {})
+        if not isinstance(data, dict):
+            raise UsageError(f"cannot set '{dotted}'", why=f"'{parent}' is a value", remedy="check the key")
+    data[last] = value
+
+
+def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputError:
+    """The first of pydantic's complaints as one line of ours."""
+    first = failure.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _keys_beside(first["loc"])
+        parent = key.rpartition(".")[0]
+        full = [f"{parent}.{name}" if parent else name for name in known]
+        return UsageError(f"unknown key '{key}'", path=file, remedy=did_you_mean(key, full))
+    if first["type"] == "missing" and key == "store":
+        return InputError(
+            "no store yet", path=STORES, remedy="make one with 'cropstar ingest', or name it with --store"
+        )
+    if first["type"] == "missing":
+        return UsageError(f"the key '{key}' is missing", path=file, remedy="give it in the configuration or as option")
+    why = f"{first['msg'].lower()}, not {first['input']!r}" if key else first["msg"]
+    return UsageError(f"wrong value of '{key}'" if key else "wrong configuration", path=file, why=why)
+
+
+def _keys_beside(location: tuple[int | str, ...]) -> list[str]:
+    section: Any = TrainConfig
+    for part in location[:-1]:
+        section = section.model_fields[part].annotation
+    return list(section.model_fields)

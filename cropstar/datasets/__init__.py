@@ -1,0 +1,1 @@
+"""What a model eats: samples, splits that do not leak, normalisation."""

@@ -1,0 +1,69 @@
+"""Where a raster lies: coordinate system, affine transform and shape as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rasterio.crs import CRS
+from rasterio.transform import Affine, array_bounds
+
+from cropstar.geo.windows import Window
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The pixels of a scene. Two dates of one scene share one Grid, or ingest says so."""
+
+    crs: str  # WKT: survives coordinate systems without an EPSG code
+    transform: tuple[float, float, float, float, float, float]
+    height: int
+    width: int
+
+    @classmethod
+    def of(cls, dataset: Any) -> Grid:
+        """The grid of an open rasterio dataset."""
+        crs = dataset.crs.to_wkt() if dataset.crs else ""
+        return cls(crs, tuple(dataset.transform)[:6], dataset.height, dataset.width)
+
+    @property
+    def affine(self) -> Affine:
+        return Affine(*self.transform)
+
+    @property
+    def rasterio_crs(self) -> CRS:
+        return CRS.from_wkt(self.crs)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    @property
+    def resolution(self) -> float:
+        """The pixel's width in the units of the coordinate system."""
+        return float(abs(self.transform[0]))
+
+    @property
+    def pixel_area(self) -> float:
+        """One pixel in square units of the coordinate system (square metres on a projected grid)."""
+        a, b, _, d, e, _ = self.transform
+        return float(abs(a * e - b * d))
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]:
+        """(left, bottom, right, top)."""
+        return array_bounds(self.height, self.width, self.affine)
+
+    def crop(self, window: Window) -> Grid:
+        """The grid of a window of this grid."""
+        moved = self.affine * Affine.translation(window.left, window.top)
+        return Grid(self.crs, tuple(moved)[:6], window.height, window.width)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"crs": self.crs, "transform": list(self.transform), "shape": [self.height, self.width]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Grid:
+        height, width = data["shape"]
+        a, b, c, d, e, f = data["transform"]
+        return cls(data["crs"], (a, b, c, d, e, f), height, width)

@@ -1,0 +1,27 @@
+"""Which pixels are observations of the ground: Sentinel-2 scene classification and nodata."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SCENE_CLASSIFICATION = "SCL"
+# Dark areas, vegetation, bare soil, water, unclassified. Not valid: nodata, saturated, cloud shadow,
+# clouds, cirrus and snow.
+CLEAR_SCENE_CLASSES = (2, 4, 5, 6, 7)
+
+
+def clear_sky(scene_classes: NDArray[Any], clear: Collection[int] = CLEAR_SCENE_CLASSES) -> NDArray[np.bool_]:
+    """True where the scene classification saw the ground."""
+    return np.isin(scene_classes, list(clear))
+
+
+def observed(values: NDArray[Any], nodata: float | None) -> NDArray[np.bool_]:
+    """True where every band of a date has data; values is (T, C, H, W), the answer (T, H, W)."""
+    if nodata is None:
+        return np.ones((values.shape[0], *values.shape[2:]), dtype=bool)
+    present: NDArray[np.bool_] = (values != nodata).all(axis=1)
+    return present

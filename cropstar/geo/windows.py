@@ -1,0 +1,50 @@
+"""Rectangles of pixels: cutting a raster into pieces, and giving each piece the margin a model looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, order=True)
+class Window:
+    """A rectangle of pixels; `top` and `left` are inside, `bottom` and `right` are one past the end."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    @property
+    def bottom(self) -> int:
+        return self.top + self.height
+
+    @property
+    def right(self) -> int:
+        return self.left + self.width
+
+    @property
+    def slices(self) -> tuple[slice, slice]:
+        return slice(self.top, self.bottom), slice(self.left, self.right)
+
+    def expand(self, margin: int, shape: tuple[int, int]) -> Window:
+        """This window with a margin on each side, cut off at the raster's edge.
+
+        At the edge nothing is invented: the model's own zero padding applies there, exactly as it
+        does in one pass over the whole raster. That is what makes windowed maps free of seams.
+        """
+        top, left = max(self.top - margin, 0), max(self.left - margin, 0)
+        bottom, right = min(self.bottom + margin, shape[0]), min(self.right + margin, shape[1])
+        return Window(top, left, bottom - top, right - left)
+
+    def relative_to(self, outer: Window) -> Window:
+        """This window in the pixel coordinates of an enclosing one."""
+        return Window(self.top - outer.top, self.left - outer.left, self.height, self.width)
+
+
+def split(shape: tuple[int, int], size: int) -> Iterator[Window]:
+    """Cover a raster with windows of at most `size` pixels a side, row by row, nothing twice."""
+    height, width = shape
+    for top in range(0, height, size):
+        for left in range(0, width, size):
+            yield Window(top, left, min(size, height - top), min(size, width - left))

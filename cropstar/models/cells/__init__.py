@@ -1,0 +1,1 @@
+"""One recurrent cell a file, with its naive reference beside the fast path."""

@@ -1,0 +1,42 @@
+"""Weights as plain arrays, in and out of a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import nn
+
+from cropstar.config import ModelConfig
+from cropstar.errors import ArtifactError
+from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.zoo import Shape, build_model
+
+
+def weights_of(model: nn.Module) -> dict[str, NDArray[Any]]:
+    return {name: tensor.detach().cpu().numpy() for name, tensor in model.state_dict().items()}
+
+
+def load_weights(model: nn.Module, arrays: dict[str, NDArray[Any]], path: Path) -> None:
+    try:
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    except RuntimeError as failure:
+        raise ArtifactError(
+            "the weights do not fit the model", path=path, why=str(failure), remedy="train again"
+        ) from None
+
+
+def restore_model(
+    config: dict[str, Any], shape: dict[str, int], arrays: dict[str, NDArray[Any]], path: Path
+) -> RecurrentClassifier:
+    """Build the model that a file describes and give it its weights."""
+    try:
+        model = build_model(ModelConfig.model_validate(config), Shape(**shape))
+    except (ValidationError, TypeError) as failure:
+        why = f"its description cannot be understood ({failure})"
+        raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="update cropstar") from None
+    load_weights(model, arrays, path)
+    return model.eval()

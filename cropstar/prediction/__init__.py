@@ -1,0 +1,1 @@
+"""Maps from models: exact windows, the state of a season, raster writers."""

@@ -1,0 +1,90 @@
+"""The classified GeoTIFF: one byte a pixel, 255 where nothing was seen, colours and names inside."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from numpy.typing import NDArray
+from rasterio.windows import Window as RasterioWindow
+
+from cropstar.errors import ResourceError
+from cropstar.geo.grid import Grid
+from cropstar.geo.windows import Window
+from cropstar.store.atomic import atomic_path
+from cropstar.store.classes import ClassTable
+
+NODATA = 255
+BLOCK = 256
+
+
+class MapWriter:
+    """An open map; remembers a checksum of each window so that the file can be verified."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.checksums: dict[Window, int] = {}
+
+    def write(self, window: Window, classes: NDArray[np.uint8]) -> None:
+        self._dataset.write(classes, 1, window=_rasterio(window))
+        self.checksums[window] = zlib.crc32(np.ascontiguousarray(classes).data)
+
+
+@contextmanager
+def create_map(path: Path, grid: Grid, classes: ClassTable, tags: dict[str, str]) -> Iterator[MapWriter]:
+    """Write a map beside its place; it gets its name once it is closed and reads back as written."""
+    profile = {
+        "driver": "GTiff",
+        "dtype": "uint8",
+        "count": 1,
+        "height": grid.height,
+        "width": grid.width,
+        "crs": grid.rasterio_crs,
+        "transform": grid.affine,
+        "nodata": NODATA,
+        "compress": "deflate",
+        "tiled": True,
+        "blockxsize": BLOCK,
+        "blockysize": BLOCK,
+        "bigtiff": "if_safer",
+    }
+    with atomic_path(path) as partial:
+        with rasterio.open(partial, "w", **profile) as dataset:
+            dataset.write_colormap(1, {entry.number: (*entry.rgb, 255) for entry in classes})
+            dataset.set_band_description(1, "crop class")
+            dataset.update_tags(**tags)
+            # Beside colours a reader without our class table wants to know what 3 means.
+            dataset.update_tags(1, **{f"CLASS_{entry.number}": entry.name for entry in classes})
+            writer = MapWriter(dataset)
+            yield writer
+        _verify(partial, path, writer.checksums)
+
+
+def _verify(partial: Path, final: Path, checksums: dict[Window, int]) -> None:
+    """Read every window back: GDAL does not always report a full disk when it closes a file."""
+    with rasterio.open(partial, driver="GTiff") as dataset:
+        for window, checksum in checksums.items():
+            if zlib.crc32(np.ascontiguousarray(dataset.read(1, window=_rasterio(window))).data) != checksum:
+                raise ResourceError(
+                    "the map was not written as computed", path=final, remedy="check the disk's free space"
+                )
+
+
+def read_for_display(path: Path, longest_side: int = 2000) -> tuple[NDArray[np.uint8], Grid]:
+    """The map, thinned out to what a picture can show."""
+    with rasterio.open(path, driver="GTiff") as dataset:
+        grid = Grid.of(dataset)
+        factor = max(1.0, max(grid.shape) / longest_side)
+        height, width = max(1, round(grid.height / factor)), max(1, round(grid.width / factor))
+        classes = dataset.read(1, out_shape=(height, width))
+    shrunk = grid.affine * grid.affine.scale(grid.width / width, grid.height / height)
+    return classes, Grid(grid.crs, tuple(shrunk)[:6], height, width)
+
+
+def _rasterio(window: Window) -> RasterioWindow:
+    return RasterioWindow(window.left, window.top, window.width, window.height)

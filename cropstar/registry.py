@@ -1,0 +1,51 @@
+"""A table of named things (models, sources) that answers an unknown name with a suggestion."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from cropstar.errors import UsageError
+
+Entry = TypeVar("Entry")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The suggestion part of an error message: the nearest known name, then all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    suggestion = f"did you mean '{near[0]}'? " if near else ""
+    return f"{suggestion}known: {', '.join(names)}"
+
+
+class Registry(Generic[Entry]):
+    """Names to entries, filled by a decorator beside each entry's definition."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Entry] = {}
+
+    def register(self, name: str) -> Callable[[Entry], Entry]:
+        def keep(entry: Entry) -> Entry:
+            if name in self._entries:
+                raise ValueError(f"{self.kind} '{name}' is registered twice")
+            self._entries[name] = entry
+            return entry
+
+        return keep
+
+    def __getitem__(self, name: str) -> Entry:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise UsageError(f"unknown {self.kind} '{name}'", remedy=did_you_mean(name, self._entries)) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        return len(self._entries)

@@ -1,0 +1,106 @@
+"""What a training result says, picked out for the report: rows of tables and plain sentences."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from cropstar.reports.lettering import printable
+from cropstar.reports.wording import DASH, count, is_missing, percent
+
+UNKNOWN_COLOUR = "#9aa39d"
+FEW = 10  # below so many test parcels one parcel more or less moves the figures by ten points
+
+
+def tidy_classes(classes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Names on one line; colours that are colours, since they go into style attributes."""
+    return [
+        {
+            "name": printable(str(entry["name"])) or DASH,
+            "colour": str(entry["colour"])
+            if re.fullmatch(r"#[0-9a-fA-F]{6}", str(entry["colour"]))
+            else UNKNOWN_COLOUR,
+        }
+        for entry in classes
+    ]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """One kind of mistake: so many parcels of one crop mapped as another."""
+
+    true: dict[str, Any]
+    mapped: dict[str, Any]
+    number: int
+    total: int
+
+    @property
+    def share(self) -> str:
+        return percent(self.number / self.total)
+
+
+def worst_confusions(confusion: list[list[int]], classes: list[dict[str, Any]], most: int = 5) -> list[Confusion]:
+    """The mistakes that concern the most parcels."""
+    mistakes = [
+        Confusion(classes[row], classes[column], number, sum(counts))
+        for row, counts in enumerate(confusion)
+        for column, number in enumerate(counts)
+        if row != column and number
+    ]
+    return sorted(mistakes, key=lambda mistake: (-mistake.number, mistake.total))[:most]
+
+
+def class_rows(classes: list[dict[str, Any]], test: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row for each class with its figures on parcels and on pixels."""
+    rows = []
+    for entry, parcel, pixel in zip(classes, test["parcel"]["classes"], test["pixel"]["classes"], strict=True):
+        support = parcel["support"]
+        rows.append({**entry, "parcel": parcel, "pixel": pixel, "few": not is_missing(support) and support < FEW})
+    return rows
+
+
+def extremes(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The classes with the best and the worst F1 on parcels; those with few test parcels prove neither."""
+    judged = [row for row in rows if not is_missing(row["parcel"]["f1"]) and not row["few"]]
+    if len(judged) < 2:
+        return None
+    ranked = sorted(judged, key=lambda row: float(row["parcel"]["f1"]))
+    return ranked[-1], ranked[0]
+
+
+def split_rows(classes: list[dict[str, Any]], counts: dict[str, list[int]]) -> list[dict[str, Any]]:
+    """Parcels of each class in each part, and in all."""
+    parts = zip(counts["train"], counts["validation"], counts["test"], strict=True)
+    return [{**entry, "counts": [*numbers, sum(numbers)]} for entry, numbers in zip(classes, parts, strict=True)]
+
+
+def facts(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the model learned from."""
+    dates = sorted(str(date) for date in data["dates"])
+    period = f"{len(dates)} from {dates[0]} to {dates[-1]}" if len(dates) > 1 else ", ".join(dates) or DASH
+    resolution = data["resolution"]
+    return [
+        ("store", str(data["store"])),
+        ("dates", period),
+        ("bands", ", ".join(str(band) for band in data["bands"]) or DASH),
+        ("tiles", count(data["tiles"])),
+        ("pixel size", DASH if is_missing(resolution) else f"{resolution:g} m"),
+    ]
+
+
+def settings(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """The model's own settings, in the order in which training wrote them."""
+    return [(key.replace("_", " "), _in_words(value)) for key, value in values.items()]
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(_in_words(item) for item in value) or DASH
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Readers of what the world has. Each yields a `Series` on one grid; none imports torch."""

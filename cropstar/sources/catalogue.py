@@ -1,0 +1,77 @@
+"""The sources by name, and the guess which one a path is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cropstar.errors import InputError, UsageError
+from cropstar.places import DEMO
+from cropstar.registry import Registry
+from cropstar.sources.parcels import read_parcels
+from cropstar.sources.scene import RasterScene, recipe_of
+from cropstar.sources.stack import StackSeries
+
+VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".parquet", ".fgb")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked ingest for."""
+
+    path: Path | None
+    parcels: Path | None = None
+    label_column: str | None = None
+    tile_size: int = 240
+    seed: int = 1
+
+
+SOURCES: Registry[Callable[[Request], list[RasterScene]]] = Registry("source")
+
+
+@SOURCES.register("synthetic")
+def synthetic(request: Request) -> list[RasterScene]:
+    """The embedded scene: written as files that a user would have, then read like any user's files."""
+    from cropstar.sources.synthetic.files import write_scene
+    from cropstar.sources.synthetic.options import SceneOptions
+
+    tile, parcels = write_scene(request.path or DEMO, SceneOptions(seed=request.seed))
+    return stack(Request(tile, parcels, "crop", request.tile_size))
+
+
+@SOURCES.register("stack")
+def stack(request: Request) -> list[RasterScene]:
+    """A GeoTIFF with dates x bands, and a vector file of parcels."""
+    path = request.path
+    if path is None:
+        raise UsageError("the source 'stack' needs a path", remedy="cropstar ingest stack tile.tif --parcels p.gpkg")
+    parcel_file = request.parcels or _parcels_beside(path)
+    series = StackSeries(path)
+    try:
+        parcels = read_parcels(parcel_file, series.grid, label_column=request.label_column)
+    except InputError:
+        series.close()
+        raise
+    options = {"tile_size": request.tile_size, "label_column": request.label_column}
+    return [RasterScene(series, parcels, request.tile_size, recipe_of([path, parcel_file], options))]
+
+
+def guess_source(path: Path | None) -> str:
+    """Which source a path is when none is named."""
+    if path is None:
+        return "synthetic"
+    if not path.exists():
+        raise InputError("no such file", path=path, remedy="check the path")
+    if path.suffix.lower() in (".tif", ".tiff"):
+        return "stack"
+    raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
+
+
+def _parcels_beside(path: Path) -> Path:
+    """The one vector file in the raster's folder; more than one is no guess to make."""
+    found = sorted(entry for entry in path.parent.glob("*") if entry.suffix.lower() in VECTOR_ENDINGS)
+    if len(found) != 1:
+        why = "none lies beside the raster" if not found else f"{len(found)} lie beside the raster"
+        raise UsageError("which parcels?", why=why, remedy="give them with --parcels parcels.gpkg")
+    return found[0]

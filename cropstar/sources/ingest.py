@@ -1,0 +1,122 @@
+"""From sources to a store: every tile whole, the manifest last, a rerun only does what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cropstar.errors import UsageError
+from cropstar.logs import event, logger
+from cropstar.progress import track
+from cropstar.sources.scene import RasterScene
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.store import (
+    TILES,
+    Manifest,
+    Store,
+    TileEntry,
+    read_manifest,
+    tile_path,
+    write_manifest,
+    writing,
+)
+from cropstar.store.tile import is_whole, write_tile
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    folder: Path
+    written: int
+    kept: int
+
+
+def ingest(scenes: list[RasterScene], folder: Path, *, overwrite: bool = False) -> IngestResult:
+    """Add scenes to a store. Nothing that the manifest names is touched before the new manifest stands."""
+    with writing(folder):
+        before = read_manifest(folder)
+        fingerprint = _require_one_kind(scenes, before, folder, overwrite)
+        entries = {} if before is None or overwrite else {entry.name: entry for entry in before.tiles}
+        described: dict[str, dict[str, Any]] = {} if before is None or overwrite else dict(before.scenes)
+        written = kept = 0
+        for scene in scenes:
+            pieces = scene.pieces()
+            for piece in track(pieces, len(pieces), f"ingest {scene.name}", "tile"):
+                path = tile_path(folder, piece.name)
+                if is_whole(path, scene.recipe):
+                    kept += 1
+                else:
+                    if path.exists():
+                        logger.warning("the tile %s was damaged and is made anew", path)
+                    write_tile(path, scene.build(piece))
+                    written += 1
+                entries[piece.name] = TileEntry(piece.name, scene.name, "raster", path.stat().st_size, scene.recipe)
+            described[scene.name] = scene.describe()
+        write_manifest(folder, Manifest(fingerprint, tuple(sorted(entries.values())), described))
+        _remove_unlisted(folder, set(entries))
+    return IngestResult(folder, written, kept)
+
+
+def _require_one_kind(scenes: list[RasterScene], before: Manifest | None, folder: Path, overwrite: bool) -> Fingerprint:
+    """All scenes of a store have the same bands, scale and classes; the season grows to cover them."""
+    known = None if before is None or overwrite else before
+    fingerprint = known.fingerprint if known else scenes[0].fingerprint
+    for scene in scenes:
+        fingerprint.require_same(
+            scene.fingerprint,
+            f"the scene '{scene.name}' does not fit the store",
+            folder,
+            "choose another store with -o, or replace this one with --overwrite",
+        )
+        fingerprint = fingerprint.with_season(fingerprint.season.merge(scene.fingerprint.season))
+        if known and known.scenes.get(scene.name, {}).get("recipe", scene.recipe) != scene.recipe:
+            raise UsageError(
+                f"a scene '{scene.name}' of other content or options is in the store",
+                path=folder,
+                remedy="choose another store with -o, or replace this one with --overwrite",
+            )
+    return fingerprint
+
+
+def _remove_unlisted(folder: Path, names: set[str]) -> None:
+    for path in (folder / TILES).glob("*.h5"):
+        if path.stem not in names:
+            path.unlink()
+
+
+def summarise(folder: Path) -> None:
+    """Say what the store now holds."""
+    store = Store.open(folder)
+    classes = store.fingerprint.classes
+    pixels = np.zeros(len(classes), dtype=np.int64)
+    clear, seen = 0, 0
+    parcels: dict[tuple[str, int], int] = {}
+    for _, reader in store.readers():
+        labels = reader.labels()
+        pixels += np.bincount(labels[labels >= 0], minlength=len(classes))
+        valid = reader.whole_mask()
+        clear, seen = clear + int(valid.sum()), seen + valid.size
+        for number, label in zip(reader.table.numbers, reader.table.labels, strict=True):
+            if number:
+                parcels[reader.scene, int(number)] = int(label)
+    hectare = store.fingerprint.resolution**2 / 10_000
+    counts = np.bincount(list(parcels.values()), minlength=len(classes))
+    for entry in classes:
+        logger.info(
+            "  %-20s %5d parcels %8d pixels %8.1f ha",
+            entry.name,
+            counts[entry.number],
+            pixels[entry.number],
+            pixels[entry.number] * hectare,
+        )
+    dates = sorted({day for scene in store.manifest.scenes.values() for day in scene["dates"]})
+    event(
+        f"{len(store.manifest.tiles)} tiles, {len(dates)} dates from {dates[0]} to {dates[-1]}, "
+        f"bands {' '.join(store.fingerprint.bands)}, {clear / max(seen, 1):.0%} of the observations clear",
+        tiles=len(store.manifest.tiles),
+        dates=len(dates),
+        parcels=len(parcels),
+    )
+    store.close()

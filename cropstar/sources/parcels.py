@@ -1,0 +1,92 @@
+"""Parcel vectors: which field grows what, burnt onto a scene's grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError
+from cropstar.geo.grid import Grid
+from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.store.classes import UNLABELLED, ClassTable
+from cropstar.store.tile import ParcelTable
+
+LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
+KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
+
+
+@dataclass(frozen=True)
+class Parcels:
+    """Parcels on one grid. Smaller parcels come last, so that they win where parcels overlap."""
+
+    classes: ClassTable
+    table: ParcelTable
+    shapes: list[Any]  # shapely geometries in the grid's coordinates, in the order of the table
+
+    def burn(self, grid: Grid) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
+        """Label and parcel rasters (H, W) of a piece of the grid; a pixel belongs to the parcel at its centre."""
+        from rasterio.features import rasterize
+
+        numbers = np.zeros(grid.shape, dtype=np.int32)
+        if self.shapes:
+            pairs = zip(self.shapes, self.table.numbers.tolist(), strict=True)
+            rasterize(pairs, out=numbers, transform=grid.affine)
+        lookup = np.full(int(self.table.numbers.max(initial=0)) + 1, UNLABELLED, dtype=np.int16)
+        lookup[self.table.numbers] = self.table.labels
+        return lookup[numbers], numbers
+
+
+def read_parcels(path: Path, grid: Grid, *, label_column: str | None = None) -> Parcels:
+    """Read a vector file and bring it to the grid's coordinate system."""
+    import geopandas
+
+    if not path.exists():
+        raise InputError("no such file", path=path, remedy="check the path")
+    try:
+        frame = geopandas.read_file(path)
+    except (RuntimeError, ValueError, OSError) as failure:
+        why = f"not a vector file that can be read ({failure})"
+        raise InputError("unreadable parcels", path=path, why=why, remedy="give a GeoPackage or shapefile") from None
+    if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
+        raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
+    label = _find_column(frame, label_column, path)
+    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS), None)
+
+    frame["_key"] = frame[key].astype(str) if key else [str(row + 1) for row in range(len(frame))]
+    frame = frame.to_crs(grid.rasterio_crs)
+    usable = frame.geometry.notna() & ~frame.geometry.is_empty & frame[label].notna()
+    left, bottom, right, top = grid.bounds
+    frame = frame[usable].cx[left:right, bottom:top]
+    if frame.empty:
+        raise InputError(
+            "no labelled parcel lies on the scene", path=path, remedy="check that both cover the same place"
+        )
+    names = frame[label].astype(str)
+    classes = ClassTable.from_names(names)
+    if len(classes) > MAXIMUM_CLASSES:
+        why = f"{len(classes)} different values in column '{label}'"
+        raise InputError("too many classes", path=path, why=why, remedy="choose another column with --label-column")
+
+    order = np.lexsort((frame["_key"].to_numpy(), -frame.geometry.area.to_numpy()))
+    frame, names = frame.iloc[order], names.iloc[order]
+    numbers = np.arange(1, len(frame) + 1, dtype=np.int32)
+    labels = np.array([classes.number_of(name) for name in names], dtype=np.int16)
+    return Parcels(classes, ParcelTable(numbers, frame["_key"].tolist(), labels), frame.geometry.tolist())
+
+
+def _find_column(frame: Any, wanted: str | None, path: Path) -> str:
+    columns = [str(name) for name in frame.columns if name != frame.geometry.name]
+    if wanted is not None:
+        found = wanted if wanted in columns else None
+        what = f"no column '{wanted}'"
+    else:
+        found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+        what = "no label column"
+    if found is None:
+        why = f"the columns are {', '.join(columns) or 'none'}"
+        raise InputError(what, path=path, why=why, remedy="name it with --label-column")
+    return found

@@ -1,0 +1,75 @@
+"""Files that are either whole under their final name or not there at all.
+
+A file is written beside its place under a `.partial` name, flushed to the disk and renamed. A killed
+process leaves at most a `.partial` file, which the next run sweeps.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cropstar.errors import ArtifactError
+
+PARTIAL = ".partial"
+
+
+def flush_to_disk(path: Path) -> None:
+    """fsync a file or a folder: the rename must not reach the disk before the bytes do."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_path(final: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `final`; on success it becomes `final`, on failure it vanishes."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    partial = final.with_name(f".{final.name}.{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        yield partial
+        flush_to_disk(partial)
+        os.replace(partial, final)
+        flush_to_disk(final.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(final: Path, text: str) -> None:
+    with atomic_path(final) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(final: Path, data: Any) -> None:
+    """Stable JSON: sorted keys, so that equal content is equal bytes."""
+    write_text(final, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def sweep(folder: Path) -> int:
+    """Remove what killed writers left in a folder; the caller holds the folder's lock."""
+    leftovers = list(folder.glob(f".*{PARTIAL}")) if folder.is_dir() else []
+    for leftover in leftovers:
+        leftover.unlink(missing_ok=True)
+    return len(leftovers)
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Hold a folder for one writer. The lock belongs to the process, so a killed one frees it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ArtifactError(
+                f"{what} is locked", path=folder, why="another cropstar writes to it", remedy="wait for it to end"
+            ) from None
+        yield

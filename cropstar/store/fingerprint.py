@@ -1,0 +1,101 @@
+"""What data are, apart from their values: bands, scale, classes, season, resolution.
+
+The fingerprint travels in every tile, model file and map and is compared at each hop, so that a model
+never runs on data that it does not understand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from cropstar.errors import ArtifactError, MismatchError
+from cropstar.geo.calendar import Season
+from cropstar.store.classes import ClassTable
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """reflectance = stored integer * scale + offset."""
+
+    bands: tuple[str, ...]
+    scale: float
+    offset: float
+    resolution: float  # metres; 0 where the data have no grid (tables of series)
+    season: Season
+    classes: ClassTable
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bands": list(self.bands),
+            "scale": self.scale,
+            "offset": self.offset,
+            "resolution": self.resolution,
+            "season": self.season.to_json(),
+            "classes": self.classes.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], path: Path) -> Fingerprint:
+        try:
+            return cls(
+                tuple(data["bands"]),
+                float(data["scale"]),
+                float(data["offset"]),
+                float(data["resolution"]),
+                Season.from_json(data["season"]),
+                ClassTable.from_json(data["classes"]),
+            )
+        except (KeyError, TypeError, ValueError) as failure:
+            raise ArtifactError(
+                "the fingerprint cannot be read", path=path, why=f"field {failure}", remedy="make the file again"
+            ) from None
+
+    def dumps(self) -> str:
+        return json.dumps(self.to_json(), sort_keys=True, ensure_ascii=False)
+
+    def differences(self, other: Fingerprint) -> list[str]:
+        """The fields in which two sets of training data may not differ, each in words."""
+        found = []
+        for field in ("bands", "scale", "offset", "resolution"):
+            mine, theirs = getattr(self, field), getattr(other, field)
+            if mine != theirs:
+                found.append(f"{field} {_show(mine)} against {_show(theirs)}")
+        if self.classes != other.classes:
+            found.append(f"classes {_show(self.classes.names)} against {_show(other.classes.names)}")
+        return found
+
+    def require_same(self, other: Fingerprint, what: str, path: Path, remedy: str) -> None:
+        different = self.differences(other)
+        if different:
+            raise MismatchError(what, path=path, why=", ".join(different), remedy=remedy)
+
+    def require_fits(
+        self, *, bands: Sequence[str], resolution: float, dates: Sequence[date], path: Path, any_dates: bool = False
+    ) -> None:
+        """Refuse data that the model with this fingerprint cannot be asked about."""
+        problems = []
+        missing = [band for band in self.bands if band not in bands]
+        if missing:
+            problems.append(f"bands {_show(missing)} are missing (the model wants {_show(self.bands)})")
+        if abs(self.resolution - resolution) > 1e-3 * max(self.resolution, 1e-9):
+            problems.append(f"pixels of {resolution:g} m against the model's {self.resolution:g} m")
+        strange = [] if any_dates else [day.isoformat() for day in dates if not self.season.covers(day)]
+        if strange:
+            problems.append(f"{len(strange)} dates outside the season of the training, such as {strange[0]}")
+        if problems:
+            remedy = "--any-dates takes them all the same" if strange and len(problems) == 1 else "use a model for them"
+            raise MismatchError("the data do not fit the model", path=path, why=", ".join(problems), remedy=remedy)
+
+    def with_season(self, season: Season) -> Fingerprint:
+        return replace(self, season=season)
+
+
+def _show(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(str(entry) for entry in value)}]"
+    return str(value)

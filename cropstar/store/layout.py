@@ -1,0 +1,46 @@
+"""How arrays lie in an HDF5 file: chunk shapes and the compression filter, chosen by measurement.
+
+The table behind these choices is in docs/store.md; `benchmarks/store_layout.py` makes it anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import hdf5plugin
+import numpy as np
+from numpy.typing import NDArray
+
+FORMAT = 1  # raised when older readers would misread a newer tile
+PATCH = 48  # pixels a side of a chunk: one chunk is one training patch, all dates and bands of it
+SERIES_ROWS = 8192  # rows of a series tile in one chunk
+
+
+def compression() -> dict[str, Any]:
+    """The filter's options for h5py; files open anywhere hdf5plugin or HDF5's filter plugins are."""
+    return dict(hdf5plugin.Blosc(cname="lz4", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE))
+
+
+def raster_chunk(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Whole in time and band, one patch in space: a patch is read with one request to the disk."""
+    *leading, height, width = shape
+    return (*leading, min(PATCH, height), min(PATCH, width))
+
+
+def write_raster(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    group.create_dataset(name, data=values, chunks=raster_chunk(values.shape), **compression())
+
+
+def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    """Rows of a series tile, or small tables."""
+    if values.size == 0:
+        group.create_dataset(name, data=values)
+        return
+    chunk = (min(SERIES_ROWS, values.shape[0]), *values.shape[1:])
+    group.create_dataset(name, data=values, chunks=chunk, **compression())
+
+
+def write_strings(group: h5py.Group, name: str, values: list[str]) -> None:
+    encoded = np.array([value.encode("utf-8") for value in values], dtype=object)
+    group.create_dataset(name, data=encoded, dtype=h5py.string_dtype("utf-8"))

@@ -1,0 +1,147 @@
+"""A folder of tiles and one manifest, the only list of truth.
+
+    <store>/manifest.json        replaced last, so it never names a tile that is not whole
+    <store>/tiles/<name>.h5
+
+Tiles that the manifest does not name do not exist for readers: a killed ingest leaves the store as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cropstar.errors import ArtifactError, InputError
+from cropstar.store import layout
+from cropstar.store.atomic import locked, sweep, write_json
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.reader import TileReader
+from cropstar.store.tile import REMEDY
+
+MANIFEST = "manifest.json"
+TILES = "tiles"
+
+
+@dataclass(frozen=True, order=True)
+class TileEntry:
+    """A tile as the manifest lists it."""
+
+    name: str
+    scene: str
+    layout: str
+    bytes: int
+    recipe: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    fingerprint: Fingerprint
+    tiles: tuple[TileEntry, ...]
+    scenes: dict[str, dict[str, Any]]  # what ingest said of each scene: source, dates, cloud share, parcels
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": layout.FORMAT,
+            "fingerprint": self.fingerprint.to_json(),
+            "tiles": [asdict(entry) for entry in sorted(self.tiles)],
+            "scenes": self.scenes,
+        }
+
+
+class Store:
+    """An ingested store, opened for reading."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._readers: dict[str, TileReader] = {}
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Open and check that every tile is there and has its full length."""
+        manifest = read_manifest(folder)
+        if manifest is None:
+            raise InputError(
+                "no store", path=folder, why="there is no manifest.json", remedy="make one with 'cropstar ingest'"
+            )
+        for entry in manifest.tiles:
+            path = tile_path(folder, entry.name)
+            size = path.stat().st_size if path.exists() else 0
+            if size != entry.bytes:
+                raise ArtifactError(
+                    "a tile is incomplete",
+                    path=path,
+                    why=f"{size} bytes on disk, {entry.bytes} in the manifest",
+                    remedy=REMEDY,
+                )
+        return cls(folder, manifest)
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self.manifest.fingerprint
+
+    def reader(self, name: str) -> TileReader:
+        """The tile's reader, opened once."""
+        if name not in self._readers:
+            self._readers[name] = TileReader(tile_path(self.folder, name))
+        return self._readers[name]
+
+    def readers(self) -> Iterator[tuple[TileEntry, TileReader]]:
+        for entry in self.manifest.tiles:
+            yield entry, self.reader(entry.name)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+
+def tile_path(folder: Path, name: str) -> Path:
+    return folder / TILES / f"{name}.h5"
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest, or None where there is no store yet."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        tiles = tuple(TileEntry(**row) for row in data["tiles"])
+        fingerprint, scenes, version = data["fingerprint"], data["scenes"], data["format"]
+    except (ValueError, KeyError, TypeError) as failure:
+        raise ArtifactError(
+            "the manifest cannot be read", path=path, why=str(failure), remedy="delete it and run the ingest again"
+        ) from None
+    if version > layout.FORMAT:
+        raise ArtifactError("a store of a newer format", path=path, why=f"format {version}", remedy="update cropstar")
+    return Manifest(Fingerprint.from_json(fingerprint, path), tiles, scenes)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Hold the store for one writer and sweep what a killed one left."""
+    with locked(folder, "the store"):
+        sweep(folder)
+        sweep(folder / TILES)
+        yield
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace the manifest unless it already says the same; either way the store is now the newest."""
+    path = folder / MANIFEST
+    if read_manifest(folder) == manifest:
+        os.utime(path)
+    else:
+        write_json(path, manifest.to_json())
+
+
+def newest_store(root: Path) -> Path | None:
+    """The store under `root` that was ingested last."""
+    manifests = list(root.glob(f"*/{MANIFEST}")) if root.is_dir() else []
+    return max(manifests, key=lambda path: path.stat().st_mtime).parent if manifests else None

@@ -1,0 +1,77 @@
+"""Named arrays and a JSON header in one safetensors file: models and checkpoints. No pickle anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from cropstar.errors import ArtifactError
+from cropstar.limits import MAXIMUM_HEADER_BYTES
+from cropstar.store.atomic import atomic_path
+
+KEY = "cropstar"  # one key only: safetensors does not keep the order of several
+Tensors = dict[str, NDArray[Any]]
+
+
+def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensors) -> str:
+    """Write the file atomically and return the digest of its tensors."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    digest = _digest(arrays)
+    text = json.dumps({**header, "kind": kind, "digest": digest}, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    with atomic_path(path) as partial:
+        save_file(arrays, partial, metadata={KEY: text})
+    return digest
+
+
+def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
+    """Header and arrays, after checking that the file is of that kind and holds what was written."""
+    header = read_header(path, kind)
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError, ValueError) as failure:
+        raise _unreadable(path, kind, str(failure)) from None
+    if _digest(tensors) != header["digest"]:
+        raise _unreadable(path, kind, "its content does not match its checksum")
+    return header, tensors
+
+
+def read_header(path: Path, kind: str) -> dict[str, Any]:
+    """The JSON header alone, without loading the arrays."""
+    if not path.is_file():
+        raise ArtifactError(f"no {kind} file", path=path, remedy="train one with 'cropstar train', or check the path")
+    with path.open("rb") as handle:
+        start = handle.read(8)
+    # The first eight bytes are the header's length: a pickle or a text file claims a huge one.
+    if len(start) < 8 or struct.unpack("<Q", start)[0] > MAXIMUM_HEADER_BYTES:
+        raise _unreadable(path, kind, "it is not a safetensors file")
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            header: dict[str, Any] = json.loads((handle.metadata() or {})[KEY])
+            found = header["kind"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as failure:
+        raise _unreadable(path, kind, f"no header of cropstar can be read ({failure})") from None
+    if found != kind:
+        raise ArtifactError(f"not a {kind} file", path=path, why=f"it is a {found} file", remedy=f"give a {kind} file")
+    return header
+
+
+def _digest(tensors: Tensors) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(tensors):
+        array = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name}:{array.dtype}:{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _unreadable(path: Path, kind: str, why: str) -> ArtifactError:
+    return ArtifactError(f"the {kind} file cannot be used", path=path, why=why, remedy="take another or train again")

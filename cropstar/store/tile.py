@@ -1,0 +1,147 @@
+"""One immutable HDF5 file: observations, mask, dates, labels and parcels of a piece of a scene.
+
+Two layouts share the fingerprint and the writing rules:
+
+- raster: values (T,C,H,W), valid (T,H,W), labels (H,W), parcels (H,W)
+- series: N samples of different length, laid end to end; `starts` (N+1) tells where each begins
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import ArtifactError
+from cropstar.geo.grid import Grid
+from cropstar.store import layout
+from cropstar.store.atomic import atomic_path
+from cropstar.store.fingerprint import Fingerprint
+
+REMEDY = "run the ingest again: it makes damaged tiles anew"
+
+
+@dataclass(frozen=True)
+class ParcelTable:
+    """The parcels of a scene: `numbers` are the values of the parcel raster (0 means no parcel)."""
+
+    numbers: NDArray[np.int32]
+    keys: list[str]  # the user's own ids
+    labels: NDArray[np.int16]
+
+    def select(self, numbers: NDArray[np.int32]) -> ParcelTable:
+        rows = np.flatnonzero(np.isin(self.numbers, numbers))
+        return ParcelTable(self.numbers[rows], [self.keys[row] for row in rows], self.labels[rows])
+
+
+@dataclass(frozen=True)
+class RasterTile:
+    scene: str
+    recipe: str  # digest of the source and the options: equal recipe, equal tile
+    grid: Grid
+    fingerprint: Fingerprint
+    days: NDArray[np.int32]  # (T,) since 1970-01-01
+    values: NDArray[Any]  # (T, C, H, W)
+    valid: NDArray[np.bool_]  # (T, H, W)
+    labels: NDArray[np.int16]  # (H, W), UNLABELLED where there is none
+    parcels: NDArray[np.int32]  # (H, W), 0 where there is none
+    table: ParcelTable
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    layout = "raster"
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"values": self.values, "valid": self.valid, "labels": self.labels, "parcels": self.parcels}
+
+
+@dataclass(frozen=True)
+class SeriesTile:
+    scene: str
+    recipe: str
+    fingerprint: Fingerprint
+    starts: NDArray[np.int64]  # (N+1,): sample i has the rows starts[i]:starts[i+1]
+    days: NDArray[np.int32]  # (rows,)
+    values: NDArray[Any]  # (rows, C)
+    valid: NDArray[np.bool_]  # (rows,)
+    table: ParcelTable  # one row a sample, in order
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    layout = "series"
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"values": self.values, "valid": self.valid, "starts": self.starts}
+
+
+Tile = RasterTile | SeriesTile
+
+
+def write_tile(path: Path, tile: Tile) -> None:
+    """Write beside the place, read back and compare, then rename: what has the name is whole."""
+    with atomic_path(path) as partial:
+        with h5py.File(partial, "w", libver=("v110", "v110")) as handle:
+            _write(handle, tile)
+        with h5py.File(partial, "r") as handle:
+            _require_whole(handle, path)
+
+
+def is_whole(path: Path, recipe: str) -> bool:
+    """Whether a tile is on disk, made by this recipe, and every byte of its arrays is as written."""
+    if not path.exists():
+        return False
+    try:
+        with h5py.File(path, "r") as handle:
+            if handle.attrs.get("recipe") != recipe:
+                return False
+            _require_whole(handle, path)
+    except (OSError, KeyError, RuntimeError):
+        return False
+    return True
+
+
+def _write(handle: h5py.File, tile: Tile) -> None:
+    write = layout.write_raster if tile.layout == "raster" else layout.write_rows
+    for name, array in tile.arrays().items():
+        write(handle, name, array.astype(np.uint8) if array.dtype == bool else array)
+    layout.write_rows(handle, "days", tile.days)
+    table = handle.create_group("table")
+    layout.write_rows(table, "numbers", tile.table.numbers)
+    layout.write_rows(table, "labels", tile.table.labels)
+    layout.write_strings(table, "keys", tile.table.keys)
+    handle.attrs["format"] = layout.FORMAT
+    handle.attrs["layout"] = tile.layout
+    handle.attrs["scene"] = tile.scene
+    handle.attrs["recipe"] = tile.recipe
+    handle.attrs["fingerprint"] = tile.fingerprint.dumps()
+    handle.attrs["provenance"] = json.dumps(tile.provenance, sort_keys=True, ensure_ascii=False)
+    if isinstance(tile, RasterTile):
+        handle.attrs["grid"] = json.dumps(tile.grid.to_json(), sort_keys=True)
+    handle.attrs["digest"] = _digest({**tile.arrays(), "days": tile.days})
+
+
+def _digest(arrays: dict[str, NDArray[Any]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(arrays):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
+
+
+def _require_whole(handle: h5py.File, path: Path) -> None:
+    names = (
+        ("values", "valid", "labels", "parcels")
+        if handle.attrs["layout"] == "raster"
+        else (
+            "values",
+            "valid",
+            "starts",
+        )
+    )
+    arrays = {name: handle[name][()] for name in (*names, "days")}
+    if _digest(arrays) != handle.attrs["digest"]:
+        raise ArtifactError("a tile does not hold what was written", path=path, remedy=REMEDY)

@@ -1,0 +1,138 @@
+"""The training loop.
+
+Order, dropout and learning rate follow from (seed, epoch, batch) alone, so that a run killed anywhere
+and resumed ends where the unbroken run ends.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from cropstar.config import TrainConfig
+from cropstar.datasets.patches import PatchDataset
+from cropstar.errors import CropstarError, Interrupted
+from cropstar.logs import event
+from cropstar.models.classifier import RecurrentClassifier
+from cropstar.progress import progress_bar
+from cropstar.signals import stop_on_request
+from cropstar.store.atomic import write_text
+from cropstar.training.evaluation import evaluate, scores_and_labels
+from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.runs import Run
+from cropstar.training.schedule import learning_rate
+from cropstar.training.state import Progress, load_newest_checkpoint, save_checkpoint
+
+SaveModel = Callable[[RecurrentClassifier, Progress], None]  # called when the model is the best so far
+
+
+@dataclass(frozen=True)
+class Task:
+    """All that the loop works on."""
+
+    config: TrainConfig
+    run: Run
+    model: RecurrentClassifier
+    training: PatchDataset
+    validation: PatchDataset
+    classes: int
+    device: torch.device
+    checkpoint_seconds: float
+
+    @property
+    def batches(self) -> int:
+        return math.ceil(len(self.training) / self.config.batch)
+
+
+def fit(task: Task, save_model: SaveModel) -> Progress:
+    """Train to the end or until a signal asks to stop; the best model by validation is kept on disk."""
+    config, model = task.config, task.model.to(task.device)
+    optimiser = torch.optim.Adam(
+        model.parameters(), lr=config.optimiser.learning_rate, weight_decay=config.optimiser.weight_decay
+    )
+    progress = load_newest_checkpoint(task.run, model, optimiser)
+    if progress.step:
+        event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
+    total = config.epochs * task.batches
+    started, last_saved = time.monotonic() - progress.seconds, time.monotonic()
+    with stop_on_request() as stop, progress_bar(total, "train", "batch") as bar:
+        bar.update(progress.step)
+        while progress.epoch < config.epochs:
+            order = np.random.default_rng([config.seed, progress.epoch]).permutation(len(task.training))
+            while progress.batch < task.batches:
+                chosen = order[progress.batch * config.batch :][: config.batch].tolist()
+                loss = train_step(task, optimiser, chosen, progress, total)
+                bar.update()
+                bar.set_postfix(epoch=progress.epoch + 1, loss=f"{loss:.3f}", best=f"{max(progress.best_score, 0):.3f}")
+                progress.seconds = time.monotonic() - started
+                if stop or time.monotonic() - last_saved > task.checkpoint_seconds:
+                    save_checkpoint(task.run, progress, model, optimiser)
+                    last_saved = time.monotonic()
+                if stop:
+                    assert stop.signal is not None
+                    raise Interrupted(stop.signal, f"the state after batch {progress.step} of {total} is saved")
+            finish_epoch(task, progress, save_model)
+            progress.seconds = time.monotonic() - started
+            save_checkpoint(task.run, progress, model, optimiser)
+            last_saved = time.monotonic()
+    return progress
+
+
+def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progress: Progress, total: int) -> float:
+    """One batch: scores of the labelled pixels, their mean cross-entropy, one step of Adam."""
+    config = task.config
+    torch.manual_seed(int(np.random.SeedSequence([config.seed, progress.step]).generate_state(1)[0]))
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate(config.optimiser, progress.step, total)
+    task.model.train()
+    scores, series = scores_and_labels(task.model, task.training.batch(chosen), task.device)
+    loss = nn.functional.cross_entropy(scores, series.labels.to(task.device))
+    value = float(loss.detach())
+    if not math.isfinite(value):
+        raise CropstarError(
+            f"the loss became {value}",
+            path=task.run.folder,
+            why=f"in epoch {progress.epoch + 1}, batch {progress.batch + 1}",
+            remedy="lower optimiser.learning_rate; the last good checkpoint is kept",
+        )
+    optimiser.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(task.model.parameters(), config.optimiser.clip)
+    optimiser.step()
+    progress.loss_sum += value * len(series.labels)
+    progress.pixels += len(series.labels)
+    progress.batch += 1
+    progress.step += 1
+    return value
+
+
+def finish_epoch(task: Task, progress: Progress, save_model: SaveModel) -> None:
+    """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
+    measured = evaluate(task.model, task.validation, task.classes, task.config.batch, task.device)
+    score = macro_f1(measured.pixel) or 0.0
+    progress.epoch += 1
+    loss, accuracy = progress.loss_sum / progress.pixels, overall_accuracy(measured.pixel) or 0.0
+    row = {
+        "epoch": progress.epoch,
+        "loss": loss,
+        "validation": {"overall_accuracy": accuracy, "macro_f1": score},
+        "seconds": round(progress.seconds, 1),
+    }
+    progress.history.append(row)
+    progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
+    if score > progress.best_score:
+        progress.best_score, progress.best_epoch = score, progress.epoch
+        save_model(task.model, progress)
+    write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
+    event(
+        f"epoch {progress.epoch}/{task.config.epochs}  loss {loss:.3f}  validation accuracy {accuracy:.3f}, "
+        f"macro-F1 {score:.3f}  ({progress.seconds:.0f} s)",
+        **row,
+    )

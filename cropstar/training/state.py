@@ -1,0 +1,73 @@
+"""Everything that a run needs to go on from: weights, optimiser, where it is, what it has seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from cropstar.errors import ArtifactError
+from cropstar.logs import logger
+from cropstar.models.weights import load_weights, weights_of
+from cropstar.store.tensors import Tensors, read_tensors, write_tensors
+from cropstar.training.runs import Run
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+@dataclass
+class Progress:
+    """Where a run stands: the next batch to do, and what the epochs so far gave."""
+
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    step: int = 0  # batches that are done altogether
+    loss_sum: float = 0.0  # over this epoch's labelled pixels
+    pixels: int = 0
+    seconds: float = 0.0  # spent in training so far, over all restarts
+    best_score: float = -1.0
+    best_epoch: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_checkpoint(run: Run, progress: Progress, model: nn.Module, optimiser: torch.optim.Adam) -> None:
+    """A new file, then the oldest goes: the last good one is never written over."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    tensors: Tensors = {f"model.{name}": array for name, array in weights_of(model).items()}
+    for parameter, moments in optimiser.state.items():
+        for moment in MOMENTS:
+            tensors[f"optimiser.{names[parameter]}.{moment}"] = moments[moment].cpu().numpy()
+    write_tensors(run.checkpoint(progress.step), "checkpoint", {"progress": vars(progress)}, tensors)
+    run.drop_old_checkpoints()
+
+
+def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Adam) -> Progress:
+    """Restore the newest checkpoint that can be read; a fresh start where there is none."""
+    for path in run.checkpoints():
+        try:
+            header, tensors = read_tensors(path, "checkpoint")
+        except ArtifactError as failure:
+            logger.warning("%s; going back to the one before", failure)
+            continue
+        _restore(path, tensors, model, optimiser)
+        return Progress(**header["progress"])
+    return Progress()
+
+
+def _restore(path: Path, tensors: Tensors, model: nn.Module, optimiser: torch.optim.Adam) -> None:
+    load_weights(
+        model,
+        {name.removeprefix("model."): array for name, array in tensors.items() if name.startswith("model.")},
+        path,
+    )
+    for name, parameter in model.named_parameters():
+        keys = {moment: f"optimiser.{name}.{moment}" for moment in MOMENTS}
+        if all(key in tensors for key in keys.values()):
+            # The step counter stays on the CPU, where Adam wants it; the moments go to the weights.
+            optimiser.state[parameter] = {
+                moment: torch.from_numpy(tensors[key]).to("cpu" if moment == "step" else parameter.device)
+                for moment, key in keys.items()
+            }

@@ -1,0 +1,148 @@
+"""`cropstar train`: from a store to a model file, its figures and its report."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cropstar import __version__
+from cropstar.config import TrainConfig, dump
+from cropstar.datasets.patches import PatchDataset, measure_normalisation
+from cropstar.datasets.splits import PARTS, Split, split_parcels
+from cropstar.devices import keep_large_buffers, peak_memory_megabytes
+from cropstar.geo.calendar import from_days
+from cropstar.logs import event, logger
+from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.weights import load_weights, weights_of
+from cropstar.models.zoo import Shape, build_model
+from cropstar.reports.report import write_report
+from cropstar.store.atomic import write_json
+from cropstar.store.model_file import ModelCard, read_model, write_model
+from cropstar.store.store import Store
+from cropstar.training.evaluation import Evaluation, evaluate
+from cropstar.training.loop import Task, fit
+from cropstar.training.runs import Run, claim_run, open_run
+from cropstar.training.state import Progress
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What does not change the outcome."""
+
+    runs: Path
+    device: torch.device
+    resume: Path | None = None
+    fresh: bool = False
+    checkpoint_seconds: float = 30.0
+
+
+def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, Any]]:
+    """Train to the end and judge the best model once on the test parcels."""
+    keep_large_buffers()
+    with ExitStack() as hold:
+        store = Store.open(config.store)
+        hold.callback(store.close)
+        split = split_parcels(store, config.split, config.seed)
+        _say_split(store, split)
+        shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store))
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
+        run = (
+            open_run(options.resume, hold)
+            if options.resume
+            else claim_run(options.runs, config, hold, fresh=options.fresh)
+        )
+        parameters = sum(parameter.numel() for parameter in model.parameters())
+        event(f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters; run {run.folder}")
+
+        normalisation = measure_normalisation(store, split, config.patch)
+        card = ModelCard(
+            config.model.model_dump(mode="json"),
+            asdict(shape),
+            store.fingerprint,
+            normalisation,
+            {"version": __version__, "seed": config.seed, "scenes": _recipes(store)},
+        )
+        parts = {part: PatchDataset(store, split, part, config.patch, normalisation) for part in PARTS}
+        task = Task(
+            config,
+            run,
+            model,
+            parts["train"],
+            parts["validation"],
+            shape.classes,
+            options.device,
+            options.checkpoint_seconds,
+        )
+        progress = fit(task, lambda best, _: _save(run.model, card, best))
+        _, weights, _ = read_model(run.model)
+        load_weights(model, weights, run.model)
+        tested = evaluate(model, parts["test"], shape.classes, config.batch, options.device)
+        result = _result(config, run, store, split, parameters, progress, tested, len(parts["train"]))
+        write_report(run.report, result)
+        write_json(run.result, result)
+    return run, result
+
+
+def _save(path: Path, card: ModelCard, model: RecurrentClassifier) -> None:
+    write_model(path, card, weights_of(model))
+
+
+def _result(
+    config: TrainConfig,
+    run: Run,
+    store: Store,
+    split: Split,
+    parameters: int,
+    progress: Progress,
+    tested: Evaluation,
+    patches: int,
+) -> dict[str, Any]:
+    """All that the report shows, as plain data."""
+    fingerprint = store.fingerprint
+    return {
+        "version": __version__,
+        "run": run.name,
+        "command": " ".join(["cropstar", *sys.argv[1:]]),
+        "classes": fingerprint.classes.to_json(),
+        "data": {
+            "store": str(store.folder),
+            "bands": list(fingerprint.bands),
+            "dates": sorted({day.isoformat() for _, reader in store.readers() for day in from_days(reader.days)}),
+            "tiles": len(store.manifest.tiles),
+            "resolution": fingerprint.resolution,
+        },
+        "split": {"by": "parcel", "counts": split.counts(len(fingerprint.classes)), "parcels": split.to_json()},
+        "model": {**config.model.model_dump(mode="json"), "parameters": parameters},
+        "config": dump(config),
+        "history": progress.history,
+        "best_epoch": progress.best_epoch,
+        "test": tested.to_json(),
+        "throughput": {
+            "samples_per_second": patches * config.patch**2 * config.epochs / max(progress.seconds, 1e-9),
+            "seconds": round(progress.seconds, 1),
+            "peak_memory_mb": round(peak_memory_megabytes(), 1),
+        },
+    }
+
+
+def _longest(store: Store) -> int:
+    return max(len(reader.days) for _, reader in store.readers())
+
+
+def _recipes(store: Store) -> dict[str, str]:
+    return {name: scene["recipe"] for name, scene in store.manifest.scenes.items()}
+
+
+def _say_split(store: Store, split: Split) -> None:
+    classes = store.fingerprint.classes
+    counts = split.counts(len(classes))
+    totals = ", ".join(f"{sum(counts[part])} for {part}" for part in PARTS)
+    event(f"parcels split class by class: {totals}", **{part: sum(counts[part]) for part in PARTS})
+    for entry in classes:
+        logger.debug("  %-20s %s", entry.name, "  ".join(f"{part} {counts[part][entry.number]}" for part in PARTS))
