@@ -8,11 +8,11 @@ WORKERS ?= 2
 
 demo: .venv/demo.stamp
 	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.png
-	@PATH="$(CURDIR)/$(BIN):$$PATH" sh -eu -c '\
-	for command in "cropstar ingest" "cropstar train --model convstar --layers 4" "cropstar predict data/demo/tile.tif"; do \
-	  echo; echo "\$$ $$command"; $$command; \
-	done; \
-	echo; python -m cropstar.reports.closing'
+	@export PATH="$(CURDIR)/$(BIN):$$PATH"; set -e; \
+	run() { echo; echo "\$$ $$*"; "$$@"; }; \
+	run cropstar ingest; \
+	run cropstar train --model convstar --layers 4; \
+	run cropstar predict data/demo/tile.tif
 
 test: .venv/test.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

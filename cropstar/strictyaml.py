@@ -17,7 +17,7 @@ class StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+            key = self.construct_object(key_node, deep=True)
             if not isinstance(key, (str, int, float, bool)):
                 raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key_node.start_mark)
             if key in seen:
@@ -29,7 +29,7 @@ class StrictLoader(yaml.SafeLoader):
 
 
 # YAML 1.1 reads 1e-3 as text, because it has no dot; everyone means the number.
-StrictLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
 
@@ -37,11 +37,11 @@ StrictLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
 def load_yaml(text: str, origin: Path | str) -> Any:
     loader = StrictLoader(text)
     try:
-        return loader.get_single_data()  # type: ignore[no-untyped-call]
+        return loader.get_single_data()
     except (yaml.YAMLError, RecursionError) as failure:
         mark = getattr(failure, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         why = place + str(getattr(failure, "problem", None) or failure)
         raise UsageError("not valid YAML", path=origin, why=why, remedy="mend the file") from None
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()

@@ -23,15 +23,13 @@ def speech(command: Command) -> Command:
     @click.option("-v", "--verbose", is_flag=True, help="Say more.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @click.option("--log-json", is_flag=True, help="One JSON object a line on stderr, for batch jobs.")
-    @click.pass_context
     @wraps(command)
-    def speaking(
-        context: click.Context, *args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any
-    ) -> Any:
+    def speaking(*args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any) -> Any:
+        context = click.get_current_context()
         context.find_root().obj["debug"] = debug
         context.find_root().obj["log_json"] = log_json
         logs.set_up(quiet=quiet, verbose=verbose or debug, as_json=log_json)
-        return context.invoke(command, *args, **kwargs)
+        return command(*args, **kwargs)
 
     return speaking  # type: ignore[return-value]
 

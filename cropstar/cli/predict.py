@@ -45,7 +45,7 @@ def predict(
     from cropstar.devices import choose_device
     from cropstar.prediction.predict import PredictOptions
     from cropstar.prediction.predict import predict as run_prediction
-    from cropstar.training.runs import MODEL, newest_model
+    from cropstar.training.runs import MODEL, Run, newest_model
 
     chosen = model / MODEL if model is not None and model.is_dir() else model or newest_model(RUNS)
     if chosen is None:
@@ -54,3 +54,7 @@ def predict(
     result = run_prediction(raster, output or raster.with_name(f"{raster.stem}-crops.tif"), options)
     event(f"map     {result.raster}", map=str(result.raster))
     event(f"picture {result.picture}", picture=str(result.picture))
+    run = Run(chosen.parent)
+    if run.finished:  # the model lies in its run: say how far it can be trusted
+        event(f"report  {run.report}", report=str(run.report))
+        event(run.headline())

@@ -92,13 +92,6 @@ def train(
     from cropstar.training.train import train as run_training
 
     run, result = run_training(config, TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds))
-    pixel, parcel = result["test"]["pixel"], result["test"]["parcel"]
-    event(
-        f"on {sum(result['split']['counts']['test'])} parcels that training never saw: "
-        f"overall accuracy {pixel['overall_accuracy']:.3f}, macro-F1 {pixel['macro_f1']:.3f} by pixel; "
-        f"{parcel['overall_accuracy']:.3f}, {parcel['macro_f1']:.3f} by parcel",
-        overall_accuracy=pixel["overall_accuracy"],
-        macro_f1=pixel["macro_f1"],
-    )
+    event(run.headline(), test=result["test"])
     event(f"model  {run.model}", model=str(run.model))
     event(f"report {run.report}", report=str(run.report))

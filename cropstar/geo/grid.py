@@ -52,7 +52,8 @@ class Grid:
     @property
     def bounds(self) -> tuple[float, float, float, float]:
         """(left, bottom, right, top)."""
-        return array_bounds(self.height, self.width, self.affine)
+        left, bottom, right, top = array_bounds(self.height, self.width, self.affine)
+        return left, bottom, right, top
 
     def crop(self, window: Window) -> Grid:
         """The grid of a window of this grid."""

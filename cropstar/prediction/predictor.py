@@ -50,7 +50,8 @@ class Predictor:
             scores = scores.T.reshape(1, -1, outer.height, outer.width)
         rows, columns = window.relative_to(outer).slices
         chosen = torch.softmax(scores[0, :, rows, columns].float(), dim=0)
-        return chosen.cpu().numpy(), observations.valid.any(axis=0)[rows, columns]
+        seen = np.logical_or.reduce(observations.valid[:, rows, columns], axis=0)
+        return chosen.cpu().numpy(), seen
 
     def _run(self, series: Series, observations: Observations) -> StackState:
         """Step through the dates: only the state is held, not the activations of a whole season."""

@@ -40,14 +40,15 @@ class Ruler:
         text = printable(text)
         if self.width(text) <= room:
             return text
-        # A very long text is thinned at once, so that the loop below stays short.
-        kept = min(len(text) - 1, 200)
-        while kept > 1:
-            cut = text[: (kept + 1) // 2].rstrip() + ELLIPSIS + text[len(text) - kept // 2 :].lstrip()
-            if self.width(cut) <= room:
-                return cut
-            kept -= 1
-        return text[:1] + ELLIPSIS
+        # Bisection: a name of a thousand letters is measured ten times, not a thousand.
+        kept, too_many = 1, len(text)
+        while too_many - kept > 1:
+            middle = (kept + too_many) // 2
+            if self.width(_cut(text, middle)) <= room:
+                kept = middle
+            else:
+                too_many = middle
+        return _cut(text, kept)
 
     def wrap(self, text: str, room: float, lines: int = 2) -> list[str]:
         """Break at spaces into at most so many lines; the last one is shortened where it must."""
@@ -60,3 +61,8 @@ class Ruler:
             wrapped.append(self.shorten(" ".join(words[:taken]), room))
             words = words[taken:]
         return [*wrapped, self.shorten(" ".join(words), room)] if words else wrapped
+
+
+def _cut(text: str, kept: int) -> str:
+    """The first and the last letters, so many in all."""
+    return text[: (kept + 1) // 2].rstrip() + ELLIPSIS + text[len(text) - kept // 2 :].lstrip()

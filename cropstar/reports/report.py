@@ -46,6 +46,7 @@ def _render(data: dict[str, Any]) -> str:
         percent=wording.percent,
         score=wording.score,
         count=wording.count,
+        amount=wording.amount,
         duration=wording.duration,
         in_hundred=wording.in_hundred,
     )

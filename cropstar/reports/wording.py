@@ -34,6 +34,11 @@ def count(value: float | None) -> str:
     return DASH if value is None or is_missing(value) else f"{value:,.0f}"
 
 
+def amount(value: float | None, unit: str) -> str:
+    """A count with its unit, or a bare dash."""
+    return DASH if is_missing(value) else f"{count(value)} {unit}"
+
+
 def in_hundred(value: float | None) -> str:
     """A share in words: "about 91 in 100"."""
     if value is None or is_missing(value):

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -50,6 +51,16 @@ class Run:
     @property
     def config(self) -> Path:
         return self.folder / "config.yaml"
+
+    def headline(self) -> str:
+        """The figures on the test parcels in one line."""
+        result = json.loads(self.result.read_text(encoding="utf-8"))
+        pixel, parcel = result["test"]["pixel"], result["test"]["parcel"]
+        return (
+            f"on {sum(result['split']['counts']['test'])} parcels that training never saw: "
+            f"overall accuracy {pixel['overall_accuracy']:.3f}, macro-F1 {pixel['macro_f1']:.3f} by pixel; "
+            f"{parcel['overall_accuracy']:.3f}, {parcel['macro_f1']:.3f} by parcel"
+        )
 
     @property
     def finished(self) -> bool:

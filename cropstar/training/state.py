@@ -35,7 +35,7 @@ class Progress:
 
 def save_checkpoint(run: Run, progress: Progress, model: nn.Module, optimiser: torch.optim.Adam) -> None:
     """A new file, then the oldest goes: the last good one is never written over."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     tensors: Tensors = {f"model.{name}": array for name, array in weights_of(model).items()}
     for parameter, moments in optimiser.state.items():
         for moment in MOMENTS:

@@ -1,0 +1,227 @@
+"""The HTML report: complete in itself, safe with any name, honest about what is not defined."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from cropstar.errors import ArtifactError
+from cropstar.reports.report import write_report
+from cropstar.reports.wording import DASH, areas, duration, in_hundred, percent, score
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+
+
+def metrics(confusion: list[list[int]]) -> dict[str, Any]:
+    total = sum(map(sum, confusion))
+    right = sum(row[number] for number, row in enumerate(confusion))
+    return {
+        "overall_accuracy": right / total,
+        "kappa": 0.81,
+        "macro_f1": 0.823,
+        "weighted_f1": 0.87,
+        "confusion": confusion,
+        "classes": [
+            {"precision": 0.9, "recall": row[number] / sum(row), "f1": 0.85, "iou": 0.74, "support": sum(row)}
+            for number, row in enumerate(confusion)
+        ],
+    }
+
+
+def result(names: list[str]) -> dict[str, Any]:
+    """A training result as result.json holds it; one parcel in ten of a class goes to its neighbour."""
+    size = len(names)
+    confusion = [
+        [(18 if column == row else 2 if column == (row + 1) % size else 0) for column in range(size)]
+        for row in range(size)
+    ]
+    return {
+        "version": "0.1.0",
+        "run": "convstar-4x32-001",
+        "command": "cropstar train --model convstar --layers 4",
+        "classes": [
+            {"number": number, "name": name, "colour": f"#{number * 7 % 256:02x}8040"}
+            for number, name in enumerate(names)
+        ],
+        "data": {
+            "store": "data/stores/demo",
+            "bands": ["B04", "B08"],
+            "dates": ["2023-03-01", "2023-06-01"],
+            "tiles": 4,
+            "resolution": 10.0,
+        },
+        "split": {"by": "parcel", "counts": {"train": [61] * size, "validation": [13] * size, "test": [20] * size}},
+        "model": {"name": "convstar", "layers": 4, "hidden": 32, "parameters": 123456, "calibrated": True},
+        "config": "model:\n  name: convstar\n",
+        "history": [
+            {
+                "epoch": epoch,
+                "loss": 2.0 / epoch,
+                "validation": {"overall_accuracy": 1 - 0.5 / epoch, "macro_f1": None if epoch == 1 else 0.5},
+                "seconds": 20.1,
+            }
+            for epoch in range(1, 5)
+        ],
+        "best_epoch": 3,
+        "test": {"pixel": metrics([[50 * value for value in row] for row in confusion]), "parcel": metrics(confusion)},
+        "throughput": {"samples_per_second": 5200.0, "seconds": 210.0, "peak_memory_mb": 900.0},
+    }
+
+
+class Page(HTMLParser):
+    """What a browser would make of the report: open tags in order, text, attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        assert not self._open, "every tag is closed"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    @property
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+    @property
+    def pictures(self) -> list[bytes]:
+        head = "data:image/svg+xml;base64,"
+        return [base64.b64decode(value.removeprefix(head)) for name, value in self.attributes if name == "src"]
+
+
+def render(folder: Path, data: dict[str, Any]) -> Page:
+    write_report(folder / "report.html", data)
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def test_the_report_says_what_a_reader_needs(tmp_path: Path) -> None:
+    page = render(tmp_path, result(["maize", "meadow", "rapeseed"]))
+    for words in (
+        "convstar-4x32-001",
+        "Of the parcels that training never saw, about 90 in 100 were given the right crop",
+        "90.0 %",
+        "0.82",
+        "Epoch 3 of 4 was chosen on the validation parcels",
+        "The test parcels were looked at once",
+        "2 of 20 parcels of maize were mapped as meadow (10.0 %)",
+        "123,456",
+        "2 from 2023-03-01 to 2023-06-01",
+        "183",  # training parcels in all
+        "3 min 30 s",
+        "5,200 samples a second",
+        "cropstar train --model convstar --layers 4",
+        "name: convstar",
+    ):
+        assert words in page.words
+    assert "details" in page.tags
+
+
+def test_the_report_stands_alone(tmp_path: Path) -> None:
+    page = render(tmp_path, result(["maize", "meadow"]))
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?://|url\(|@import", html)
+    assert {"script", "link", "iframe"}.isdisjoint(page.tags)
+    loads = [value for name, value in page.attributes if name in ("src", "href", "srcset")]
+    assert len(loads) == 4
+    assert all(value.startswith("data:image/svg+xml;base64,") for value in loads)
+    for picture in page.pictures:
+        assert ElementTree.fromstring(picture).tag.endswith("svg")
+
+
+def test_names_are_text_whatever_they_hold(tmp_path: Path) -> None:
+    data = result(["<script>alert(1)</script>", '$a_1$ & "b"', "_x", "two\nlines", "name " * 60])
+    data["classes"][1]["colour"] = 'red"><script>alert(2)</script>'
+    data["run"] = data["command"] = data["config"] = "<img src=x onerror=alert(3)> \udcff"
+    data["model"]["note"] = "<b>"
+    page = render(tmp_path, data)
+    assert "script" not in page.tags
+    assert "b" not in page.tags
+    assert page.tags.count("img") == 4
+    assert "<script>alert(1)</script>" in page.words
+    assert '$a_1$ & "b"' in page.words
+    assert "two lines" in page.words
+    assert all("alert" not in value for _, value in page.attributes)
+
+
+def test_the_same_result_is_the_same_bytes(tmp_path: Path) -> None:
+    data = result(["maize", "meadow"])
+    write_report(tmp_path / "first.html", data)
+    write_report(tmp_path / "second.html", copy.deepcopy(data))
+    assert (tmp_path / "first.html").read_bytes() == (tmp_path / "second.html").read_bytes()
+
+
+def test_undefined_values_are_dashes(tmp_path: Path) -> None:
+    data = result(["maize", "meadow", "never seen"])
+    for level in ("parcel", "pixel"):
+        data["test"][level]["kappa"] = None
+        data["test"][level]["confusion"][2] = [0, 0, 0]
+        data["test"][level]["classes"][2] = dict.fromkeys(("precision", "recall", "f1", "iou")) | {"support": 0}
+    data["throughput"]["peak_memory_mb"] = None
+    page = render(tmp_path, data)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    row = html[html.index("</span>never seen") :].split("</tr>")[0]
+    assert re.findall(r"<td[^>]*>(.*?)</td>", row) == [*[DASH] * 4, "0"] * 2
+    assert f"peak memory{DASH} cropstar train" in page.words
+    assert "None" not in page.text
+    assert "nan" not in page.words.split()
+    assert "fewer than 10 test parcels" in page.words
+
+
+def test_thirty_five_classes(tmp_path: Path) -> None:
+    page = render(tmp_path, result([f"crop {number}" for number in range(35)]))
+    assert len(page.pictures) == 4
+    assert "crop 34" in page.words
+
+
+def test_one_class_one_epoch_no_mistake(tmp_path: Path) -> None:
+    data = result(["maize"])
+    data["test"] = {"parcel": metrics([[5]]), "pixel": metrics([[500]])}
+    data["history"], data["best_epoch"] = data["history"][:1], 1
+    words = render(tmp_path, data).words
+    assert "all were given the right crop" in words
+    assert "No test parcel was mistaken" in words
+    data["history"], data["best_epoch"] = [], None
+    assert len(render(tmp_path, data).pictures) == 2
+
+
+def test_a_result_with_parts_missing_is_refused(tmp_path: Path) -> None:
+    data = result(["maize"])
+    del data["history"]
+    with pytest.raises(ArtifactError, match="lacks history"):
+        write_report(tmp_path / "report.html", data)
+    assert not list(tmp_path.iterdir())
+
+
+def test_rounding_never_flatters() -> None:
+    assert percent(0.99999) == "> 99.9 %"
+    assert percent(1.0) == "100.0 %"
+    assert percent(1e-6) == "< 0.1 %"
+    assert score(0.9999) == "0.99"
+    assert score(1.0) == "1.00"
+    assert score(None) == score(float("nan")) == DASH
+    assert in_hundred(0.998) == "more than 99 in 100"
+    assert in_hundred(0.001) == "fewer than 1 in 100"
+    assert areas([2500.4, 0.02]) == ["2,500", "< 1"]
+    assert areas([1.0, 0.25]) == ["1.00", "0.25"]
+    assert duration(3725.0) == "1 h 02 min"
+    assert duration(3.21) == "3.2 s"
