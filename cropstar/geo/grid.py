@@ -57,8 +57,15 @@ class Grid:
 
     def crop(self, window: Window) -> Grid:
         """The grid of a window of this grid."""
-        moved = self.affine * Affine.translation(window.left, window.top)
-        return Grid(self.crs, tuple(moved)[:6], window.height, window.width)
+        a, b, c, d, e, f = self.transform
+        corner = (c + a * window.left + b * window.top, f + d * window.left + e * window.top)
+        return Grid(self.crs, (a, b, corner[0], d, e, corner[1]), window.height, window.width)
+
+    def resized(self, height: int, width: int) -> Grid:
+        """The same area in another number of pixels."""
+        a, b, c, d, e, f = self.transform
+        across, down = self.width / width, self.height / height
+        return Grid(self.crs, (a * across, b * down, c, d * across, e * down, f), height, width)
 
     def to_json(self) -> dict[str, Any]:
         return {"crs": self.crs, "transform": list(self.transform), "shape": [self.height, self.width]}

@@ -82,8 +82,7 @@ def read_for_display(path: Path, longest_side: int = 2000) -> tuple[NDArray[np.u
         factor = max(1.0, max(grid.shape) / longest_side)
         height, width = max(1, round(grid.height / factor)), max(1, round(grid.width / factor))
         classes = dataset.read(1, out_shape=(height, width))
-    shrunk = grid.affine * grid.affine.scale(grid.width / width, grid.height / height)
-    return classes, Grid(grid.crs, tuple(shrunk)[:6], height, width)
+    return classes, grid.resized(height, width)
 
 
 def _rasterio(window: Window) -> RasterioWindow:

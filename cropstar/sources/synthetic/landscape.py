@@ -105,7 +105,7 @@ def _divide(random: np.random.Generator, block: Polygon, options: SceneOptions) 
             pending += _polygons(piece.difference(track))
         else:
             # A small scene gets smaller parcels: with a handful of large ones there would be nothing to split by.
-            habit = random.lognormal(math.log(USUAL_PARCEL), 0.35) * min(1.0, options.size / 240.0)
+            habit = random.lognormal(math.log(USUAL_PARCEL), 0.35) * min(1.0, options.size / 150.0)
             grain = random.uniform(1.3, 3.2) ** random.choice([-1.0, 1.0])  # longer than wide, one way or the other
             parcels += _parcels(random, piece, angle, grain, habit)
     return parcels

@@ -1,0 +1,76 @@
+"""What all tests share: a small scene, its store, the command line, and the real data where they are at hand."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two workers share the cores
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# The same examples on every machine: a test that fails here fails for everyone. Disks and imports may be slow.
+settings.register_profile("cropstar", deadline=None, derandomize=True, max_examples=40, database=None)
+settings.load_profile("cropstar")
+
+
+@pytest.fixture(scope="session")
+def small_scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tile.tif (96 x 96 pixels, 6 dates) and parcels.gpkg (50 parcels). Copy before changing it."""
+    from cropstar.sources.synthetic import SceneOptions, write_scene  # here: tests of models need no geopandas
+
+    folder = tmp_path_factory.mktemp("small_scene")
+    write_scene(folder, SceneOptions(size=96, dates=6))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_store(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small scene ingested: four raster tiles of 48 x 48 pixels. Copy before changing it."""
+    from cropstar.sources.catalogue import SOURCES, Request
+    from cropstar.sources.ingest import ingest
+
+    folder = tmp_path_factory.mktemp("small_store")
+    scenes = SOURCES["stack"](Request(small_scene / "tile.tif", tile_size=48))
+    try:
+        ingest(scenes, folder)
+    finally:
+        for scene in scenes:
+            scene.close()
+    return folder
+
+
+@pytest.fixture
+def run_cli() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`run_cli(*args, cwd=folder, env={...}, timeout=...)`: cropstar as a user starts it, in a process of its own."""
+
+    def run(
+        *args: str | Path, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "cropstar", *map(str, args)],
+            cwd=cwd,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real files; its README says what they are. Tests that want it are skipped without it."""
+    folder = Path(os.environ.get("CROPSTAR_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real data in {folder}: set CROPSTAR_TEST_DATA to the folder that has them")
+    return folder

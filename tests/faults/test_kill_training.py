@@ -1,0 +1,72 @@
+"""Signals during training: the run stays readable, goes on, and ends with the weights of an unbroken run."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cropstar.store.model_file import read_model
+from cropstar.store.tensors import read_tensors
+from cropstar.training.runs import Run
+from tests.faults.killing import kill_repeatedly, run_to_the_end, start
+
+SETTINGS = ["--layers", "2", "--hidden", "8", "--epochs", "12", "--batch", "2", "--checkpoint-seconds", "0"]
+SPLIT = ["--set", "split.validation=0.3", "--set", "split.test=0.3", "--set", "patch=12"]
+
+
+def command(store: Path) -> list[str]:
+    return ["train", "--store", str(store), *SETTINGS, *SPLIT]
+
+
+def only_run(folder: Path) -> Run:
+    (run,) = (folder / "data" / "runs").iterdir()
+    return Run(run)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_killed_training_ends_with_the_same_weights(kills: int, small_store: Path, tmp_path: Path) -> None:
+    for place in ("unbroken", "killed"):
+        (tmp_path / place).mkdir()
+    _, seconds = run_to_the_end(command(small_store), tmp_path / "unbroken")
+    steps: list[int] = []
+
+    def still_readable() -> None:
+        runs = tmp_path / "killed" / "data" / "runs"
+        for folder in runs.iterdir() if runs.exists() else ():
+            run = Run(folder)
+            for path in run.checkpoints():
+                header, _ = read_tensors(path, "checkpoint")
+                steps.append(header["progress"]["step"])
+            if run.model.exists():
+                read_model(run.model)
+
+    hits = kill_repeatedly(
+        command(small_store), tmp_path / "killed", kills=kills, seconds=seconds, seed=kills, after_each=still_readable
+    )
+    said, _ = run_to_the_end(command(small_store), tmp_path / "killed")
+    assert hits >= 1
+    unbroken, killed = only_run(tmp_path / "unbroken"), Run(max((tmp_path / "killed/data/runs").iterdir()))
+    assert killed.model.read_bytes() == unbroken.model.read_bytes()
+    if steps and max(steps) > 0 and len(list((tmp_path / "killed/data/runs").iterdir())) == 1:
+        assert "going on from epoch" in said
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_polite_signal_saves_and_says_so(number: int, code: int, small_store: Path, tmp_path: Path) -> None:
+    process = start([*command(small_store), "--set", "epochs=500", "--checkpoint-seconds", "1000"], tmp_path)
+    runs = tmp_path / "data" / "runs"
+    deadline = time.monotonic() + 120
+    # The first metrics show that training is on its way.
+    while not list(runs.glob("*/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    last = said.strip().splitlines()[-1]
+    assert last.startswith("error: stopped by a signal: the state after batch")
+    assert "Traceback" not in said
+    header, _ = read_tensors(only_run(tmp_path).checkpoints()[0], "checkpoint")
+    assert f"batch {header['progress']['step']} of" in last

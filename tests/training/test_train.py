@@ -1,0 +1,117 @@
+"""Training on a small real store, from the configuration to the report."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cropstar.config import TrainConfig, resolve
+from cropstar.errors import UsageError
+from cropstar.models.weights import restore_model
+from cropstar.store.model_file import read_model
+from cropstar.store.tensors import read_tensors
+from cropstar.training.runs import Run, claim_run, newest_model
+from cropstar.training.train import TrainOptions, train
+
+CPU = torch.device("cpu")
+
+
+def tiny(store: Path, **changes: object) -> TrainConfig:
+    options = {
+        "store": store,
+        "model.name": "convstar",
+        "model.layers": 2,
+        "model.hidden": 6,
+        "epochs": 2,
+        "batch": 8,
+        "optimiser.warmup": 2,
+        "split.validation": 0.3,
+        "split.test": 0.3,
+    }
+    return resolve(None, options | changes)
+
+
+def options(folder: Path, **changes: object) -> TrainOptions:
+    return TrainOptions(folder, CPU, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["convstar", "star"])
+def test_a_run_leaves_all_it_promises(name: str, small_store: Path, tmp_path: Path) -> None:
+    run, result = train(tiny(small_store, **{"model.name": name}), options(tmp_path))
+    assert run.name == f"{name}-2x6-001"
+    assert resolve(run.config, {}).model.name == name
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert lines[1]["loss"] < lines[0]["loss"]
+    assert json.loads(run.result.read_text()) == result
+    assert run.report.read_text().startswith("<!doctype html>")
+    assert len(run.checkpoints()) == 2
+    assert newest_model(tmp_path) == run.model
+    assert not list(tmp_path.rglob("*.partial"))
+
+    counts = result["split"]["counts"]
+    assert sum(map(sum, result["test"]["parcel"]["confusion"])) <= sum(counts["test"])
+    best = max(lines, key=lambda line: line["validation"]["macro_f1"])
+    assert result["best_epoch"] == best["epoch"]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(small_store: Path, tmp_path: Path) -> None:
+    first, _ = train(tiny(small_store), options(tmp_path / "a"))
+    second, _ = train(tiny(small_store), options(tmp_path / "b"))
+    other, _ = train(tiny(small_store, seed=1), options(tmp_path / "c"))
+    assert first.model.read_bytes() == second.model.read_bytes()
+    assert first.model.read_bytes() != other.model.read_bytes()
+
+
+def test_a_finished_run_is_left_alone(small_store: Path, tmp_path: Path) -> None:
+    first, _ = train(tiny(small_store, epochs=1), options(tmp_path))
+    before = first.model.read_bytes(), first.result.stat().st_mtime_ns
+    second, _ = train(tiny(small_store, epochs=1), options(tmp_path))
+    assert second.folder != first.folder
+    assert (first.model.read_bytes(), first.result.stat().st_mtime_ns) == before
+    with pytest.raises(UsageError, match="finished"):
+        train(tiny(small_store, epochs=1), options(tmp_path, resume=first.folder))
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(small_store: Path, tmp_path: Path) -> None:
+    config = tiny(small_store, epochs=3)
+    whole, _ = train(config, options(tmp_path / "whole"))
+    broken, _ = train(config, options(tmp_path / "broken"))
+    # As a kill after the last epoch would leave it, with the newest checkpoint cut in half.
+    broken.result.unlink()
+    newest = broken.checkpoints()[0]
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+    again, _ = train(config, options(tmp_path / "broken"))
+    assert again.folder == broken.folder
+    _, expected = read_tensors(whole.checkpoints()[0], "checkpoint")
+    _, found = read_tensors(again.checkpoints()[0], "checkpoint")
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    assert again.model.read_bytes() == whole.model.read_bytes()
+
+
+def test_the_model_file_alone_is_enough(small_store: Path, tmp_path: Path) -> None:
+    run, _ = train(tiny(small_store, epochs=1), options(tmp_path))
+    card, weights, _ = read_model(run.model)
+    model = restore_model(card.model, card.shape, weights, run.model)
+    assert len(card.normalisation.mean) == len(card.fingerprint.bands) == card.shape["bands"]
+    scores = model(torch.zeros(1, 2, len(card.fingerprint.bands), 3, 3), torch.ones(1, 2, 3, 3) > 0, torch.zeros(1, 2))
+    assert scores.shape == (1, len(card.fingerprint.classes), 3, 3)
+
+
+def test_a_run_in_use_is_not_touched(small_store: Path, tmp_path: Path) -> None:
+    """A second training of the same configuration starts a run of its own."""
+    config = tiny(small_store)
+    with ExitStack() as first, ExitStack() as second:
+        held = claim_run(tmp_path, config, first, fresh=False)
+        other = claim_run(tmp_path, config, second, fresh=False)
+        assert held.folder != other.folder
+    with ExitStack() as third:
+        assert claim_run(tmp_path, config, third, fresh=False) == Run(other.folder)
+    with ExitStack() as fourth:
+        assert claim_run(tmp_path, config, fourth, fresh=True).folder not in (held.folder, other.folder)
