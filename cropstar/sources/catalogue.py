@@ -12,6 +12,7 @@ from cropstar.registry import Registry
 from cropstar.sources.parcels import read_parcels
 from cropstar.sources.scene import RasterScene, recipe_of
 from cropstar.sources.stack import StackSeries
+from cropstar.store.atomic import locked, sweep
 
 VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".parquet", ".fgb")
 
@@ -36,7 +37,10 @@ def synthetic(request: Request) -> list[RasterScene]:
     from cropstar.sources.synthetic.files import write_scene
     from cropstar.sources.synthetic.options import SceneOptions
 
-    tile, parcels = write_scene(request.path or DEMO, SceneOptions(seed=request.seed))
+    folder = request.path or DEMO
+    with locked(folder, "the demonstration scene"):
+        sweep(folder)
+        tile, parcels = write_scene(folder, SceneOptions(seed=request.seed))
     return stack(Request(tile, parcels, "crop", request.tile_size))
 
 

@@ -41,6 +41,21 @@ def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
     group.create_dataset(name, data=values, chunks=chunk, **compression())
 
 
-def write_strings(group: h5py.Group, name: str, values: list[str]) -> None:
-    encoded = np.array([value.encode("utf-8") for value in values], dtype=object)
-    group.create_dataset(name, data=encoded, dtype=h5py.string_dtype("utf-8"))
+def encode_strings(values: list[str]) -> NDArray[Any]:
+    """Text of one length, filled up with zeros.
+
+    HDF5 keeps text of any length in a heap without a checksum, where one flipped bit can make it search for ever.
+    """
+    encoded = [value.encode("utf-8") for value in values]
+    longest = max(map(len, encoded), default=0)
+    return np.array(encoded, dtype=h5py.string_dtype("utf-8", max(longest, 1)))
+
+
+def write_text(handle: h5py.File, name: str, text: str) -> None:
+    """An attribute of fixed length, for the same reason."""
+    encoded = text.encode("utf-8")
+    handle.attrs.create(name, encoded, dtype=h5py.string_dtype("utf-8", len(encoded)))
+
+
+def read_text(handle: h5py.File, name: str) -> str:
+    return bytes(handle.attrs[name]).decode("utf-8")

@@ -18,6 +18,9 @@ from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import REMEDY, ParcelTable
 
+# What h5py says of a damaged file.
+UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
+
 
 class TileReader:
     """An open tile. Arrays are read on demand; what is small is kept."""
@@ -27,28 +30,32 @@ class TileReader:
         try:
             # The chunk cache is off: each chunk is one patch, read once an epoch.
             self._handle = h5py.File(path, "r", rdcc_nbytes=0)
-            self.layout = str(self._handle.attrs["layout"])
+        except OSError as failure:
+            raise _unreadable(path, failure) from None
+        try:
             version = int(self._handle.attrs["format"])
-        except (OSError, KeyError) as failure:
-            raise ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY) from None
+            self.layout = layout.read_text(self._handle, "layout")
+            self.scene = layout.read_text(self._handle, "scene")
+        except UNREADABLE as failure:
+            self.close()
+            raise _unreadable(path, failure) from None
         if version > layout.FORMAT:
+            self.close()
             raise ArtifactError(
                 "a tile is of a newer format", path=path, why=f"format {version}", remedy="update cropstar"
             )
-        self.scene = str(self._handle.attrs["scene"])
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        return Fingerprint.from_json(json.loads(self._handle.attrs["fingerprint"]), self.path)
+        return Fingerprint.from_json(self._json("fingerprint"), self.path)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        provenance: dict[str, Any] = json.loads(self._handle.attrs["provenance"])
-        return provenance
+        return self._json("provenance")
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid.from_json(json.loads(self._handle.attrs["grid"]))
+        return Grid.from_json(self._json("grid"))
 
     @cached_property
     def days(self) -> NDArray[np.int32]:
@@ -92,6 +99,17 @@ class TileReader:
     def _read(self, name: str, selection: Any = ()) -> NDArray[Any]:
         try:
             array: NDArray[Any] = self._handle[name][selection]
-        except (OSError, KeyError) as failure:
-            raise ArtifactError("a tile cannot be read", path=self.path, why=str(failure), remedy=REMEDY) from None
+        except UNREADABLE as failure:
+            raise _unreadable(self.path, failure) from None
         return array
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            data: dict[str, Any] = json.loads(layout.read_text(self._handle, name))
+        except UNREADABLE as failure:
+            raise _unreadable(self.path, failure) from None
+        return data
+
+
+def _unreadable(path: Path, failure: Exception) -> ArtifactError:
+    return ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY)

@@ -96,32 +96,40 @@ def is_whole(path: Path, recipe: str) -> bool:
         return False
     try:
         with h5py.File(path, "r") as handle:
-            if handle.attrs.get("recipe") != recipe:
+            if layout.read_text(handle, "recipe") != recipe:
                 return False
             _require_whole(handle, path)
-    except (OSError, KeyError, RuntimeError):
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError):
         return False
     return True
 
 
 def _write(handle: h5py.File, tile: Tile) -> None:
+    arrays, rows = tile.arrays(), _rows(tile)
     write = layout.write_raster if tile.layout == "raster" else layout.write_rows
-    for name, array in tile.arrays().items():
+    for name, array in arrays.items():
         write(handle, name, array.astype(np.uint8) if array.dtype == bool else array)
-    layout.write_rows(handle, "days", tile.days)
-    table = handle.create_group("table")
-    layout.write_rows(table, "numbers", tile.table.numbers)
-    layout.write_rows(table, "labels", tile.table.labels)
-    layout.write_strings(table, "keys", tile.table.keys)
+    for name, array in rows.items():
+        layout.write_rows(handle, name, array)
     handle.attrs["format"] = layout.FORMAT
-    handle.attrs["layout"] = tile.layout
-    handle.attrs["scene"] = tile.scene
-    handle.attrs["recipe"] = tile.recipe
-    handle.attrs["fingerprint"] = tile.fingerprint.dumps()
-    handle.attrs["provenance"] = json.dumps(tile.provenance, sort_keys=True, ensure_ascii=False)
+    layout.write_text(handle, "layout", tile.layout)
+    layout.write_text(handle, "scene", tile.scene)
+    layout.write_text(handle, "recipe", tile.recipe)
+    layout.write_text(handle, "fingerprint", tile.fingerprint.dumps())
+    layout.write_text(handle, "provenance", json.dumps(tile.provenance, sort_keys=True, ensure_ascii=False))
     if isinstance(tile, RasterTile):
-        handle.attrs["grid"] = json.dumps(tile.grid.to_json(), sort_keys=True)
-    handle.attrs["digest"] = _digest({**tile.arrays(), "days": tile.days})
+        layout.write_text(handle, "grid", json.dumps(tile.grid.to_json(), sort_keys=True))
+    layout.write_text(handle, "digest", _digest({**arrays, **rows}))
+
+
+def _rows(tile: Tile) -> dict[str, NDArray[Any]]:
+    """What both layouts have: the dates and the table of parcels."""
+    return {
+        "days": tile.days,
+        "table/numbers": tile.table.numbers,
+        "table/labels": tile.table.labels,
+        "table/keys": layout.encode_strings(tile.table.keys),
+    }
 
 
 def _digest(arrays: dict[str, NDArray[Any]]) -> str:
@@ -133,15 +141,8 @@ def _digest(arrays: dict[str, NDArray[Any]]) -> str:
 
 
 def _require_whole(handle: h5py.File, path: Path) -> None:
-    names = (
-        ("values", "valid", "labels", "parcels")
-        if handle.attrs["layout"] == "raster"
-        else (
-            "values",
-            "valid",
-            "starts",
-        )
-    )
-    arrays = {name: handle[name][()] for name in (*names, "days")}
-    if _digest(arrays) != handle.attrs["digest"]:
+    own = ("labels", "parcels") if layout.read_text(handle, "layout") == "raster" else ("starts",)
+    common = ("values", "valid", "days", "table/numbers", "table/labels", "table/keys")
+    arrays = {name: handle[name][()] for name in (*own, *common)}
+    if _digest(arrays) != layout.read_text(handle, "digest"):
         raise ArtifactError("a tile does not hold what was written", path=path, remedy=REMEDY)

@@ -137,6 +137,26 @@ def test_a_stranger_is_not_overwritten(tmp_path: Path) -> None:
         write_scene(tmp_path, SMALL)
 
 
+def test_a_full_disk_leaves_no_torn_tile(tmp_path: Path) -> None:
+    program = """
+import pathlib, resource, signal, sys
+from cropstar.errors import ResourceError
+from cropstar.sources.synthetic import SceneOptions, write_scene
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+try:
+    write_scene(pathlib.Path(sys.argv[1]), SceneOptions(seed=3, size=64, dates=6))
+except ResourceError as failure:
+    sys.exit(str(failure))
+"""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, check=False, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "not all of it reached the disk" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["parcels.gpkg"]
+
+
 @pytest.mark.parametrize("wrong", [{"seed": -1}, {"size": 8}, {"size": 100_000}, {"dates": 2}, {"dates": 400}])
 def test_unfit_options_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="unfit"):

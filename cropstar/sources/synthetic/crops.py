@@ -37,24 +37,24 @@ class Crop:
 # purpose (wheat and barley; maize, soybeans and sunflower; beet and potatoes): one date or a lazy model must not do.
 #        name, share, greenup and width, ripening and width, harvest, then leaf: B02 B03 B04 B05 B07 B08 B11 B12
 CROPS: tuple[Crop, ...] = (
-    Crop("winter wheat", 0.170, 103, 11, 191, 7, 210, (1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00),
+    Crop("winter wheat", 0.170, 105, 11, 192, 7, 210, (1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00),
          winter_cover=0.33),
     Crop("grassland", 0.150, 90, 14, 420, 20, 420, (1.10, 1.12, 1.15, 1.12, 0.92, 0.90, 1.08, 1.12),
          winter_cover=0.62, peak=0.90, mown=True),
-    Crop("maize", 0.140, 167, 9, 260, 10, 272, (0.98, 1.00, 1.04, 1.00, 0.91, 0.90, 0.95, 0.97),
+    Crop("maize", 0.140, 166, 9, 262, 10, 274, (0.98, 1.00, 1.04, 1.00, 0.91, 0.90, 0.95, 0.97),
          peak=0.93, brown=0.8, residue=0.5),
     Crop("rapeseed", 0.110, 90, 10, 180, 9, 202, (1.08, 1.08, 1.02, 1.10, 1.07, 1.06, 0.93, 0.92),
-         winter_cover=0.50, brown=0.3, residue=0.6, flower=(121, 11, 0.8)),
-    Crop("winter barley", 0.100, 93, 11, 168, 7, 187, (1.04, 1.06, 1.05, 1.06, 0.97, 0.96, 1.04, 1.06),
+         winter_cover=0.50, brown=0.3, residue=0.6, flower=(122, 13, 0.8)),
+    Crop("winter barley", 0.100, 92, 11, 167, 7, 187, (1.04, 1.06, 1.05, 1.06, 0.97, 0.96, 1.04, 1.06),
          winter_cover=0.40),
     Crop("sugar beet", 0.080, 155, 9, 330, 20, 286, (0.98, 1.05, 0.97, 1.02, 1.12, 1.13, 0.90, 0.86),
          peak=0.96, brown=1.0, residue=0.1, harvest_spread=12),
     Crop("potatoes", 0.070, 149, 8, 228, 10, 251, (1.04, 1.07, 1.06, 1.06, 1.05, 1.06, 0.92, 0.90),
          peak=0.92, brown=1.0, residue=0.1, harvest_spread=9),
-    Crop("soybeans", 0.065, 178, 9, 256, 7, 274, (1.02, 1.09, 1.00, 1.10, 1.10, 1.12, 1.06, 1.06),
+    Crop("soybeans", 0.065, 179, 9, 257, 7, 275, (1.02, 1.09, 1.00, 1.10, 1.10, 1.12, 1.06, 1.06),
          peak=0.93, brown=0.7, residue=0.4),
-    Crop("sunflower", 0.060, 163, 9, 238, 9, 259, (1.06, 1.04, 1.08, 1.02, 1.00, 0.98, 1.03, 1.07),
-         peak=0.89, brown=1.0, residue=0.4, flower=(198, 10, 0.36)),
+    Crop("sunflower", 0.060, 167, 9, 235, 8, 257, (1.06, 1.04, 1.08, 1.02, 1.00, 0.98, 1.03, 1.07),
+         peak=0.89, brown=1.0, residue=0.4, flower=(201, 11, 0.40)),
     Crop("spring barley", 0.055, 121, 9, 186, 7, 205, (1.04, 1.06, 1.05, 1.06, 0.97, 0.96, 1.04, 1.06)),
 )  # fmt: skip
 

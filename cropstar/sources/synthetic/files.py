@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import geopandas as gpd
 import pyogrio
@@ -11,7 +13,7 @@ import rasterio
 from pyogrio.errors import DataSourceError
 from rasterio.errors import RasterioIOError
 
-from cropstar.errors import InputError
+from cropstar.errors import InputError, ResourceError
 from cropstar.geo.grid import Grid
 from cropstar.sources.synthetic.crops import BANDS
 from cropstar.sources.synthetic.landscape import make_landscape
@@ -51,13 +53,11 @@ def write_scene(folder: Path, options: SceneOptions) -> tuple[Path, Path]:
 
 def _write_tile(path: Path, grid: Grid, surface: Surface, options: SceneOptions) -> None:
     """Date-major bands, each date's scene classification last."""
-    names = (*BANDS, CLASSIFICATION)
-    dates = acquisition_dates(options)
     profile = {
         "driver": "GTiff",
         "height": grid.height,
         "width": grid.width,
-        "count": len(dates) * len(names),
+        "count": options.dates * (len(BANDS) + 1),
         "dtype": "uint16",
         "crs": grid.rasterio_crs,
         "transform": grid.affine,
@@ -72,20 +72,40 @@ def _write_tile(path: Path, grid: Grid, surface: Surface, options: SceneOptions)
         "num_threads": "ALL_CPUS",
         "bigtiff": "IF_SAFER",
     }
-    with atomic_path(path) as partial, rasterio.open(partial, "w", **profile) as tile:
+    with atomic_path(path) as partial:
+        checksums = _write_bands(partial, profile, options, surface)
+        # GDAL keeps a full disk to itself when it flushes on closing, so only reading back tells.
+        if not _holds(partial, checksums):
+            why = "not all of it reached the disk"
+            raise ResourceError("cannot write", path=path, why=why, remedy="free some disk space and run again")
+
+
+def _write_bands(path: Path, profile: dict[str, Any], options: SceneOptions, surface: Surface) -> list[int]:
+    """Write all bands; returns a checksum of each."""
+    names = (*BANDS, CLASSIFICATION)
+    stack = [(date.isoformat(), name) for date in acquisition_dates(options) for name in names]
+    checksums: list[int] = []
+    with rasterio.Env(), rasterio.open(path, "w", **profile) as tile:
         # All that goes into the header comes first: a header that grows later is written twice.
         tile.update_tags(**options.tags())
-        stack = [(date.isoformat(), name) for date in dates for name in names]
         for position, (date, name) in enumerate(stack, start=1):
             tile.set_band_description(position, f"{date} {name}")
             tile.update_tags(position, DATE=date, BAND=name)
         tile.scales = [1.0 if name == CLASSIFICATION else SCALE for _, name in stack]
         tile.offsets = [0.0] * len(stack)
-        position = 0
         for acquisition in acquisitions(options, surface):
             for band in (*acquisition.counts, acquisition.classification.astype("uint16")):
-                position += 1
-                tile.write(band, position)
+                checksums.append(crc32(band.tobytes()))
+                tile.write(band, len(checksums))
+    return checksums
+
+
+def _holds(path: Path, checksums: list[int]) -> bool:
+    try:
+        with rasterio.Env(), rasterio.open(path) as tile:
+            return all(crc32(tile.read(band).tobytes()) == wanted for band, wanted in enumerate(checksums, start=1))
+    except RasterioIOError:
+        return False
 
 
 def _write_parcels(path: Path, parcels: gpd.GeoDataFrame, tags: dict[str, str]) -> None:

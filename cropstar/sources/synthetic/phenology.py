@@ -47,8 +47,8 @@ def draw_traits(random: np.random.Generator, crop_names: list[str]) -> Traits:
     crops = [by_name[name] for name in crop_names]
     harvest = np.array([crop.harvest for crop in crops], dtype=np.float64)
     spread = np.array([crop.harvest_spread for crop in crops], dtype=np.float64)
-    shift = np.clip(random.normal(0.0, 6.5, count), -16.0, 16.0)
-    duration = random.normal(0.0, 3.5, count)
+    shift = np.clip(random.normal(0.0, 6.0, count), -16.0, 16.0)
+    duration = random.normal(0.0, 3.0, count)
     harvest = harvest + 0.8 * (shift + duration) + np.clip(random.normal(0.0, 1.0, count), -2.0, 2.0) * spread
     first_cut = random.normal(138.0, 9.0, count)
     gaps = random.uniform(30.0, 58.0, (count, MOST_CUTS - 1))
