@@ -6,24 +6,24 @@ out of it is saved with every run.
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cropstar.errors import InputError, UsageError
 from cropstar.limits import MAXIMUM_CONFIG_BYTES
 from cropstar.places import STORES
 from cropstar.registry import did_you_mean
-from cropstar.strictyaml import load_yaml
+from cropstar.strictyaml import dump_yaml, load_yaml
 
 LaxPath = Annotated[Path, Field(strict=False)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -134,7 +134,7 @@ def read_config(file: Path) -> dict[str, Any]:
 
 def dump(config: TrainConfig) -> str:
     """The resolved configuration as YAML that `resolve` reads back to the same value."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    return dump_yaml(config.model_dump(mode="json"))
 
 
 def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
@@ -161,8 +161,9 @@ def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputE
         )
     if first["type"] == "missing":
         return UsageError(f"the key '{key}' is missing", path=file, remedy="give it in the configuration or as option")
-    why = f"{first['msg'].lower()}, not {first['input']!r}" if key else first["msg"]
-    return UsageError(f"wrong value of '{key}'" if key else "wrong configuration", path=file, why=why)
+    why = f"{first['msg'].lower()}, not {reprlib.repr(first['input'])}" if key else first["msg"]
+    what = f"wrong value of '{key}'" if key else "wrong configuration"
+    return UsageError(what, path=file, why=why, remedy="correct it; --print-config shows all keys")
 
 
 def _keys_beside(location: tuple[int | str, ...]) -> list[str]:

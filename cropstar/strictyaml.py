@@ -28,20 +28,25 @@ class StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1 reads 1e-3 as text, because it has no dot; everyone means the number.
-StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+class StrictDumper(yaml.SafeDumper):
+    """Writes what the strict loader reads back to the same value."""
+
+
+# YAML 1.1 reads 1e-3 as text, because it has no dot; everyone means the number. Text of that form gets quotes.
+NUMBER = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789"))
+StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+0123456789"))
 
 
 def load_yaml(text: str, origin: Path | str) -> Any:
-    loader = StrictLoader(text)
     try:
-        return loader.get_single_data()
-    except (yaml.YAMLError, RecursionError) as failure:
+        return StrictLoader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError, ValueError) as failure:  # ValueError: a date that is none
         mark = getattr(failure, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         why = place + str(getattr(failure, "problem", None) or failure)
         raise UsageError("not valid YAML", path=origin, why=why, remedy="mend the file") from None
-    finally:
-        loader.dispose()
+
+
+def dump_yaml(data: Any) -> str:
+    return yaml.dump(data, Dumper=StrictDumper, sort_keys=False)

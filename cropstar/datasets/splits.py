@@ -55,14 +55,19 @@ def split_parcels(store: Store, config: SplitConfig, seed: int) -> Split:
         for number, key, label in zip(table.numbers, table.keys, table.labels, strict=True):
             labels[reader.scene, int(number)] = int(label)
             keys[reader.scene, int(number)] = key
+    # A field may lie in several pieces under one name: they stay together, with the class of the largest.
+    fields: dict[tuple[str, str], list[ParcelId]] = defaultdict(list)
+    for parcel in sorted(labels):
+        fields[parcel[0], keys[parcel]].append(parcel)
     part_of: dict[ParcelId, str] = {}
     for label in sorted(set(labels.values())):
-        members = [parcel for parcel, own in labels.items() if own == label]
-        members.sort(key=lambda parcel: _shuffled(seed, parcel[0], keys[parcel]))
+        members = [field for field, pieces in fields.items() if labels[pieces[0]] == label]
+        members.sort(key=lambda field: _shuffled(seed, *field))
         test = round(len(members) * config.test)
         validation = round(len(members) * config.validation)
-        for rank, parcel in enumerate(members):
-            part_of[parcel] = "test" if rank < test else "validation" if rank < test + validation else "train"
+        for rank, field in enumerate(members):
+            part = "test" if rank < test else "validation" if rank < test + validation else "train"
+            part_of.update(dict.fromkeys(fields[field], part))
     split = Split(part_of, labels)
     for part in PARTS:
         if part not in part_of.values():

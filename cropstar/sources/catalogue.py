@@ -14,7 +14,8 @@ from cropstar.sources.scene import RasterScene, recipe_of
 from cropstar.sources.stack import StackSeries
 from cropstar.store.atomic import locked, sweep
 
-VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".parquet", ".fgb")
+VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".fgb")
+SHAPEFILE_COMPANIONS = (".dbf", ".prj", ".cpg")  # the labels of a shapefile are in its .dbf
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,16 @@ def stack(request: Request) -> list[RasterScene]:
     path = request.path
     if path is None:
         raise UsageError("the source 'stack' needs a path", remedy="cropstar ingest stack tile.tif --parcels p.gpkg")
-    parcel_file = request.parcels or _parcels_beside(path)
     series = StackSeries(path)
     try:
+        parcel_file = request.parcels or _parcels_beside(path)
         parcels = read_parcels(parcel_file, series.grid, label_column=request.label_column)
-    except InputError:
+        options = {"tile_size": request.tile_size, "label_column": request.label_column}
+        recipe = recipe_of([path, *_with_companions(parcel_file)], options)
+    except Exception:
         series.close()
         raise
-    options = {"tile_size": request.tile_size, "label_column": request.label_column}
-    return [RasterScene(series, parcels, request.tile_size, recipe_of([path, parcel_file], options))]
+    return [RasterScene(series, parcels, request.tile_size, recipe)]
 
 
 def guess_source(path: Path | None) -> str:
@@ -70,6 +72,14 @@ def guess_source(path: Path | None) -> str:
     if path.suffix.lower() in (".tif", ".tiff"):
         return "stack"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
+
+
+def _with_companions(path: Path) -> list[Path]:
+    """All files that a vector file consists of."""
+    if path.suffix.lower() != ".shp":
+        return [path]
+    companions = (path.with_suffix(ending) for ending in SHAPEFILE_COMPANIONS)
+    return [path, *(companion for companion in companions if companion.exists())]
 
 
 def _parcels_beside(path: Path) -> Path:

@@ -20,7 +20,7 @@ from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import RasterTile
 
-SAMPLES, SAMPLE_BYTES = 64, 65_536
+SAMPLES, SAMPLE_BYTES = 64, 2**20
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,11 @@ def recipe_of(files: list[Path], options: dict[str, Any]) -> str:
 
 
 def _sampled(path: Path) -> Iterator[bytes]:
-    """A file's name, size and evenly spread samples: a changed scene is told without reading gigabytes."""
+    """A file's name, size and content, of a large one evenly spread samples: nobody waits for gigabytes."""
     size = path.stat().st_size
     yield f"{path.name}:{size}".encode()
+    step = max((size - SAMPLE_BYTES) // (SAMPLES - 1), SAMPLE_BYTES)
     with path.open("rb") as handle:
-        for index in range(SAMPLES):
-            handle.seek(max(size - SAMPLE_BYTES, 0) * index // (SAMPLES - 1))
+        for start in range(0, size, step):
+            handle.seek(start)
             yield handle.read(SAMPLE_BYTES)
-            if size <= SAMPLE_BYTES:
-                break

@@ -25,6 +25,7 @@ from cropstar.geo.windows import Window
 from cropstar.sources.series import Bands, Observations
 
 DESCRIPTION = re.compile(r"(?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})[\s_:]+(?P<band>[A-Za-z]\w*)$")
+BRIGHTEST = np.iinfo(np.uint16).max
 DEFAULT_SCALE = 1e-4  # Sentinel-2's quantification, where the file does not say
 REMEDY = "describe each band as 'YYYY-MM-DD BAND', for example '2023-05-14 B08'"
 
@@ -62,7 +63,10 @@ class StackSeries:
         valid = observed(values, self._nodata)
         if self._masks:
             valid &= clear_sky(self._read(self._masks, window))
-        values = np.where(valid[:, None], values, 0).astype(np.uint16, copy=False)
+        values = np.where(valid[:, None], values, 0)
+        if values.dtype != np.uint16:
+            # Dark pixels of a signed stack may be a little below zero: wrapped around they would be the brightest.
+            values = np.clip(values, 0, BRIGHTEST).astype(np.uint16)
         return Observations(values, valid)
 
     def close(self) -> None:

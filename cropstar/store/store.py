@@ -113,7 +113,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         tiles = tuple(TileEntry(**row) for row in data["tiles"])
-        fingerprint, scenes, version = data["fingerprint"], data["scenes"], data["format"]
+        fingerprint, scenes, version = data["fingerprint"], dict(data["scenes"]), int(data["format"])
     except (ValueError, KeyError, TypeError) as failure:
         raise ArtifactError(
             "the manifest cannot be read", path=path, why=str(failure), remedy="delete it and run the ingest again"

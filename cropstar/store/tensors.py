@@ -22,12 +22,12 @@ Tensors = dict[str, NDArray[Any]]
 
 
 def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensors) -> str:
-    """Write the file atomically and return the digest of its tensors."""
+    """Write the file atomically and return the digest of all it says."""
     arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    digest = _digest(arrays)
-    text = json.dumps({**header, "kind": kind, "digest": digest}, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    plain = json.loads(_text({**header, "kind": kind}))  # as it will be read: keys are text, tuples are lists
+    digest = _digest(plain, arrays)
     with atomic_path(path) as partial:
-        save_file(arrays, partial, metadata={KEY: text})
+        save_file(arrays, partial, metadata={KEY: _text({**plain, "digest": digest})})
     return digest
 
 
@@ -39,7 +39,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, OSError, ValueError) as failure:
         raise _unreadable(path, kind, str(failure)) from None
-    if _digest(tensors) != header["digest"]:
+    if _digest(header, tensors) != header.get("digest"):
         raise _unreadable(path, kind, "its content does not match its checksum")
     return header, tensors
 
@@ -64,8 +64,13 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
     return header
 
 
-def _digest(tensors: Tensors) -> str:
+def _text(header: dict[str, Any]) -> str:
+    return json.dumps(header, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _digest(header: dict[str, Any], tensors: Tensors) -> str:
     digest = hashlib.blake2b(digest_size=16)
+    digest.update(_text({name: value for name, value in header.items() if name != "digest"}).encode())
     for name in sorted(tensors):
         array = np.ascontiguousarray(tensors[name])
         digest.update(f"{name}:{array.dtype}:{array.shape}".encode())
