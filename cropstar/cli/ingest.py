@@ -20,7 +20,7 @@ cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data
 @click.command(epilog=EXAMPLES)
 @click.argument("what", nargs=-1, metavar="[SOURCE] [PATH]")
 @click.option("-o", "--output", type=PATH, help="The store's folder.  [default: data/stores/<name of the scene>]")
-@click.option("--parcels", type=PATH, help="Labelled parcels, any vector file.  [default: the one beside PATH]")
+@click.option("--parcels", type=PATH, help="Labelled parcels, a vector file.  [default: the one beside PATH]")
 @click.option("--label-column", help="The column that names the crop.  [default: crop, label, class, ...]")
 @click.option(
     "--tile-size", default=240, show_default=True, type=click.IntRange(16, 4096), help="Pixels a side of a tile."

@@ -16,6 +16,9 @@ from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.tile import ParcelTable
 
 LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
+# How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
+BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
+REMEDY = "give a GeoPackage, shapefile, FlatGeobuf or GeoJSON"
 KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
 
 
@@ -44,17 +47,15 @@ def read_parcels(path: Path, grid: Grid, *, label_column: str | None = None) -> 
     """Read a vector file and bring it to the grid's coordinate system."""
     import geopandas
 
-    if not path.exists():
-        raise InputError("no such file", path=path, remedy="check the path")
     try:
-        frame = geopandas.read_file(path)
+        frame = geopandas.read_file(_vector_name(path))
     except (RuntimeError, ValueError, OSError) as failure:
         why = f"not a vector file that can be read ({failure})"
-        raise InputError("unreadable parcels", path=path, why=why, remedy="give a GeoPackage or shapefile") from None
+        raise InputError("unreadable parcels", path=path, why=why, remedy=REMEDY) from None
     if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
         raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
     label = _find_column(frame, label_column, path)
-    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS), None)
+    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS and _tells_apart(frame[name])), None)
 
     frame["_key"] = frame[key].astype(str) if key else [str(row + 1) for row in range(len(frame))]
     frame = frame.to_crs(grid.rasterio_crs)
@@ -76,6 +77,24 @@ def read_parcels(path: Path, grid: Grid, *, label_column: str | None = None) -> 
     numbers = np.arange(1, len(frame) + 1, dtype=np.int32)
     labels = np.array([classes.number_of(name) for name in names], dtype=np.int16)
     return Parcels(classes, ParcelTable(numbers, frame["_key"].tolist(), labels), frame.geometry.tolist())
+
+
+def _vector_name(path: Path) -> str:
+    """The name by which GDAL reads the file as what it is and as nothing else."""
+    if not path.is_file():
+        raise InputError("no such file", path=path, remedy="check the path")
+    with path.open("rb") as handle:
+        start = handle.read(64)
+    if start.startswith(BINARY_FORMATS):
+        return str(path)
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return f"GeoJSON:{path}"
+    raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=REMEDY)
+
+
+def _tells_apart(column: Any) -> bool:
+    """Whether a column can name parcels: many files have an id that is empty or the same everywhere."""
+    return bool(column.notna().all()) and column.nunique() > 1
 
 
 def _find_column(frame: Any, wanted: str | None, path: Path) -> str:

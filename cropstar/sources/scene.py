@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def _sampled(path: Path) -> Iterator[bytes]:
     """A file's name, size and content, of a large one evenly spread samples: nobody waits for gigabytes."""
     size = path.stat().st_size
     yield f"{path.name}:{size}".encode()
-    step = max((size - SAMPLE_BYTES) // (SAMPLES - 1), SAMPLE_BYTES)
+    step = max(math.ceil((size - SAMPLE_BYTES) / (SAMPLES - 1)), SAMPLE_BYTES)
     with path.open("rb") as handle:
         for start in range(0, size, step):
             handle.seek(start)

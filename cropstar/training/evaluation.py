@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cropstar.datasets.patches import Batch, PatchDataset
 from cropstar.models.classifier import RecurrentClassifier
@@ -25,15 +25,26 @@ class Evaluation:
         return {"pixel": summary(self.pixel), "parcel": summary(self.parcel)}
 
 
-def scores_and_labels(model: RecurrentClassifier, batch: Batch, device: torch.device) -> tuple[torch.Tensor, Batch]:
-    """Scores (N, K) and the batch of the N labelled pixels, for image and series models alike."""
+@dataclass(frozen=True)
+class Scored:
+    """The labelled pixels of a batch, N of them: scores (N, K), labels, parcels and whether any date was valid (N,)."""
+
+    scores: Tensor
+    labels: Tensor
+    parcels: Tensor
+    seen: Tensor
+
+
+def score(model: RecurrentClassifier, batch: Batch, device: torch.device) -> Scored:
+    """Run a model on a batch of patches: an image model on all of it, a series model on its labelled pixels."""
+    if model.spatial:
+        scores = model(batch.x.to(device), batch.valid.to(device), batch.days.to(device))  # (B,K,H,W)
+        chosen = batch.labels != UNLABELLED  # (B,H,W)
+        scores = scores.permute(0, 2, 3, 1)[chosen.to(device)]
+        return Scored(scores, batch.labels[chosen], batch.parcels[chosen], batch.valid.any(dim=1)[chosen])
     series = batch.as_series()
-    if not model.spatial:
-        inputs = (series.x.to(device), series.valid.to(device), series.days.to(device))
-        return model(*inputs), series
-    scores = model(batch.x.to(device), batch.valid.to(device), batch.days.to(device))  # (B,K,H,W)
-    chosen = (batch.labels != UNLABELLED).to(device)
-    return scores.permute(0, 2, 3, 1)[chosen], series
+    scores = model(series.x.to(device), series.valid.to(device), series.days.to(device))
+    return Scored(scores, series.labels, series.parcels, series.valid.any(dim=1))
 
 
 @torch.no_grad()
@@ -48,10 +59,10 @@ def evaluate(
     starts = range(0, len(dataset), batch_size)
     for start in track(starts, len(starts), f"evaluate on {dataset.part}", "batch"):
         batch = dataset.batch(list(range(start, min(start + batch_size, len(dataset)))))
-        scores, series = scores_and_labels(model, batch, device)
-        seen = series.valid.any(dim=1).numpy()
-        probabilities = nn.functional.softmax(scores.double(), dim=1).cpu().numpy()[seen]
-        labels, parcels = series.labels.numpy()[seen], series.parcels.numpy()[seen]
+        scored = score(model, batch, device)
+        seen = scored.seen.numpy()
+        probabilities = nn.functional.softmax(scored.scores.double(), dim=1).cpu().numpy()[seen]
+        labels, parcels = scored.labels.numpy()[seen], scored.parcels.numpy()[seen]
         pixel += confusion(labels, probabilities.argmax(axis=1), classes)
         for parcel in np.unique(parcels):
             inside = parcels == parcel

@@ -24,7 +24,7 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
-from cropstar.training.evaluation import evaluate, scores_and_labels
+from cropstar.training.evaluation import evaluate, score
 from cropstar.training.metrics import macro_f1, overall_accuracy
 from cropstar.training.runs import Run
 from cropstar.training.schedule import learning_rate
@@ -92,8 +92,8 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
     for group in optimiser.param_groups:
         group["lr"] = learning_rate(config.optimiser, progress.step, total)
     task.model.train()
-    scores, series = scores_and_labels(task.model, task.training.batch(chosen), task.device)
-    loss = nn.functional.cross_entropy(scores, series.labels.to(task.device))
+    scored = score(task.model, task.training.batch(chosen), task.device)
+    loss = nn.functional.cross_entropy(scored.scores, scored.labels.to(task.device))
     value = float(loss.detach())
     if not math.isfinite(value):
         raise CropstarError(
@@ -106,8 +106,8 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
     loss.backward()
     nn.utils.clip_grad_norm_(task.model.parameters(), config.optimiser.clip)
     optimiser.step()
-    progress.loss_sum += value * len(series.labels)
-    progress.pixels += len(series.labels)
+    progress.loss_sum += value * len(scored.labels)
+    progress.pixels += len(scored.labels)
     progress.batch += 1
     progress.step += 1
     return value
@@ -116,23 +116,23 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
 def finish_epoch(task: Task, progress: Progress, save_model: SaveModel) -> None:
     """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
     measured = evaluate(task.model, task.validation, task.classes, task.config.batch, task.device)
-    score = macro_f1(measured.pixel) or 0.0
+    reached = macro_f1(measured.pixel) or 0.0
     progress.epoch += 1
     loss, accuracy = progress.loss_sum / progress.pixels, overall_accuracy(measured.pixel) or 0.0
     row = {
         "epoch": progress.epoch,
         "loss": loss,
-        "validation": {"overall_accuracy": accuracy, "macro_f1": score},
+        "validation": {"overall_accuracy": accuracy, "macro_f1": reached},
         "seconds": round(progress.seconds, 1),
     }
     progress.history.append(row)
     progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
-    if score > progress.best_score:
-        progress.best_score, progress.best_epoch = score, progress.epoch
+    if reached > progress.best_score:
+        progress.best_score, progress.best_epoch = reached, progress.epoch
         save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
     event(
         f"epoch {progress.epoch}/{task.config.epochs}  loss {loss:.3f}  validation accuracy {accuracy:.3f}, "
-        f"macro-F1 {score:.3f}  ({progress.seconds:.0f} s)",
+        f"macro-F1 {reached:.3f}  ({progress.seconds:.0f} s)",
         **row,
     )
