@@ -20,6 +20,8 @@ from cropstar.strictyaml import dump_yaml, load_yaml
 
 LaxPath = Annotated[Path, Field(strict=False)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+SHORT = reprlib.Repr()  # of a wrong value in a message: a few words of YAML aliases can stand for gigabytes
+SHORT.maxlevel = 2
 
 
 class Section(BaseModel):
@@ -161,7 +163,7 @@ def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputE
         )
     if first["type"] == "missing":
         return UsageError(f"the key '{key}' is missing", path=file, remedy="give it in the configuration or as option")
-    why = f"{first['msg'].lower()}, not {reprlib.repr(first['input'])}" if key else first["msg"]
+    why = f"{first['msg'].lower()}, not {SHORT.repr(first['input'])}" if key else first["msg"]
     what = f"wrong value of '{key}'" if key else "wrong configuration"
     return UsageError(what, path=file, why=why, remedy="correct it; --print-config shows all keys")
 

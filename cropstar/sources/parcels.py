@@ -47,8 +47,9 @@ def read_parcels(path: Path, grid: Grid, *, label_column: str | None = None) -> 
     """Read a vector file and bring it to the grid's coordinate system."""
     import geopandas
 
+    name = _vector_name(path)
     try:
-        frame = geopandas.read_file(_vector_name(path))
+        frame = geopandas.read_file(name)
     except (RuntimeError, ValueError, OSError) as failure:
         why = f"not a vector file that can be read ({failure})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=REMEDY) from None

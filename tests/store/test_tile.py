@@ -1,0 +1,255 @@
+"""Tiles: what was written is what is read, equal content is equal bytes, and damage is found."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cropstar.errors import ArtifactError
+from cropstar.geo.windows import Window, split
+from cropstar.store import layout
+from cropstar.store.classes import ClassTable
+from cropstar.store.reader import TileReader
+from cropstar.store.tile import ParcelTable, RasterTile, Tile, is_whole, write_tile
+from tests.examples import RECIPE, a_fingerprint, a_raster_tile, a_series_tile
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tiles")
+
+
+@pytest.fixture
+def tile(tmp_path: Path) -> Path:
+    path = tmp_path / "tile.h5"
+    write_tile(path, a_raster_tile())
+    return path
+
+
+def same_table(one: ParcelTable, two: ParcelTable) -> bool:
+    numbers, labels = np.array_equal(one.numbers, two.numbers), np.array_equal(one.labels, two.labels)
+    return numbers and labels and one.keys == two.keys
+
+
+def places_of(path: Path, name: str) -> list[tuple[int, int]]:
+    """Where the chunks of an array lie in the file: offset and size."""
+    with h5py.File(path, "r") as handle:
+        data = handle[name].id
+        chunks = [data.get_chunk_info(index) for index in range(data.get_num_chunks())]
+        return [(chunk.byte_offset, chunk.size) for chunk in chunks]
+
+
+def flip(path: Path, position: int, bit: int = 0) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1 << bit
+    path.write_bytes(content)
+
+
+# --- round trips
+
+
+@given(st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 100), st.integers(1, 100)), st.data())
+@settings(max_examples=15)
+def test_raster_tiles_of_any_shape(folder: Path, shape: tuple[int, int, int, int], data: st.DataObject) -> None:
+    check_raster(folder / "raster.h5", a_raster_tile(shape), data.draw(st.integers(1, 60)))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (1, 3, 48, 48), (2, 1, 49, 47), (3, 2, 1, 97)])
+def test_raster_tiles_of_odd_shapes(tmp_path: Path, shape: tuple[int, int, int, int]) -> None:
+    check_raster(tmp_path / "raster.h5", a_raster_tile(shape), 48)
+
+
+def check_raster(path: Path, tile: RasterTile, size: int) -> None:
+    write_tile(path, tile)
+    assert is_whole(path, RECIPE)
+    reader = TileReader(path)
+    assert (reader.layout, reader.scene, reader.grid) == ("raster", tile.scene, tile.grid)
+    assert (reader.fingerprint, reader.provenance) == (tile.fingerprint, tile.provenance)
+    assert np.array_equal(reader.days, tile.days)
+    assert np.array_equal(reader.whole_mask(), tile.valid)
+    assert np.array_equal(reader.labels(), tile.labels)
+    assert np.array_equal(reader.parcels(), tile.parcels)
+    assert same_table(reader.table, tile.table)
+    for window in split(tile.grid.shape, size):
+        rows, columns = window.slices
+        values, valid = reader.values(window), reader.valid(window)
+        assert values.dtype == np.uint16
+        assert valid.dtype == bool
+        assert np.array_equal(values, tile.values[:, :, rows, columns])
+        assert np.array_equal(valid, tile.valid[:, rows, columns])
+        assert np.array_equal(reader.labels(window), tile.labels[rows, columns])
+        assert np.array_equal(reader.parcels(window), tile.parcels[rows, columns])
+    reader.close()
+
+
+@given(st.lists(st.integers(1, 9), max_size=8), st.integers(1, 4))
+@settings(max_examples=15)
+def test_series_tiles_of_ragged_lengths(folder: Path, lengths: list[int], bands: int) -> None:
+    path, tile = folder / "series.h5", a_series_tile(lengths, bands)
+    write_tile(path, tile)
+    assert is_whole(path, RECIPE)
+    reader = TileReader(path)
+    assert reader.layout == "series"
+    assert len(reader.starts) == len(lengths) + 1
+    assert same_table(reader.table, tile.table)
+    for index, length in enumerate(lengths):
+        values, valid, days = reader.sample(index)
+        rows = slice(sum(lengths[:index]), sum(lengths[: index + 1]))
+        assert (values.shape, valid.shape, days.shape) == ((length, bands), (length,), (length,))
+        assert np.array_equal(values, tile.values[rows])
+        assert np.array_equal(valid, tile.valid[rows])
+        assert np.array_equal(days, tile.days[rows])
+    reader.close()
+
+
+def test_a_series_tile_without_samples(tmp_path: Path) -> None:
+    path = tmp_path / "empty.h5"
+    write_tile(path, a_series_tile([]))
+    reader = TileReader(path)
+    assert reader.starts.tolist() == [0]
+    assert reader.table.keys == []
+    reader.close()
+    assert is_whole(path, RECIPE)
+
+
+def test_a_tile_without_parcels(tmp_path: Path) -> None:
+    path = tmp_path / "bare.h5"
+    write_tile(path, a_raster_tile(parcels=np.zeros((20, 30), dtype=np.int32)))
+    reader = TileReader(path)
+    assert reader.table.numbers.size == 0
+    assert (reader.labels() == -1).all()
+    reader.close()
+
+
+def test_names_may_be_long_and_foreign(tmp_path: Path) -> None:
+    classes = ClassTable.from_names([f"Ñandú-ährige Nutzpflanze ({number})" * 4 for number in range(255)])
+    keys = ["", "ö" * 300, "1"]
+    table = ParcelTable(np.arange(1, 4, dtype=np.int32), keys, np.zeros(3, dtype=np.int16))
+    path = tmp_path / "tile.h5"
+    write_tile(path, replace(a_raster_tile(), fingerprint=a_fingerprint(classes=classes), table=table))
+    reader = TileReader(path)
+    assert reader.fingerprint.classes == classes
+    assert reader.table.keys == keys
+    reader.close()
+
+
+@pytest.mark.parametrize("tile", [a_raster_tile(), a_series_tile([3, 1, 5])], ids=["raster", "series"])
+def test_equal_tiles_are_equal_bytes(tmp_path: Path, tile: Tile) -> None:
+    write_tile(tmp_path / "one.h5", tile)
+    write_tile(tmp_path / "two.h5", tile)
+    assert (tmp_path / "one.h5").read_bytes() == (tmp_path / "two.h5").read_bytes()
+
+
+def test_a_patch_is_one_chunk(tmp_path: Path) -> None:
+    path = tmp_path / "tile.h5"
+    write_tile(path, a_raster_tile((3, 2, 100, 60)))
+    assert len(places_of(path, "values")) == 3 * 2
+    with h5py.File(path, "r") as handle:
+        assert handle["values"].chunks == (3, 2, layout.PATCH, layout.PATCH)
+
+
+def test_a_failed_write_keeps_the_tile(tile: Path) -> None:
+    before = tile.read_bytes()
+    with pytest.raises(TypeError):
+        write_tile(tile, replace(a_raster_tile(), provenance={"file": object()}))
+    assert tile.read_bytes() == before
+    assert list(tile.parent.iterdir()) == [tile]
+
+
+# --- damage
+
+
+def test_a_whole_tile_is_told_by_its_recipe(tile: Path) -> None:
+    assert is_whole(tile, RECIPE)
+    assert not is_whole(tile, "another")
+    assert not is_whole(tile.with_name("absent.h5"), RECIPE)
+
+
+ARRAYS = ["values", "valid", "labels", "parcels", "days", "table/numbers", "table/labels", "table/keys"]
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_one_flipped_bit_in_an_array_is_found(tile: Path, name: str) -> None:
+    whole = tile.read_bytes()
+    for start, size in places_of(tile, name):
+        for position in (start + size // 2, start + size - 1):
+            tile.write_bytes(whole)
+            flip(tile, position)
+            assert not is_whole(tile, RECIPE)
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_a_flipped_bit_anywhere_is_found_or_harmless(folder: Path, data: st.DataObject) -> None:
+    """And nothing hangs or fails in a way of its own: HDF5 would search a damaged heap for ever."""
+    path = folder / "flipped.h5"
+    tile = a_raster_tile((2, 1, 6, 5))
+    write_tile(path, tile)
+    flip(path, data.draw(st.integers(0, path.stat().st_size - 1)), data.draw(st.integers(0, 7)))
+    whole = is_whole(path, RECIPE)
+    try:
+        reader = TileReader(path)
+        known = (reader.scene, reader.grid, reader.fingerprint, reader.provenance)
+        values, table = reader.values(Window(0, 0, 6, 5)), reader.table
+        reader.close()
+    except ArtifactError:
+        assert not whole
+        return
+    if whole:
+        assert known == (tile.scene, tile.grid, tile.fingerprint, tile.provenance)
+        assert np.array_equal(values, tile.values)
+        assert same_table(table, tile.table)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+def test_a_cut_tile_is_found(tile: Path, share: float) -> None:
+    content = tile.read_bytes()
+    tile.write_bytes(content[: int(len(content) * share)])
+    assert not is_whole(tile, RECIPE)
+    with pytest.raises(ArtifactError, match="a tile cannot be read") as caught:
+        TileReader(tile).values(Window(0, 0, 20, 30))
+    assert "run the ingest again" in str(caught.value)
+
+
+def test_what_is_no_tile(tmp_path: Path) -> None:
+    text, other = tmp_path / "text.h5", tmp_path / "other.h5"
+    text.write_text("no tile")
+    with h5py.File(other, "w") as handle:
+        handle["values"] = [1, 2, 3]
+    for path in (text, other, tmp_path / "absent.h5"):
+        assert not is_whole(path, RECIPE)
+        with pytest.raises(ArtifactError, match="a tile cannot be read"):
+            TileReader(path)
+
+
+def test_a_tile_of_a_newer_format(tile: Path) -> None:
+    newer = shutil.copy(tile, tile.with_name("newer.h5"))
+    with h5py.File(newer, "a") as handle:
+        handle.attrs["format"] = layout.FORMAT + 1
+    with pytest.raises(ArtifactError, match="a tile is of a newer format") as caught:
+        TileReader(Path(newer))
+    assert "update cropstar" in str(caught.value)
+
+
+def test_an_array_that_is_gone(tile: Path) -> None:
+    with h5py.File(tile, "a") as handle:
+        del handle["labels"]
+    reader = TileReader(tile)
+    with pytest.raises(ArtifactError, match="labels"):
+        reader.labels()
+    reader.close()
+    assert not is_whole(tile, RECIPE)
+
+
+def test_parcels_are_selected_with_their_names() -> None:
+    table = ParcelTable(
+        np.array([1, 2, 3], dtype=np.int32), ["a", "b", "c"], np.array([5, 6, 7], dtype=np.int16)
+    ).select(np.array([0, 3, 1], dtype=np.int32))
+    assert (table.numbers.tolist(), table.keys, table.labels.tolist()) == ([1, 3], ["a", "c"], [5, 7])
