@@ -33,6 +33,7 @@ class ModelConfig(Section):
     layers: int = Field(4, ge=1, le=64)
     hidden: int = Field(32, ge=1, le=4096, description="width; 32 for convolutional models, 128 for series models")
     dropout: float = Field(0.0, ge=0, lt=1)
+    memory: float | None = Field(None, ge=1, description="longest time scale of a new gate; null: dates / layers")
     day_encoding: Literal["none", "sincos"] = "sincos"
 
     @model_validator(mode="before")
@@ -58,7 +59,7 @@ class SplitConfig(Section):
 
 
 class OptimiserConfig(Section):
-    learning_rate: float = Field(0.003, gt=0)
+    learning_rate: float = Field(0.001, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
     schedule: Literal["constant", "polynomial"] = "polynomial"
@@ -72,9 +73,10 @@ class TrainConfig(Section):
     model: ModelConfig = ModelConfig()
     split: SplitConfig = SplitConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
-    epochs: int = Field(8, ge=1)
-    batch: int = Field(4, ge=1, description="patches a step")
-    patch: int = Field(24, ge=4, le=512, description="pixels a side")
+    epochs: int = Field(6, ge=1)
+    batch: int = Field(8, ge=1, description="patches a step")
+    # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
+    patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
     seed: int = Field(0, ge=0)
 
 

@@ -23,7 +23,7 @@ settings.load_profile("cropstar")
 
 @pytest.fixture(scope="session")
 def small_scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with tile.tif (96 x 96 pixels, 6 dates) and parcels.gpkg (50 parcels). Copy before changing it."""
+    """A folder with tile.tif (96 x 96 pixels, 6 dates) and parcels.gpkg. Copy before changing it."""
     from cropstar.sources.synthetic import SceneOptions, write_scene  # here: tests of models need no geopandas
 
     folder = tmp_path_factory.mktemp("small_scene")

@@ -117,7 +117,7 @@ def test_a_wrong_assignment_says_what_is_wrong(assignment: str, message: str) ->
         ("store: [s\n", "line 2"),
         ("store: s\n---\nstore: t\n", "another document"),
         ("store: \0\n", "special characters are not allowed"),
-        ("[" * 3000, "recursion"),
+        ("[" * 600, "recursion"),
     ],
 )
 def test_bad_yaml_is_refused_with_its_place(tmp_path: Path, text: str, why: str) -> None:
@@ -188,7 +188,6 @@ def test_a_learning_rate_without_a_dot() -> None:
 
 # --- round trip
 
-finite = {"allow_nan": False, "allow_infinity": False}
 models = st.builds(
     ModelConfig,
     name=st.sampled_from(["convstar", "star", "null", "1e5", "yes"]),
@@ -200,9 +199,9 @@ models = st.builds(
 fractions = st.floats(0, 0.5, exclude_min=True, exclude_max=True)
 optimisers = st.builds(
     OptimiserConfig,
-    learning_rate=st.floats(0, exclude_min=True, **finite),
-    weight_decay=st.floats(0, **finite),
-    clip=st.floats(0, exclude_min=True, **finite),
+    learning_rate=st.floats(0, exclude_min=True, allow_infinity=False),
+    weight_decay=st.floats(0, allow_infinity=False),
+    clip=st.floats(0, exclude_min=True, allow_infinity=False),
     schedule=st.sampled_from(["constant", "polynomial"]),
     warmup=st.integers(0, 10**9),
 )

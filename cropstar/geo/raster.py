@@ -1,14 +1,20 @@
-"""Opening raster files that come from outside: local GeoTIFFs, and nothing that only claims to be one."""
+"""Raster files: opening what comes from outside, and making sure that what was written is on the disk."""
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import rasterio
+from numpy.typing import NDArray
 from rasterio.errors import RasterioError
+from rasterio.windows import Window as RasterioWindow
 
 from cropstar.errors import InputError
+from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE
 
 # GDAL would otherwise list the folder and look for side files, which is slow on network disks.
@@ -35,3 +41,26 @@ def open_raster(path: Path) -> Any:
         dataset.close()
         raise InputError("a raster too large to be a scene", path=path, why=why, remedy="check the file's header")
     return dataset
+
+
+def rasterio_window(window: Window) -> RasterioWindow:
+    return RasterioWindow(window.left, window.top, window.width, window.height)
+
+
+def checksum(pixels: NDArray[Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(pixels).data)
+
+
+def reads_back(path: Path, written: Iterable[tuple[int, Window, int]]) -> bool:
+    """Whether a file holds what was written: band, window and checksum of each piece.
+
+    GDAL keeps a full disk to itself when it flushes on closing, so only reading back tells.
+    """
+    try:
+        with rasterio.open(path, driver="GTiff") as dataset:
+            return all(
+                checksum(dataset.read(band, window=rasterio_window(window))) == wanted
+                for band, window, wanted in written
+            )
+    except RasterioError:
+        return False

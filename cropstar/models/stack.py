@@ -23,9 +23,9 @@ class RecurrentStack(nn.Module):
     def layers(self) -> list[Cell]:
         return [cell for cell in self.cells if isinstance(cell, Cell)]
 
-    def initialise(self, length: int) -> None:
+    def initialise(self, memory: float) -> None:
         for cell in self.layers():
-            cell.initialise(length)
+            cell.initialise(memory)
 
     def forward(self, x: Tensor, valid: Tensor) -> StackState:
         """The state after the last date. x (B, T, C, ...), valid (B, T, ...)."""

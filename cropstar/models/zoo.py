@@ -38,7 +38,9 @@ def _recurrent(config: ModelConfig, shape: Shape, *, cell: str, spatial: bool) -
     widths = [inputs] + [config.hidden] * (config.layers - 1)
     cells = [CELLS[cell](width, config.hidden, spatial=spatial) for width in widths]
     stack = RecurrentStack(cells, config.dropout)
-    stack.initialise(shape.length)
+    # Layers pass memories on, so each needs only its share of the season: with the whole season in every
+    # layer, four layers of new gates hardly let anything through and learn several times slower.
+    stack.initialise(config.memory or max(shape.length / config.layers, 1.0))
     head = (ImageHead if spatial else SeriesHead)(config.hidden, shape.classes)
     return RecurrentClassifier(stack, head, config.day_encoding)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 import rasterio
 from numpy.typing import NDArray
-from rasterio.windows import Window as RasterioWindow
 
 from cropstar.errors import ResourceError
 from cropstar.geo.grid import Grid
+from cropstar.geo.raster import checksum, rasterio_window, reads_back
 from cropstar.geo.windows import Window
 from cropstar.store.atomic import atomic_path
 from cropstar.store.classes import ClassTable
@@ -28,11 +27,11 @@ class MapWriter:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
-        self.checksums: dict[Window, int] = {}
+        self.written: list[tuple[int, Window, int]] = []
 
     def write(self, window: Window, classes: NDArray[np.uint8]) -> None:
-        self._dataset.write(classes, 1, window=_rasterio(window))
-        self.checksums[window] = zlib.crc32(np.ascontiguousarray(classes).data)
+        self._dataset.write(classes, 1, window=rasterio_window(window))
+        self.written.append((1, window, checksum(classes)))
 
 
 @contextmanager
@@ -62,17 +61,9 @@ def create_map(path: Path, grid: Grid, classes: ClassTable, tags: dict[str, str]
             dataset.update_tags(1, **{f"CLASS_{entry.number}": entry.name for entry in classes})
             writer = MapWriter(dataset)
             yield writer
-        _verify(partial, path, writer.checksums)
-
-
-def _verify(partial: Path, final: Path, checksums: dict[Window, int]) -> None:
-    """Read every window back: GDAL does not always report a full disk when it closes a file."""
-    with rasterio.open(partial, driver="GTiff") as dataset:
-        for window, checksum in checksums.items():
-            if zlib.crc32(np.ascontiguousarray(dataset.read(1, window=_rasterio(window))).data) != checksum:
-                raise ResourceError(
-                    "the map was not written as computed", path=final, remedy="check the disk's free space"
-                )
+        if not reads_back(partial, writer.written):
+            why = "not all of it reached the disk"
+            raise ResourceError("cannot write the map", path=path, why=why, remedy="free some disk space and run again")
 
 
 def read_for_display(path: Path, longest_side: int = 2000) -> tuple[NDArray[np.uint8], Grid]:
@@ -83,7 +74,3 @@ def read_for_display(path: Path, longest_side: int = 2000) -> tuple[NDArray[np.u
         height, width = max(1, round(grid.height / factor)), max(1, round(grid.width / factor))
         classes = dataset.read(1, out_shape=(height, width))
     return classes, grid.resized(height, width)
-
-
-def _rasterio(window: Window) -> RasterioWindow:
-    return RasterioWindow(window.left, window.top, window.width, window.height)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.places import DEMO
 from cropstar.registry import Registry
 from cropstar.sources.parcels import read_parcels
-from cropstar.sources.scene import RasterScene, recipe_of
+from cropstar.sources.scene import RasterScene, Scene, recipe_of
 from cropstar.sources.stack import StackSeries
 from cropstar.store.atomic import locked, sweep
 
@@ -29,11 +29,11 @@ class Request:
     seed: int = 1
 
 
-SOURCES: Registry[Callable[[Request], list[RasterScene]]] = Registry("source")
+SOURCES: Registry[Callable[[Request], Sequence[Scene]]] = Registry("source")
 
 
 @SOURCES.register("synthetic")
-def synthetic(request: Request) -> list[RasterScene]:
+def synthetic(request: Request) -> Sequence[Scene]:
     """The embedded scene: written as files that a user would have, then read like any user's files."""
     from cropstar.sources.synthetic.files import write_scene
     from cropstar.sources.synthetic.options import SceneOptions
@@ -46,7 +46,7 @@ def synthetic(request: Request) -> list[RasterScene]:
 
 
 @SOURCES.register("stack")
-def stack(request: Request) -> list[RasterScene]:
+def stack(request: Request) -> Sequence[Scene]:
     """A GeoTIFF with dates x bands, and a vector file of parcels."""
     path = request.path
     if path is None:

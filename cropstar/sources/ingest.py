@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from cropstar.errors import UsageError
 from cropstar.logs import event, logger
 from cropstar.progress import track
-from cropstar.sources.scene import RasterScene
+from cropstar.sources.scene import Scene
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import (
     TILES,
@@ -33,7 +34,7 @@ class IngestResult:
     kept: int
 
 
-def ingest(scenes: list[RasterScene], folder: Path, *, overwrite: bool = False) -> IngestResult:
+def ingest(scenes: Sequence[Scene], folder: Path, *, overwrite: bool = False) -> IngestResult:
     """Add scenes to a store. Nothing that the manifest names is touched before the new manifest stands."""
     with writing(folder):
         before = read_manifest(folder)
@@ -52,14 +53,14 @@ def ingest(scenes: list[RasterScene], folder: Path, *, overwrite: bool = False) 
                         logger.warning("the tile %s was damaged and is made anew", path)
                     write_tile(path, scene.build(piece))
                     written += 1
-                entries[piece.name] = TileEntry(piece.name, scene.name, "raster", path.stat().st_size, scene.recipe)
+                entries[piece.name] = TileEntry(piece.name, scene.name, scene.layout, path.stat().st_size, scene.recipe)
             described[scene.name] = scene.describe()
         write_manifest(folder, Manifest(fingerprint, tuple(sorted(entries.values())), described))
         _remove_unlisted(folder, set(entries))
     return IngestResult(folder, written, kept)
 
 
-def _require_one_kind(scenes: list[RasterScene], before: Manifest | None, folder: Path, overwrite: bool) -> Fingerprint:
+def _require_one_kind(scenes: Sequence[Scene], before: Manifest | None, folder: Path, overwrite: bool) -> Fingerprint:
     """All scenes of a store have the same bands, scale and classes; the season grows to cover them."""
     known = None if before is None or overwrite else before
     fingerprint = known.fingerprint if known else scenes[0].fingerprint

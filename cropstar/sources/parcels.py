@@ -60,7 +60,7 @@ def read_parcels(path: Path, grid: Grid, *, label_column: str | None = None) -> 
 
     frame["_key"] = frame[key].astype(str) if key else [str(row + 1) for row in range(len(frame))]
     frame = frame.to_crs(grid.rasterio_crs)
-    usable = frame.geometry.notna() & ~frame.geometry.is_empty & frame[label].notna()
+    usable = (frame.geometry.area > 0) & frame[label].notna()  # a field has an area: no points, lines or nothing
     left, bottom, right, top = grid.bounds
     frame = frame[usable].cx[left:right, bottom:top]
     if frame.empty:

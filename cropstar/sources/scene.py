@@ -1,4 +1,4 @@
-"""A scene ready to be stored: an open series, its parcels, and the tiles it will be cut into."""
+"""Scenes ready to be stored: what ingest asks of any source, and the raster scene that cuts a series into tiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,21 +19,40 @@ from cropstar.sources.parcels import Parcels
 from cropstar.sources.series import Series
 from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.tile import RasterTile
+from cropstar.store.tile import RasterTile, Tile
 
 SAMPLES, SAMPLE_BYTES = 64, 2**20
 
 
 @dataclass(frozen=True)
 class Piece:
-    """One tile to be made."""
+    """One tile to be made; of a table of series the window counts samples instead of rows of pixels."""
 
     name: str
     window: Window
 
 
+class Scene(Protocol):
+    """What ingest stores: named pieces that can be built one by one, in any order."""
+
+    name: str
+    recipe: str
+    layout: str  # of its tiles: "raster" or "series"
+    fingerprint: Fingerprint
+
+    def pieces(self) -> list[Piece]: ...
+
+    def build(self, piece: Piece) -> Tile: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
 class RasterScene:
     """Cuts a series and its parcels into raster tiles."""
+
+    layout = "raster"
 
     def __init__(self, series: Series, parcels: Parcels, tile_size: int, recipe: str) -> None:
         self.name = re.sub(r"[^A-Za-z0-9_.-]+", "_", series.name)

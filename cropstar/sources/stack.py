@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.errors import RasterioError
-from rasterio.windows import Window as RasterioWindow
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
 from cropstar.geo.radiometry import SCENE_CLASSIFICATION, clear_sky, observed
-from cropstar.geo.raster import open_raster
+from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import Window
 from cropstar.sources.series import Bands, Observations
 
@@ -73,9 +72,8 @@ class StackSeries:
         self._dataset.close()
 
     def _read(self, indexes: list[int], window: Window) -> NDArray[Any]:
-        area = RasterioWindow(window.left, window.top, window.width, window.height)
         try:
-            pixels: NDArray[Any] = self._dataset.read(indexes, window=area)
+            pixels: NDArray[Any] = self._dataset.read(indexes, window=rasterio_window(window))
         except RasterioError as failure:
             why = f"the pixels cannot be read ({failure})"
             raise InputError("damaged raster", path=self._path, why=why, remedy="get the file again") from None

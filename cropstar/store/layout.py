@@ -19,7 +19,7 @@ SERIES_ROWS = 8192  # rows of a series tile in one chunk
 
 def compression() -> dict[str, Any]:
     """The filter's options for h5py; files open anywhere hdf5plugin or HDF5's filter plugins are."""
-    return dict(hdf5plugin.Blosc(cname="lz4", clevel=5, shuffle=hdf5plugin.Blosc.SHUFFLE))
+    return dict(hdf5plugin.Blosc(cname="lz4hc", clevel=1, shuffle=hdf5plugin.Blosc.SHUFFLE))
 
 
 def raster_chunk(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -27,6 +27,8 @@ class TileReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # Kept open: looking a dataset up by name takes about as long as reading a patch of it.
+        self._datasets: dict[str, h5py.Dataset] = {}
         try:
             # The chunk cache is off: each chunk is one patch, read once an epoch.
             self._handle = h5py.File(path, "r", rdcc_nbytes=0)
@@ -94,11 +96,14 @@ class TileReader:
         return self._read("values", rows), self._read("valid", rows).view(np.bool_), self.days[rows]
 
     def close(self) -> None:
+        self._datasets.clear()
         self._handle.close()
 
     def _read(self, name: str, selection: Any = ()) -> NDArray[Any]:
         try:
-            array: NDArray[Any] = self._handle[name][selection]
+            if name not in self._datasets:
+                self._datasets[name] = self._handle[name]
+            array: NDArray[Any] = self._datasets[name][selection]
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
         return array

@@ -23,7 +23,7 @@ Tensors = dict[str, NDArray[Any]]
 
 def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensors) -> str:
     """Write the file atomically and return the digest of all it says."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     plain = json.loads(_text({**header, "kind": kind}))  # as it will be read: keys are text, tuples are lists
     digest = _digest(plain, arrays)
     with atomic_path(path) as partial:
@@ -37,9 +37,10 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
     try:
         with safe_open(path, framework="numpy") as handle:
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a mapping)
+        digest = _digest(header, tensors)
     except (SafetensorError, OSError, ValueError) as failure:
         raise _unreadable(path, kind, str(failure)) from None
-    if _digest(header, tensors) != header.get("digest"):
+    if digest != header.get("digest"):
         raise _unreadable(path, kind, "its content does not match its checksum")
     return header, tensors
 
@@ -72,7 +73,7 @@ def _digest(header: dict[str, Any], tensors: Tensors) -> str:
     digest = hashlib.blake2b(digest_size=16)
     digest.update(_text({name: value for name, value in header.items() if name != "digest"}).encode())
     for name in sorted(tensors):
-        array = np.ascontiguousarray(tensors[name])
+        array = tensors[name]
         digest.update(f"{name}:{array.dtype}:{array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

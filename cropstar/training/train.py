@@ -68,7 +68,11 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             normalisation,
             {"version": __version__, "seed": config.seed, "scenes": _recipes(store)},
         )
-        parts = {part: PatchDataset(store, split, part, config.patch, normalisation) for part in PARTS}
+        parts = {
+            # Larger patches for judging: fewer pixels have their neighbours cut off, as few have in a map.
+            part: PatchDataset(store, split, part, config.patch * (1 if part == "train" else 2), normalisation)
+            for part in PARTS
+        }
         task = Task(
             config,
             run,

@@ -29,6 +29,13 @@ class Stumble(Exception):
     """What goes wrong in the middle of writing."""
 
 
+def write_half(final: Path) -> None:
+    with atomic_path(final) as partial:
+        partial.write_text("half")
+        assert partial.parent == final.parent  # the rename stays on one disk
+        raise Stumble
+
+
 def test_success_makes_and_replaces(tmp_path: Path) -> None:
     final = tmp_path / "new" / "folder" / "file.txt"
     write_text(final, "first")
@@ -41,18 +48,15 @@ def test_success_makes_and_replaces(tmp_path: Path) -> None:
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     final = tmp_path / "file.txt"
     final.write_text("old")
-    with pytest.raises(Stumble), atomic_path(final) as partial:
-        partial.write_text("half of the n")
-        assert partial.parent == final.parent  # the rename stays on one disk
-        raise Stumble
+    with pytest.raises(Stumble):
+        write_half(final)
     assert final.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
 
 
 def test_a_failure_leaves_nothing_where_nothing_was(tmp_path: Path) -> None:
-    with pytest.raises(Stumble), atomic_path(tmp_path / "file.txt") as partial:
-        partial.write_text("half")
-        raise Stumble
+    with pytest.raises(Stumble):
+        write_half(tmp_path / "file.txt")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,6 +144,6 @@ def test_a_folder_has_one_writer(tmp_path: Path) -> None:
 def test_a_lock_is_given_back(tmp_path: Path) -> None:
     with pytest.raises(Stumble), locked(tmp_path / "new", "the run"):
         raise Stumble
-    with locked(tmp_path / "new", "the run"), pytest.raises(ArtifactError, match="the run is locked"):
-        with locked(tmp_path / "new", "the run"):
-            pass
+    again = locked(tmp_path / "new", "the run")
+    with locked(tmp_path / "new", "the run"), pytest.raises(ArtifactError, match="the run is locked"), again:
+        pass

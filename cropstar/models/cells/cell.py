@@ -27,8 +27,8 @@ class Cell(nn.Module, ABC):
         self.spatial = spatial
 
     @abstractmethod
-    def initialise(self, length: int) -> None:
-        """Set the weights for series of about `length` dates."""
+    def initialise(self, memory: float) -> None:
+        """Set new weights; gates get time scales between one date and `memory` dates."""
 
     @abstractmethod
     def project(self, x: Tensor) -> Projected:

@@ -25,14 +25,14 @@ class StarCell(Cell):
         self.input_gate = product(inputs, hidden, spatial=spatial, bias=True)  # W_x, b_k
         self.state_gate = product(hidden, hidden, spatial=spatial, bias=False)  # W_h
 
-    def initialise(self, length: int) -> None:
+    def initialise(self, memory: float) -> None:
         for layer in (self.input_value, self.input_gate, self.state_gate):
             orthogonal_(layer)
-        # Chrono initialisation: time scales between one date and the whole series. The sign is
-        # minus because k updates, whereas the forget gate it is usually written for keeps.
+        # Chrono initialisation. The sign is minus because k updates, whereas the forget gate that it is
+        # usually written for keeps.
         assert self.input_gate.bias is not None
         with torch.no_grad():
-            self.input_gate.bias.uniform_(1.0, max(float(length), 1.0)).log_().neg_()
+            self.input_gate.bias.uniform_(1.0, memory).log_().neg_()
 
     def project(self, x: Tensor) -> Projected:
         return torch.tanh(self.input_value(x)), self.input_gate(x)

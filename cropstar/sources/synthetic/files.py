@@ -5,7 +5,6 @@ from __future__ import annotations
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import geopandas as gpd
 import pyogrio
@@ -15,6 +14,8 @@ from rasterio.errors import RasterioIOError
 
 from cropstar.errors import InputError, ResourceError
 from cropstar.geo.grid import Grid
+from cropstar.geo.raster import checksum, reads_back
+from cropstar.geo.windows import Window
 from cropstar.sources.synthetic.crops import BANDS
 from cropstar.sources.synthetic.landscape import make_landscape
 from cropstar.sources.synthetic.options import SceneOptions
@@ -74,8 +75,8 @@ def _write_tile(path: Path, grid: Grid, surface: Surface, options: SceneOptions)
     }
     with atomic_path(path) as partial:
         checksums = _write_bands(partial, profile, options, surface)
-        # GDAL keeps a full disk to itself when it flushes on closing, so only reading back tells.
-        if not _holds(partial, checksums):
+        whole = Window(0, 0, grid.height, grid.width)
+        if not reads_back(partial, [(band, whole, wanted) for band, wanted in enumerate(checksums, start=1)]):
             why = "not all of it reached the disk"
             raise ResourceError("cannot write", path=path, why=why, remedy="free some disk space and run again")
 
@@ -95,17 +96,9 @@ def _write_bands(path: Path, profile: dict[str, Any], options: SceneOptions, sur
         tile.offsets = [0.0] * len(stack)
         for acquisition in acquisitions(options, surface):
             for band in (*acquisition.counts, acquisition.classification.astype("uint16")):
-                checksums.append(crc32(band.tobytes()))
+                checksums.append(checksum(band))
                 tile.write(band, len(checksums))
     return checksums
-
-
-def _holds(path: Path, checksums: list[int]) -> bool:
-    try:
-        with rasterio.Env(), rasterio.open(path) as tile:
-            return all(crc32(tile.read(band).tobytes()) == wanted for band, wanted in enumerate(checksums, start=1))
-    except RasterioIOError:
-        return False
 
 
 def _write_parcels(path: Path, parcels: gpd.GeoDataFrame, tags: dict[str, str]) -> None:

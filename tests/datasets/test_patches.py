@@ -1,0 +1,221 @@
+"""What a model eats: labels of one part alone, padding that counts for nothing, statistics without a leak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cropstar.config import SplitConfig
+from cropstar.datasets.patches import Batch, PatchDataset, labelled_places, measure_normalisation
+from cropstar.datasets.splits import PARTS, Split, split_parcels
+from cropstar.errors import InputError
+from cropstar.geo.windows import Window
+from cropstar.store.classes import UNLABELLED
+from cropstar.store.normalisation import Normalisation
+from cropstar.store.store import Store
+from tests.examples import a_raster_tile, store_of
+
+PLAIN = Normalisation((0.0, 0.0), (1.0, 1.0))
+
+
+def quarters() -> np.typing.NDArray[np.int32]:
+    """20 x 30 pixels: parcels 1 to 4 in the corners, nothing in a cross between them."""
+    parcels = np.zeros((20, 30), dtype=np.int32)
+    parcels[:8, :12], parcels[:8, 18:], parcels[12:, :12], parcels[12:, 18:] = 1, 2, 3, 4
+    return parcels
+
+
+SPLIT = Split(
+    {("scene", 1): "train", ("scene", 2): "validation", ("scene", 3): "test", ("scene", 4): "train"},
+    {("scene", 1): 1, ("scene", 2): 0, ("scene", 3): 1, ("scene", 4): 0},
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(store_of(tmp_path / "store", {"tile": a_raster_tile(parcels=quarters())}))
+    yield opened
+    opened.close()
+
+
+def whole(dataset: PatchDataset) -> Batch:
+    return dataset.batch(list(range(len(dataset))))
+
+
+# --- which patches
+
+
+def test_places_are_the_windows_with_pixels_of_the_part(store: Store) -> None:
+    assert list(labelled_places(store, SPLIT, "validation", 10)) == [
+        ("tile", Window(0, 10, 10, 10)),
+        ("tile", Window(0, 20, 10, 10)),
+    ]
+    assert len(list(labelled_places(store, SPLIT, "train", 10))) == 4
+    assert list(labelled_places(store, SPLIT, "nothing", 10)) == []
+
+
+@pytest.mark.parametrize("size", [4, 7, 10, 24, 64])
+def test_every_labelled_pixel_is_eaten_once(store: Store, size: int) -> None:
+    labels = a_raster_tile(parcels=quarters()).labels
+    for part in PARTS:
+        batch = whole(PatchDataset(store, SPLIT, part, size, PLAIN))
+        inside = SPLIT.mask("scene", quarters(), part)
+        assert batch.labels.shape[1:] == (size, size)
+        for label in (0, 1):
+            assert int((batch.labels == label).sum()) == int((labels[inside] == label).sum())
+
+
+# --- what is in them
+
+
+def test_a_patch_is_what_the_tile_holds(store: Store) -> None:
+    tile, normalisation = a_raster_tile(parcels=quarters()), Normalisation((0.2, 0.3), (0.1, 0.05))
+    dataset = PatchDataset(store, SPLIT, "train", 10, normalisation)
+    batch = dataset.batch([0, 1])
+    expected = (tile.values * 1e-4 - np.array([0.2, 0.3])[:, None, None]) / np.array([0.1, 0.05])[:, None, None]
+    assert dataset.places[0][1] == Window(0, 0, 10, 10)
+    assert batch.x[0].numpy() == pytest.approx(expected[:, :, :10, :10], abs=1e-4)
+    assert np.array_equal(batch.valid[0].numpy(), tile.valid[:, :10, :10])
+    assert np.array_equal(batch.days[0].numpy(), tile.days)
+    kinds = [tensor.dtype for tensor in (batch.x, batch.valid, batch.labels)]
+    assert kinds == [torch.float32, torch.bool, torch.int64]
+    assert (len(dataset), batch.x.shape) == (4, (2, 3, 2, 10, 10))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_labels_of_other_parts_are_hidden(store: Store, part: str) -> None:
+    batch = PatchDataset(store, SPLIT, part, 30, PLAIN).batch([0])
+    inside = np.zeros((30, 30), dtype=bool)
+    inside[:20] = SPLIT.mask("scene", quarters(), part)
+    assert np.array_equal(batch.labels[0].numpy() != UNLABELLED, inside)
+    assert np.array_equal(batch.parcels[0].numpy() >= 0, inside)
+    seen = {sorted(SPLIT.part_of)[number] for number in batch.parcels[batch.parcels >= 0].tolist()}
+    assert {SPLIT.part_of[parcel] for parcel in seen} == {part}
+    assert len(seen) == list(SPLIT.part_of.values()).count(part)
+
+
+def test_pixels_outside_parcels_have_no_label_even_if_the_tile_says_so(tmp_path: Path) -> None:
+    tile = a_raster_tile(parcels=quarters())
+    labels = np.where(tile.labels == UNLABELLED, 1, tile.labels).astype(np.int16)
+    store = Store.open(store_of(tmp_path, {"tile": replace(tile, labels=labels)}))
+    batch = PatchDataset(store, SPLIT, "train", 30, PLAIN).batch([0])
+    assert int((batch.labels != UNLABELLED).sum()) == 2 * 8 * 12
+    store.close()
+
+
+def test_partial_patches_are_filled_with_nothing(store: Store) -> None:
+    dataset = PatchDataset(store, SPLIT, "train", 16, PLAIN)
+    places = [window for _, window in dataset.places]
+    index = places.index(Window(16, 16, 4, 14))
+    batch = dataset.batch([index])
+    assert batch.x.shape == (1, 3, 2, 16, 16)
+    assert batch.valid[0, :, :4, :14].any()
+    added = torch.ones(16, 16, dtype=torch.bool)
+    added[:4, :14] = False
+    assert not batch.valid[0][:, added].any()
+    assert (batch.labels[0][added] == UNLABELLED).all()
+    assert (batch.parcels[0][added] == -1).all()
+    assert torch.isfinite(batch.x).all()
+
+
+def test_scenes_of_different_length_share_a_batch(tmp_path: Path) -> None:
+    long = a_raster_tile((5, 2, 8, 8), parcels=np.ones((8, 8), dtype=np.int32), scene="long")
+    short = a_raster_tile((2, 2, 8, 8), parcels=np.ones((8, 8), dtype=np.int32), scene="short", first_day=19_400)
+    store = Store.open(store_of(tmp_path, {"long": long, "short": short}))
+    parcels = [("long", 1), ("short", 1)]
+    split = Split(dict.fromkeys(parcels, "train"), dict.fromkeys(parcels, 1))
+    batch = whole(PatchDataset(store, split, "train", 8, PLAIN))
+    assert batch.x.shape == (2, 5, 2, 8, 8)
+    assert np.array_equal(batch.valid[1, :2].numpy(), short.valid)
+    assert not batch.valid[1, 2:].any()
+    assert batch.days[1].tolist() == [19_400, 19_410, 19_410, 19_410, 19_410]  # still dates of the season
+    assert batch.parcels[:, 0, 0].tolist() == [0, 1]
+    store.close()
+
+
+# --- series
+
+
+def test_series_are_exactly_the_labelled_pixels(store: Store) -> None:
+    batch = whole(PatchDataset(store, SPLIT, "train", 16, PLAIN))
+    series = batch.as_series()
+    places = [tuple(place) for place in (batch.labels != UNLABELLED).nonzero().tolist()]
+    assert len(places) == len(series.labels) == 2 * 8 * 12
+    assert series.x.shape == (len(places), 3, 2)
+    for row, (sample, y, x) in enumerate(places):
+        assert torch.equal(series.x[row], batch.x[sample, :, :, y, x])
+        assert torch.equal(series.valid[row], batch.valid[sample, :, y, x])
+        assert torch.equal(series.days[row], batch.days[sample])
+        assert series.labels[row] == batch.labels[sample, y, x]
+        assert series.parcels[row] == batch.parcels[sample, y, x]
+
+
+def test_series_keep_the_days_of_their_own_patch() -> None:
+    labels = torch.full((3, 2, 2), UNLABELLED)
+    labels[0, 0, 1], labels[2] = 1, 0
+    days = torch.tensor([[1, 2], [3, 4], [5, 6]])
+    batch = Batch(torch.zeros(3, 2, 1, 2, 2), torch.ones(3, 2, 2, 2, dtype=torch.bool), days, labels, labels)
+    assert batch.as_series().days.tolist() == [[1, 2]] + [[5, 6]] * 4
+
+
+def test_one_labelled_pixel_keeps_all_dimensions() -> None:
+    labels = torch.tensor([[[1]]])
+    batch = Batch(torch.zeros(1, 1, 1, 1, 1), torch.ones(1, 1, 1, 1, dtype=torch.bool), labels[0], labels, labels)
+    series = batch.as_series()
+    shapes = [tuple(tensor.shape) for tensor in (series.x, series.valid, series.days, series.labels)]
+    assert shapes == [(1, 1, 1), (1, 1), (1, 1), (1,)]
+
+
+# --- normalisation
+
+
+def test_normalisation_is_of_clear_training_pixels(store: Store) -> None:
+    tile = a_raster_tile(parcels=quarters())
+    chosen = tile.valid & SPLIT.mask("scene", quarters(), "train")
+    reflectance = np.moveaxis(tile.values, 1, -1)[chosen] * 1e-4
+    for size in (7, 24):
+        measured = measure_normalisation(store, SPLIT, size)
+        assert measured.mean == pytest.approx(reflectance.mean(axis=0).tolist())
+        assert measured.deviation == pytest.approx(reflectance.std(axis=0).tolist())
+
+
+def test_nothing_but_training_pixels_enters_the_normalisation(store: Store, tmp_path: Path) -> None:
+    tile = a_raster_tile(parcels=quarters())
+    hidden = ~(tile.valid & SPLIT.mask("scene", quarters(), "train"))  # (T,H,W): clouds, other parts, no parcel
+    values = np.where(hidden[:, None], 65_535, tile.values).astype(np.uint16)
+    other = Store.open(store_of(tmp_path / "other", {"tile": replace(tile, values=values)}))
+    assert measure_normalisation(other, SPLIT, 16) == measure_normalisation(store, SPLIT, 16)
+    seen = np.where(hidden[:, None], tile.values, 65_535).astype(np.uint16)
+    bright = Store.open(store_of(tmp_path / "bright", {"tile": replace(tile, values=seen)}))
+    assert measure_normalisation(bright, SPLIT, 16) != measure_normalisation(store, SPLIT, 16)
+    other.close()
+    bright.close()
+
+
+def test_training_parcels_that_were_never_clear(tmp_path: Path) -> None:
+    tile = a_raster_tile(parcels=quarters())
+    store = Store.open(store_of(tmp_path, {"tile": replace(tile, valid=np.zeros_like(tile.valid))}))
+    with pytest.raises(InputError, match="no clear observation of a training parcel"):
+        measure_normalisation(store, SPLIT, 16)
+    store.close()
+
+
+def test_the_small_store_from_end_to_end(small_store: Path) -> None:
+    store = Store.open(small_store)
+    split = split_parcels(store, SplitConfig(), 0)
+    normalisation = measure_normalisation(store, split, 24)
+    train = whole(PatchDataset(store, split, "train", 24, normalisation)).as_series()
+    clear = train.x[train.valid]
+    assert clear.mean(dim=0).numpy() == pytest.approx(np.zeros(clear.shape[1]), abs=1e-3)
+    assert clear.std(dim=0).numpy() == pytest.approx(np.ones(clear.shape[1]), abs=1e-2)
+    labelled = sum(int((reader.labels() >= 0).sum()) for _, reader in store.readers())
+    parts = [whole(PatchDataset(store, split, part, 24, normalisation)).as_series() for part in PARTS]
+    assert sum(len(part.labels) for part in parts) == labelled
+    numbers = [set(part.parcels.tolist()) for part in parts]
+    assert sum(map(len, numbers)) == len(set().union(*numbers)) == len(split.part_of)
+    store.close()

@@ -1,0 +1,135 @@
+"""The sources by name, what a path is taken for, and which parcels belong to it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cropstar.errors import InputError, UsageError
+from cropstar.sources.catalogue import SOURCES, Request, guess_source
+from cropstar.sources.scene import SAMPLE_BYTES, SAMPLES, recipe_of
+from tests.sources.stacks import write_four_fields, write_stack
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Path:
+    return write_stack(tmp_path / "tile.tif")
+
+
+def recipe(stack: Path, parcels: Path | None = None, tile_size: int = 240, label_column: str | None = None) -> str:
+    (scene,) = SOURCES["stack"](Request(stack, parcels, label_column, tile_size))
+    scene.close()
+    return scene.recipe
+
+
+def test_sources_are_known_by_name() -> None:
+    assert {"stack", "synthetic"} <= set(SOURCES)
+    with pytest.raises(UsageError, match="unknown source 'stak'; did you mean 'stack'"):
+        SOURCES["stak"]
+
+
+def test_what_a_path_is_taken_for(stack: Path) -> None:
+    assert guess_source(None) == "synthetic"
+    assert guess_source(stack) == "stack"
+    other = stack.rename(stack.with_suffix(".TIFF"))
+    assert guess_source(other) == "stack"
+    with pytest.raises(InputError, match="no such file"):
+        guess_source(stack)
+    with pytest.raises(UsageError, match="name the source first, one of: "):
+        guess_source(stack.parent)
+
+
+def test_the_one_vector_file_beside_the_raster_is_taken(stack: Path) -> None:
+    with pytest.raises(UsageError, match="which parcels\\?: none lies beside the raster"):
+        SOURCES["stack"](Request(stack))
+    fields = write_four_fields(stack.with_name("fields.gpkg"))
+    assert recipe(stack) == recipe(stack, fields)
+    write_four_fields(stack.with_name("more.geojson"))
+    with pytest.raises(UsageError, match="2 lie beside the raster"):
+        SOURCES["stack"](Request(stack))
+
+
+def test_a_stack_needs_a_path_that_is_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="the source 'stack' needs a path"):
+        SOURCES["stack"](Request(None))
+    with pytest.raises(InputError, match=r"no such file in .*absent\.tif"):
+        SOURCES["stack"](Request(tmp_path / "absent.tif"))
+
+
+def test_a_scene_is_what_its_files_say(stack: Path) -> None:
+    write_four_fields(stack.with_name("fields.gpkg"))
+    (scene,) = SOURCES["stack"](Request(stack, tile_size=16))
+    assert scene.name == "tile"
+    assert scene.fingerprint.bands == ("B04", "B08")
+    assert scene.fingerprint.classes.names == ["maize", "wheat"]
+    assert (scene.fingerprint.resolution, scene.fingerprint.season.start) == (10, 121)
+    pieces = scene.pieces()
+    assert [(piece.window.height, piece.window.width) for piece in pieces] == [(16, 16), (16, 14), (4, 16), (4, 14)]
+    assert len({piece.name for piece in pieces}) == 4
+    tile = scene.build(pieces[1])
+    assert tile.values.shape == (2, 2, 16, 14)
+    assert set(tile.table.numbers.tolist()) == set(tile.parcels[tile.parcels > 0].tolist())
+    scene.close()
+
+
+def test_names_of_scenes_are_safe_as_file_names(tmp_path: Path) -> None:
+    path = write_stack(tmp_path / "T32 Zürich (1);rm.tif")
+    write_four_fields(tmp_path / "fields.gpkg")
+    (scene,) = SOURCES["stack"](Request(path))
+    scene.close()
+    assert scene.name == "T32_Z_rich_1_rm"
+
+
+# --- recipes
+
+
+def test_equal_files_and_options_have_equal_recipes(stack: Path) -> None:
+    fields = write_four_fields(stack.with_name("fields.gpkg"))
+    first = recipe(stack, fields)
+    (elsewhere := stack.parent / "elsewhere").mkdir()
+    for path in (stack, fields):
+        shutil.copy(path, elsewhere)
+    assert recipe(elsewhere / stack.name, elsewhere / fields.name) == first
+    others = [recipe(stack, fields, tile_size=48), recipe(stack, fields, label_column="crop")]
+    assert len({first, *others}) == 3
+
+
+def test_corrected_labels_of_a_shapefile_are_another_recipe(stack: Path) -> None:
+    """The shapes are in the .shp, but the labels are in the .dbf."""
+    fields = stack.with_name("fields.shp")
+    shapes = write_four_fields(fields).read_bytes()
+    first = recipe(stack, fields)
+    write_four_fields(fields, ["wheat", "maize", "maize", "wheat"])
+    assert fields.read_bytes() == shapes
+    assert recipe(stack, fields) != first
+
+
+@pytest.mark.parametrize("size", [1, SAMPLE_BYTES - 1, SAMPLE_BYTES, SAMPLE_BYTES + 1, 3 * SAMPLE_BYTES + 5])
+def test_one_byte_of_a_file_changes_the_recipe(tmp_path: Path, size: int) -> None:
+    path, content = tmp_path / "file", bytearray(size)
+    path.write_bytes(content)
+    recipes = {recipe_of([path], {})}
+    places = {0, size // 2, size // 3, size - 1}
+    for place in places:
+        content[place] = 1
+        path.write_bytes(content)
+        recipes.add(recipe_of([path], {}))
+    path.write_bytes(bytes(size + 1))
+    recipes.add(recipe_of([path], {}))
+    assert len(recipes) == len(places) + 2
+
+
+def test_of_a_large_file_samples_are_read(tmp_path: Path) -> None:
+    path, size = tmp_path / "large", 200 * SAMPLE_BYTES + 77
+    with path.open("wb") as handle:
+        handle.truncate(size)  # a hole: nothing is on the disk
+    before = recipe_of([path], {})
+    for place in (0, size - 1, (size - SAMPLE_BYTES) // (SAMPLES - 1) + 100):
+        with path.open("r+b") as handle:
+            handle.seek(place)
+            handle.write(b"x")
+        after = recipe_of([path], {})
+        assert after != before
+        before = after
