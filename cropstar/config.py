@@ -73,7 +73,7 @@ class TrainConfig(Section):
     model: ModelConfig = ModelConfig()
     split: SplitConfig = SplitConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
-    epochs: int = Field(6, ge=1)
+    epochs: int = Field(5, ge=1)
     batch: int = Field(8, ge=1, description="patches a step")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
