@@ -21,7 +21,7 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             **getattr(record, "fields", {}),
         }
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line, ensure_ascii=False, default=str)
 
 
 class PlainFormatter(logging.Formatter):

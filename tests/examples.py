@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from cropstar.store.store import Manifest, TileEntry, tile_path, write_manifest
 from cropstar.store.tile import ParcelTable, RasterTile, SeriesTile, write_tile
 
 UTM = CRS.from_epsg(32632).to_wkt()
-SPRING = date(2023, 4, 1)
 RECIPE = "0123456789abcdef"
 
 

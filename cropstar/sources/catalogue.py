@@ -78,8 +78,8 @@ def _with_companions(path: Path) -> list[Path]:
     """All files that a vector file consists of."""
     if path.suffix.lower() != ".shp":
         return [path]
-    companions = (path.with_suffix(ending) for ending in SHAPEFILE_COMPANIONS)
-    return [path, *(companion for companion in companions if companion.exists())]
+    beside = sorted(entry for entry in path.parent.iterdir() if entry.stem == path.stem)
+    return [path, *(entry for entry in beside if entry.suffix.lower() in SHAPEFILE_COMPANIONS)]
 
 
 def _parcels_beside(path: Path) -> Path:

@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+Distances = NDArray[np.float64]
+
 UNLABELLED = -1  # in label rasters: no class here, never counted as class 0
 
 # Colours people expect on a crop map; matched as whole words so that "winter wheat" finds "wheat".
@@ -43,6 +48,10 @@ FAMILIAR_COLOURS = {
     "forest": "#1e6b34",
     "water": "#3b82c4",
 }
+
+WHEEL = ((0.55, 0.80), (0.85, 0.55), (0.30, 0.95), (0.95, 0.90), (0.40, 0.60), (0.75, 0.35))  # saturation, brightness
+SHADES = (0.68, 1.25, 0.5)
+DISTINCT = 0.14  # of the distance from black to white
 
 
 @dataclass(frozen=True)
@@ -88,19 +97,49 @@ class ClassTable(tuple[CropClass, ...]):
 
 
 def choose_colours(names: Sequence[str]) -> list[str]:
-    """A familiar colour where the name has one that is still free, else a hue far from its neighbours."""
-    colours: list[str] = []
+    """A familiar colour where the name has one that is still free, else the candidate least like all others."""
+    chosen: dict[str, str] = {}
     for name in names:
-        words = name.lower().replace("_", " ").split()
-        familiar = (FAMILIAR_COLOURS[word] for word in reversed(words) if word in FAMILIAR_COLOURS)
-        colour = next((candidate for candidate in familiar if candidate not in colours), None)
-        spare = 0
-        while colour is None:
-            # Steps of the golden ratio around the colour wheel never come close to an earlier step.
-            hue = ((len(colours) + spare) * 0.618034) % 1.0
-            red, green, blue = colorsys.hsv_to_rgb(hue, 0.55, 0.80)
-            candidate = f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
-            colour = None if candidate in colours else candidate
-            spare += 1
-        colours.append(colour)
-    return colours
+        free = [colour for colour in _familiar(name) if colour not in chosen.values()]
+        if free:
+            chosen[name] = free[0]
+    taken = [_parts(colour) for colour in chosen.values()]
+    wheel = [_hex(colorsys.hsv_to_rgb(hue / 48, depth, light)) for depth, light in WHEEL for hue in range(0, 48, 2)]
+    wheel += [_hex(colorsys.hsv_to_rgb(hue / 48, depth, light)) for depth, light in WHEEL for hue in range(1, 48, 2)]
+    for name in names:
+        if name not in chosen:
+            # A second barley is a darker or a paler barley, unless another crop looks like that already.
+            candidates = [_shade(colour, factor) for colour in _familiar(name) for factor in SHADES] + wheel
+            distances = _distances([_parts(colour) for colour in candidates], taken)
+            distinct = np.flatnonzero(distances >= DISTINCT)
+            chosen[name] = candidates[int(distinct[0]) if len(distinct) else int(distances.argmax())]
+            taken.append(_parts(chosen[name]))
+    return [chosen[name] for name in names]
+
+
+def _familiar(name: str) -> list[str]:
+    words = name.lower().replace("_", " ").split()
+    return [FAMILIAR_COLOURS[word] for word in reversed(words) if word in FAMILIAR_COLOURS]
+
+
+def _parts(colour: str) -> tuple[float, float, float]:
+    return int(colour[1:3], 16) / 255, int(colour[3:5], 16) / 255, int(colour[5:7], 16) / 255
+
+
+def _hex(parts: tuple[float, float, float]) -> str:
+    red, green, blue = (round(min(part, 1.0) * 255) for part in parts)
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+def _shade(colour: str, factor: float) -> str:
+    red, green, blue = _parts(colour)
+    return _hex((red * factor, green * factor, blue * factor))
+
+
+def _distances(candidates: list[tuple[float, float, float]], taken: list[tuple[float, float, float]]) -> Distances:
+    """How different each candidate looks from the nearest taken colour: the eye tells greens apart best."""
+    if not taken:
+        return np.ones(len(candidates))
+    differences = np.array(candidates)[:, None] - np.array(taken)[None]
+    distances: Distances = np.sqrt((np.square(differences) @ np.array([0.30, 0.59, 0.11])).min(axis=1))
+    return distances

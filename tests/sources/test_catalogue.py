@@ -10,6 +10,7 @@ import pytest
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.catalogue import SOURCES, Request, guess_source
 from cropstar.sources.scene import SAMPLE_BYTES, SAMPLES, recipe_of
+from cropstar.store.tile import RasterTile
 from tests.sources.stacks import write_four_fields, write_stack
 
 
@@ -69,6 +70,7 @@ def test_a_scene_is_what_its_files_say(stack: Path) -> None:
     assert [(piece.window.height, piece.window.width) for piece in pieces] == [(16, 16), (16, 14), (4, 16), (4, 14)]
     assert len({piece.name for piece in pieces}) == 4
     tile = scene.build(pieces[1])
+    assert isinstance(tile, RasterTile)
     assert tile.values.shape == (2, 2, 16, 14)
     assert set(tile.table.numbers.tolist()) == set(tile.parcels[tile.parcels > 0].tolist())
     scene.close()
@@ -96,12 +98,16 @@ def test_equal_files_and_options_have_equal_recipes(stack: Path) -> None:
     assert len({first, *others}) == 3
 
 
-def test_corrected_labels_of_a_shapefile_are_another_recipe(stack: Path) -> None:
+@pytest.mark.parametrize("ending", [".dbf", ".DBF"])
+def test_corrected_labels_of_a_shapefile_are_another_recipe(stack: Path, ending: str) -> None:
     """The shapes are in the .shp, but the labels are in the .dbf."""
     fields = stack.with_name("fields.shp")
     shapes = write_four_fields(fields).read_bytes()
+    fields.with_suffix(".dbf").rename(fields.with_suffix(ending))
     first = recipe(stack, fields)
+    fields.with_suffix(ending).unlink()
     write_four_fields(fields, ["wheat", "maize", "maize", "wheat"])
+    fields.with_suffix(".dbf").rename(fields.with_suffix(ending))
     assert fields.read_bytes() == shapes
     assert recipe(stack, fields) != first
 

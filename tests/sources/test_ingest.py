@@ -24,7 +24,8 @@ from tests.sources.stacks import write_four_fields, write_stack
 
 
 def scenes_of(path: Path, tile_size: int = 48) -> list[RasterScene]:
-    return SOURCES["stack"](Request(path, tile_size=tile_size))
+    scenes = SOURCES["stack"](Request(path, tile_size=tile_size))
+    return [scene for scene in scenes if isinstance(scene, RasterScene)]
 
 
 def run(*paths: Path, into: Path, tile_size: int = 48, overwrite: bool = False) -> IngestResult:
