@@ -75,6 +75,7 @@ class TrainConfig(Section):
     optimiser: OptimiserConfig = OptimiserConfig()
     epochs: int = Field(5, ge=1)
     batch: int = Field(8, ge=1, description="patches a step")
+    series_batch: int = Field(64, ge=1, description="series a step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
     seed: int = Field(0, ge=0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech
+from cropstar.cli.options import PATH, examples, speech, split_names
 from cropstar.errors import UsageError
 from cropstar.places import STORES
 
@@ -14,6 +15,8 @@ EXAMPLES = examples("""
 cropstar ingest                                       the demonstration scene, into data/stores/demo
 cropstar ingest tile.tif --parcels parcels.gpkg       a stacked GeoTIFF and its labelled parcels
 cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data/stores/brittany
+cropstar ingest fields.parquet                        a table of series, one row an observation
+cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 1e-4
 """)
 
 
@@ -27,6 +30,15 @@ cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data
 )
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of the demonstration scene.")
 @click.option("--overwrite", is_flag=True, help="Replace a store of other data.")
+@click.option("--id-column", help="Tables: the column that names the field.  [default: guessed]")
+@click.option("--date-column", help="Tables: the column of the date.  [default: guessed]")
+@click.option("--group-column", help="Tables: year or region, 'none' for none.  [default: guessed]")
+@click.option("--mask-column", help="Tables: the column that tells clouds.")
+@click.option("--bands", callback=split_names, help="Tables: B04,B08 or B04=red,B08=nir.  [default: Sentinel-2's]")
+@click.option("--scale", type=float, help="Tables: reflectance = value x scale + offset.  [default: guessed]")
+@click.option("--offset", type=float, help="Tables: see --scale.  [default: 0]")
+@click.option("--nodata", type=float, multiple=True, help="Tables: values that mean nothing was seen.")
+@click.option("--keep-unlabelled", is_flag=True, default=None, help="Tables: keep fields without a crop.")
 @speech
 def ingest(
     what: tuple[str, ...],
@@ -36,6 +48,7 @@ def ingest(
     tile_size: int,
     seed: int,
     overwrite: bool,
+    **special: Any,
 ) -> None:
     """Turn images and parcels into a store of HDF5 tiles.
 
@@ -53,9 +66,10 @@ def ingest(
     path = Path(what[-1]) if what and what[-1] is not named else None
     source = named or guess_source(path)
 
-    scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed))
+    given = {name: value for name, value in special.items() if value not in (None, ())}
+    scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed, given))
     try:
-        name = "demo" if source == "synthetic" and path is None else scenes[0].name
+        name = "demo" if path is None else path.stem
         result = run_ingest(scenes, output or STORES / name, overwrite=overwrite)
     finally:
         for scene in scenes:

@@ -16,6 +16,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
 
 
+def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """Names separated by commas, as the callback of an option."""
+    return tuple(part.strip() for part in value.split(",")) if value else None
+
+
 def speech(command: Command) -> Command:
     """--quiet, --verbose, --debug and --log-json, on every command."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.places import DEMO
@@ -15,6 +16,7 @@ from cropstar.sources.stack import StackSeries
 from cropstar.store.atomic import locked, sweep
 
 VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".fgb")
+TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
 SHAPEFILE_COMPANIONS = (".dbf", ".prj", ".cpg")  # the labels of a shapefile are in its .dbf
 
 
@@ -27,6 +29,20 @@ class Request:
     label_column: str | None = None
     tile_size: int = 240
     seed: int = 1
+    special: Mapping[str, Any] = field(default_factory=dict)  # options of one source only, where they were given
+
+    def take(self, source: str, *names: str) -> dict[str, Any]:
+        """The special options of a source; others are no use to it and are refused."""
+        for name in self.special:
+            if name not in names:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is not for the source '{source}'", remedy="see 'cropstar ingest --help'")
+        return dict(self.special)
+
+    def need_path(self, source: str, example: str) -> Path:
+        if self.path is None:
+            raise UsageError(f"the source '{source}' needs a path", remedy=f"cropstar ingest {source} {example}")
+        return self.path
 
 
 SOURCES: Registry[Callable[[Request], Sequence[Scene]]] = Registry("source")
@@ -38,6 +54,7 @@ def synthetic(request: Request) -> Sequence[Scene]:
     from cropstar.sources.synthetic.files import write_scene
     from cropstar.sources.synthetic.options import SceneOptions
 
+    request.take("synthetic")
     folder = request.path or DEMO
     with locked(folder, "the demonstration scene"):
         sweep(folder)
@@ -48,9 +65,8 @@ def synthetic(request: Request) -> Sequence[Scene]:
 @SOURCES.register("stack")
 def stack(request: Request) -> Sequence[Scene]:
     """A GeoTIFF with dates x bands, and a vector file of parcels."""
-    path = request.path
-    if path is None:
-        raise UsageError("the source 'stack' needs a path", remedy="cropstar ingest stack tile.tif --parcels p.gpkg")
+    request.take("stack")
+    path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     series = StackSeries(path)
     try:
         parcel_file = request.parcels or _parcels_beside(path)
@@ -63,6 +79,16 @@ def stack(request: Request) -> Sequence[Scene]:
     return [RasterScene(series, parcels, request.tile_size, recipe)]
 
 
+@SOURCES.register("table")
+def table(request: Request) -> Sequence[Scene]:
+    """A CSV or Parquet file with one row an observation."""
+    from cropstar.sources.table import TableOptions, open_table
+
+    path = request.need_path("table", "fields.parquet")
+    names = (one.name for one in fields(TableOptions))
+    return open_table(path, TableOptions(label_column=request.label_column, **request.take("table", *names)))
+
+
 def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
     if path is None:
@@ -71,6 +97,8 @@ def guess_source(path: Path | None) -> str:
         raise InputError("no such file", path=path, remedy="check the path")
     if path.suffix.lower() in (".tif", ".tiff"):
         return "stack"
+    if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:
+        return "table"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
 
 

@@ -88,36 +88,37 @@ def _remove_unlisted(folder: Path, names: set[str]) -> None:
 
 
 def summarise(folder: Path) -> None:
-    """Say what the store now holds."""
+    """Say what the store now holds: parcels, pixels and hectares of rasters, samples of tables."""
     store = Store.open(folder)
     classes = store.fingerprint.classes
     pixels = np.zeros(len(classes), dtype=np.int64)
     clear, seen = 0, 0
     parcels: dict[tuple[str, int], int] = {}
-    for _, reader in store.readers():
-        labels = reader.labels()
-        pixels += np.bincount(labels[labels >= 0], minlength=len(classes))
+    for entry, reader in store.readers():
+        if entry.layout == "raster":
+            labels = reader.labels()
+            pixels += np.bincount(labels[labels >= 0], minlength=len(classes))
         valid = reader.whole_mask()
         clear, seen = clear + int(valid.sum()), seen + valid.size
         for number, label in zip(reader.table.numbers, reader.table.labels, strict=True):
             if number:
                 parcels[reader.scene, int(number)] = int(label)
+    series = all(entry.layout == "series" for entry in store.manifest.tiles)
     hectare = store.fingerprint.resolution**2 / 10_000
-    counts = np.bincount(list(parcels.values()), minlength=len(classes))
-    for entry in classes:
-        logger.info(
-            "  %-20s %5d parcels %8d pixels %8.1f ha",
-            entry.name,
-            counts[entry.number],
-            pixels[entry.number],
-            pixels[entry.number] * hectare,
-        )
+    counts = np.bincount([label for label in parcels.values() if label >= 0], minlength=len(classes))
+    for crop in classes:
+        count, area = counts[crop.number], pixels[crop.number]
+        if series:
+            logger.info("  %-20s %7d samples", crop.name, count)
+        else:
+            logger.info("  %-20s %5d parcels %8d pixels %8.1f ha", crop.name, count, area, area * hectare)
     dates = sorted({day for scene in store.manifest.scenes.values() for day in scene["dates"]})
     event(
-        f"{len(store.manifest.tiles)} tiles, {len(dates)} dates from {dates[0]} to {dates[-1]}, "
-        f"bands {' '.join(store.fingerprint.bands)}, {clear / max(seen, 1):.0%} of the observations clear",
+        f"{len(store.manifest.tiles)} tiles, {f'{len(parcels)} samples, ' if series else ''}"
+        f"{len(dates)} dates from {dates[0]} to {dates[-1]}, bands {' '.join(store.fingerprint.bands)}, "
+        f"{clear / max(seen, 1):.0%} of the observations {'valid' if series else 'clear'}",
         tiles=len(store.manifest.tiles),
         dates=len(dates),
-        parcels=len(parcels),
+        **{"samples" if series else "parcels": len(parcels)},
     )
     store.close()

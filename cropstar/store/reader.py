@@ -63,6 +63,11 @@ class TileReader:
     def days(self) -> NDArray[np.int32]:
         return self._read("days")
 
+    @property
+    def length(self) -> int:
+        """The number of dates of the longest series."""
+        return len(self.days) if self.layout == "raster" else int(np.diff(self.starts).max(initial=0))
+
     @cached_property
     def starts(self) -> NDArray[np.int64]:
         return self._read("starts")

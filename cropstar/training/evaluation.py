@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cropstar.datasets.patches import Batch, PatchDataset
+from cropstar.datasets.batch import Batch, Dataset
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.progress import track
 from cropstar.store.classes import UNLABELLED
@@ -48,17 +48,15 @@ def score(model: RecurrentClassifier, batch: Batch, device: torch.device) -> Sco
 
 
 @torch.no_grad()
-def evaluate(
-    model: RecurrentClassifier, dataset: PatchDataset, classes: int, batch_size: int, device: torch.device
-) -> Evaluation:
+def evaluate(model: RecurrentClassifier, dataset: Dataset, classes: int, device: torch.device) -> Evaluation:
     """A parcel's class is that of its pixels' mean probability. Pixels without any valid date do not count."""
     model.eval()
     pixel = np.zeros((classes, classes), dtype=np.int64)
     sums: dict[int, np.ndarray[Any, Any]] = {}
     truths: dict[int, int] = {}
-    starts = range(0, len(dataset), batch_size)
+    starts = range(0, len(dataset), dataset.batch_size)
     for start in track(starts, len(starts), f"evaluate on {dataset.part}", "batch"):
-        batch = dataset.batch(list(range(start, min(start + batch_size, len(dataset)))))
+        batch = dataset.batch(list(range(start, min(start + dataset.batch_size, len(dataset)))))
         scored = score(model, batch, device)
         seen = scored.seen.numpy()
         probabilities = nn.functional.softmax(scored.scores.double(), dim=1).cpu().numpy()[seen]

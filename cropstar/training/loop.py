@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.patches import PatchDataset
+from cropstar.datasets.batch import Dataset
 from cropstar.errors import CropstarError, Interrupted
 from cropstar.logs import event
 from cropstar.models.classifier import RecurrentClassifier
@@ -40,15 +40,15 @@ class Task:
     config: TrainConfig
     run: Run
     model: RecurrentClassifier
-    training: PatchDataset
-    validation: PatchDataset
+    training: Dataset
+    validation: Dataset
     classes: int
     device: torch.device
     checkpoint_seconds: float
 
     @property
     def batches(self) -> int:
-        return math.ceil(len(self.training) / self.config.batch)
+        return math.ceil(len(self.training) / self.training.batch_size)
 
 
 def fit(task: Task, save_model: SaveModel) -> Progress:
@@ -60,14 +60,14 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
     progress = load_newest_checkpoint(task.run, model, optimiser)
     if progress.step:
         event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
-    total = config.epochs * task.batches
+    total, size = config.epochs * task.batches, task.training.batch_size
     started, last_saved = time.monotonic() - progress.seconds, time.monotonic()
     with stop_on_request() as stop, progress_bar(total, "train", "batch") as bar:
         bar.update(progress.step)
         while progress.epoch < config.epochs:
             order = np.random.default_rng([config.seed, progress.epoch]).permutation(len(task.training))
             while progress.batch < task.batches:
-                chosen = order[progress.batch * config.batch :][: config.batch].tolist()
+                chosen = order[progress.batch * size :][:size].tolist()
                 loss = train_step(task, optimiser, chosen, progress, total)
                 bar.update()
                 bar.set_postfix(epoch=progress.epoch + 1, loss=f"{loss:.3f}", best=f"{max(progress.best_score, 0):.3f}")
@@ -115,7 +115,7 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
 
 def finish_epoch(task: Task, progress: Progress, save_model: SaveModel) -> None:
     """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
-    measured = evaluate(task.model, task.validation, task.classes, task.config.batch, task.device)
+    measured = evaluate(task.model, task.validation, task.classes, task.device)
     reached = macro_f1(measured.pixel) or 0.0
     progress.epoch += 1
     loss, accuracy = progress.loss_sum / progress.pixels, overall_accuracy(measured.pixel) or 0.0

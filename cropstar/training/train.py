@@ -12,7 +12,7 @@ import torch
 
 from cropstar import __version__
 from cropstar.config import TrainConfig, dump
-from cropstar.datasets.patches import PatchDataset, measure_normalisation
+from cropstar.datasets.opening import open_parts
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.geo.calendar import from_days
@@ -60,7 +60,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         parameters = sum(parameter.numel() for parameter in model.parameters())
         event(f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters; run {run.folder}")
 
-        normalisation = measure_normalisation(store, split, config.patch)
+        parts, normalisation = open_parts(store, split, config, spatial=model.spatial)
         card = ModelCard(
             config.model.model_dump(mode="json"),
             asdict(shape),
@@ -68,11 +68,6 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             normalisation,
             {"version": __version__, "seed": config.seed, "scenes": _recipes(store)},
         )
-        parts = {
-            # Larger patches for judging: fewer pixels have their neighbours cut off, as few have in a map.
-            part: PatchDataset(store, split, part, config.patch * (1 if part == "train" else 2), normalisation)
-            for part in PARTS
-        }
         task = Task(
             config,
             run,
@@ -86,7 +81,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         progress = fit(task, lambda best, _: _save(run.model, card, best))
         _, weights, _ = read_model(run.model)
         load_weights(model, weights, run.model)
-        tested = evaluate(model, parts["test"], shape.classes, config.batch, options.device)
+        tested = evaluate(model, parts["test"], shape.classes, options.device)
         result = _result(config, run, store, split, parameters, progress, tested, len(parts["train"]))
         write_report(run.report, result)
         write_json(run.result, result)
@@ -136,7 +131,7 @@ def _result(
 
 
 def _longest(store: Store) -> int:
-    return max(len(reader.days) for _, reader in store.readers())
+    return max(reader.length for _, reader in store.readers())
 
 
 def _recipes(store: Store) -> dict[str, str]:

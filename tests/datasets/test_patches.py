@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.patches import Batch, PatchDataset, labelled_places, measure_normalisation
+from cropstar.datasets.batch import Batch
+from cropstar.datasets.patches import PatchDataset, labelled_places, measure_patches
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
@@ -178,10 +179,9 @@ def test_normalisation_is_of_clear_training_pixels(store: Store) -> None:
     tile = a_raster_tile(parcels=quarters())
     chosen = tile.valid & SPLIT.mask("scene", quarters(), "train")
     reflectance = np.moveaxis(tile.values, 1, -1)[chosen] * 1e-4
-    for size in (7, 24):
-        measured = measure_normalisation(store, SPLIT, size)
-        assert measured.mean == pytest.approx(reflectance.mean(axis=0).tolist())
-        assert measured.deviation == pytest.approx(reflectance.std(axis=0).tolist())
+    measured = measure_patches(store, SPLIT)
+    assert measured.mean == pytest.approx(reflectance.mean(axis=0).tolist())
+    assert measured.deviation == pytest.approx(reflectance.std(axis=0).tolist())
 
 
 def test_nothing_but_training_pixels_enters_the_normalisation(store: Store, tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_nothing_but_training_pixels_enters_the_normalisation(store: Store, tmp_
     hidden = ~(tile.valid & SPLIT.mask("scene", quarters(), "train"))  # (T,H,W): clouds, other parts, no parcel
     values = np.where(hidden[:, None], 65_535, tile.values).astype(np.uint16)
     other = Store.open(store_of(tmp_path / "other", {"tile": replace(tile, values=values)}))
-    assert measure_normalisation(other, SPLIT, 16) == measure_normalisation(store, SPLIT, 16)
+    assert measure_patches(other, SPLIT) == measure_patches(store, SPLIT)
     seen = np.where(hidden[:, None], tile.values, 65_535).astype(np.uint16)
     bright = Store.open(store_of(tmp_path / "bright", {"tile": replace(tile, values=seen)}))
-    assert measure_normalisation(bright, SPLIT, 16) != measure_normalisation(store, SPLIT, 16)
+    assert measure_patches(bright, SPLIT) != measure_patches(store, SPLIT)
     other.close()
     bright.close()
 
@@ -201,14 +201,14 @@ def test_training_parcels_that_were_never_clear(tmp_path: Path) -> None:
     tile = a_raster_tile(parcels=quarters())
     store = Store.open(store_of(tmp_path, {"tile": replace(tile, valid=np.zeros_like(tile.valid))}))
     with pytest.raises(InputError, match="no clear observation of a training parcel"):
-        measure_normalisation(store, SPLIT, 16)
+        measure_patches(store, SPLIT)
     store.close()
 
 
 def test_the_small_store_from_end_to_end(small_store: Path) -> None:
     store = Store.open(small_store)
     split = split_parcels(store, SplitConfig(), 0)
-    normalisation = measure_normalisation(store, split, 24)
+    normalisation = measure_patches(store, split)
     train = whole(PatchDataset(store, split, "train", 24, normalisation)).as_series()
     clear = train.x[train.valid]
     assert clear.mean(dim=0).numpy() == pytest.approx(np.zeros(clear.shape[1]), abs=1e-3)

@@ -1,0 +1,79 @@
+"""What a model is given at once, and what every data set offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cropstar.store.classes import UNLABELLED
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images: x (B,T,C,H,W), valid (B,T,H,W), days (B,T), labels (B,H,W), parcels (B,H,W).
+
+    Series: x (B,T,C), valid (B,T), days (B,T), labels (B,), parcels (B,).
+    """
+
+    x: Tensor
+    valid: Tensor
+    days: Tensor
+    labels: Tensor
+    parcels: Tensor  # running number of the parcel in the store, -1 where there is none
+
+    @property
+    def is_image(self) -> bool:
+        return self.x.dim() == 5
+
+    def as_series(self) -> Batch:
+        """The labelled pixels alone, each as a series of its own."""
+        if not self.is_image:
+            return self
+        chosen = self.labels != UNLABELLED  # (B,H,W)
+        counts = chosen.flatten(1).sum(dim=1)
+        return Batch(
+            self.x.permute(0, 3, 4, 1, 2)[chosen],
+            self.valid.permute(0, 2, 3, 1)[chosen],
+            self.days.repeat_interleave(counts, dim=0),
+            self.labels[chosen],
+            self.parcels[chosen],
+        )
+
+
+class Dataset(Protocol):
+    """The samples of one part of a split."""
+
+    part: str
+    batch_size: int
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indexes: list[int]) -> Batch: ...
+
+
+def collate(samples: list[dict[str, NDArray[Any]]], size: int | None) -> Batch:
+    """Samples of different lengths (and patches of different sizes) as one batch; what is added is not valid."""
+    length = max(len(sample["days"]) for sample in samples)
+    return Batch(
+        *(
+            torch.from_numpy(np.stack([_pad(name, sample[name], length, size) for sample in samples]))
+            for name in ("x", "valid", "days", "labels", "parcels")
+        )
+    )
+
+
+def _pad(name: str, array: NDArray[Any], length: int, size: int | None) -> NDArray[Any]:
+    """Fill up to `length` dates and, for patches, `size` pixels a side; what is added is invalid and unlabelled."""
+    if name == "days":  # the last one again, so that a date stays a date of the season
+        return np.pad(array, (0, length - len(array)), mode="edge")
+    dated = name in ("x", "valid")
+    target = (length, *array.shape[1:]) if dated else array.shape
+    if size is not None:
+        target = (*target[:-2], size, size)
+    padding = [(0, wanted - have) for wanted, have in zip(target, array.shape, strict=True)]
+    return np.pad(array, padding, constant_values=0 if dated else UNLABELLED) if any(map(any, padding)) else array

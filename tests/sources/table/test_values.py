@@ -1,0 +1,153 @@
+"""Which observations are valid, how they are stored, and what their scale is."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cropstar.errors import InputError, UsageError
+from cropstar.sources.table.values import guess_scale, usable
+from tests.sources.table.tables import Written, a_frame, as_csv, as_parquet, scene_of, tile_of
+
+PATH = Path("table.csv")
+
+
+def one_field(**bands: Any) -> pd.DataFrame:
+    """A field with a date for each value, in order."""
+    count = len(next(iter(bands.values())))
+    dates = [f"2021-05-{day + 1:02d}" for day in range(count)]
+    return pd.DataFrame({"id": ["a"] * count, "date": dates, "crop": ["rye"] * count, **bands})
+
+
+# --- validity
+
+
+@pytest.mark.parametrize("write", [as_csv, as_parquet])
+def test_a_missing_band_makes_an_observation_invalid_and_zero(tmp_path: Path, write: Written) -> None:
+    bad = [np.nan, 65535, -1, -9999, np.inf, 0, 12]
+    tile = tile_of(one_field(B4=bad, B8=[500] * 7), tmp_path, write)
+    assert tile.valid.tolist() == [False, False, False, False, False, True, True]  # zero in one band is dark
+    assert tile.values.tolist() == [[0, 0]] * 5 + [[0, 500], [12, 500]]
+    assert tile.values.dtype == np.uint16
+
+
+def test_zero_in_all_bands_is_nodata(tmp_path: Path) -> None:
+    assert tile_of(one_field(B4=[0, 0], B8=[0, 1]), tmp_path).valid.tolist() == [False, True]
+    assert tile_of(one_field(B4=[0, 5]), tmp_path).valid.tolist() == [True, True]
+
+
+def test_nodata_by_option(tmp_path: Path) -> None:
+    tile = tile_of(one_field(B4=[65535, 3, 255]), tmp_path, nodata=(255.0,), scale=1e-4)
+    assert tile.valid.tolist() == [True, True, False]
+    assert tile.values.tolist() == [[65535], [3], [0]]
+
+
+def test_other_columns_may_be_negative(tmp_path: Path) -> None:
+    tile = tile_of(one_field(VV=[-12.5, -9999.0, -20.25], B4=[1, 2, 3]), tmp_path, bands=("VV", "B4"), scale=1.0)
+    assert tile.fingerprint.bands == ("VV", "B04")
+    assert tile.valid.tolist() == [True, False, True]
+    assert tile.values.tolist() == [[-12.5, 1], [0, 0], [-20.25, 3]]
+
+
+def test_without_any_valid_observation_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no valid observation in .*: 2 rows"):
+        tile_of(one_field(B4=[np.nan, -1]), tmp_path)
+
+
+@pytest.mark.parametrize("write", [as_csv, as_parquet])
+@pytest.mark.parametrize(
+    ("name", "values", "good"),
+    [
+        ("cloud", [0, 1, 100], [True, False, False]),
+        ("cloudy", [False, True, False], [True, False, True]),
+        ("is_valid", [0, 1, 1], [False, True, True]),
+        ("clear", [True, False, True], [True, False, True]),
+        ("SCL", [4, 9, 5], [True, False, True]),
+        ("S2-L2A-SCL", [0, 2, 11], [False, True, False]),
+        ("cloud", [0, None, 0], [True, False, True]),
+        ("valid", [1, None, 0], [True, False, False]),
+        ("SCL", [4, None, 3], [True, False, False]),
+    ],
+)
+def test_a_mask_column_by_option(
+    tmp_path: Path, write: Written, name: str, values: list[Any], good: list[bool]
+) -> None:
+    frame = one_field(B4=[1, 2, 3], **{name: values})
+    assert tile_of(frame, tmp_path, write, mask_column=name).valid.tolist() == good
+    assert tile_of(frame, tmp_path, write).valid.all()  # never guessed
+
+
+def test_a_mask_of_truths_with_gaps() -> None:
+    assert usable(pd.Series([True, None, False], dtype=object, name="cloud"), PATH).tolist() == [False, False, True]
+
+
+# --- what is stored
+
+
+@pytest.mark.parametrize("write", [as_csv, as_parquet])
+@pytest.mark.parametrize(
+    ("values", "dtype", "scale"),
+    [
+        ([0.02, 0.3, 1.4], np.float32, 1.0),
+        ([214.5, 3000.25, 12000.0], np.float32, 1e-4),
+        ([214.0, 3000.0, 12000.0], np.uint16, 1e-4),  # whole numbers beside a missing one are fractions in pandas
+        ([1, 2, 3], np.uint16, 1e-4),
+    ],
+)
+def test_the_kind_of_number_and_the_scale(
+    tmp_path: Path, write: Written, values: list[float], dtype: type, scale: float
+) -> None:
+    scene = scene_of(one_field(B4=values), tmp_path, write)
+    tile = scene.build(scene.pieces()[0])
+    assert tile.values.dtype == dtype
+    assert tile.values[:, 0].tolist() == np.array(values, dtype=dtype).tolist()
+    assert (scene.fingerprint.scale, scene.fingerprint.offset) == (scale, 0.0)
+
+
+def test_the_scale_by_option(tmp_path: Path) -> None:
+    scene = scene_of(one_field(B4=[1, 2, 3]), tmp_path, scale=0.01, offset=-0.1)
+    assert (scene.fingerprint.scale, scene.fingerprint.offset) == (0.01, -0.1)
+    with pytest.raises(UsageError, match="must be above zero"):
+        scene_of(one_field(B4=[1]), tmp_path, scale=0.0)
+
+
+@pytest.mark.parametrize("values", [[3.5, 40.25, 99.5], [30_000, 40_000, 50_000], [25_000.5]])
+def test_a_scale_that_cannot_be_told_is_asked_for(tmp_path: Path, values: list[float]) -> None:
+    with pytest.raises(UsageError, match=r"which scale\? in .*give it with --scale"):
+        scene_of(one_field(B4=values), tmp_path)
+    assert scene_of(one_field(B4=values), tmp_path, scale=0.01)
+
+
+def test_a_few_bright_clouds_do_not_change_the_scale() -> None:
+    values = np.linspace(0.01, 0.6, 1000, dtype=np.float32)[:, None]
+    values[::50] = 2.4
+    assert guess_scale(values, False, PATH) == 1.0
+
+
+# --- text
+
+
+@pytest.mark.parametrize("write", [as_csv, as_parquet])
+def test_text_among_the_numbers(tmp_path: Path, write: Written) -> None:
+    frame = a_frame(B8=["1", "2", "n/a?", "4", "5", "6"])
+    with pytest.raises(InputError, match=r"text among the numbers in .*: 'n/a\?' in row 3 of column 'B8'") as caught:
+        tile_of(frame, tmp_path, write)
+    assert caught.value.exit_code == 3
+
+
+def test_numbers_written_as_text_are_numbers(tmp_path: Path) -> None:
+    frame = a_frame(B8=["1", "2", None, "4", "5", "6"])
+    assert tile_of(frame, tmp_path, as_parquet).valid.sum() == 5
+
+
+def test_lists_are_no_numbers(tmp_path: Path) -> None:
+    for strange in ([1, 2], {"a": 1}, date(2021, 5, 1), datetime(2021, 5, 1)):
+        with pytest.raises(InputError, match=r"text among the numbers in .* in row 1 of column 'B8'"):
+            tile_of(a_frame(B8=[strange] * 6), tmp_path, as_parquet)
+    with pytest.raises(InputError, match="the column 'crop' holds neither text nor numbers"):
+        tile_of(a_frame(crop=[[1, 2]] * 6), tmp_path, as_parquet)
