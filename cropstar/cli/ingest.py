@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech, split_names
+from cropstar.cli.options import PATH, examples, speech, split_names, split_numbers
 from cropstar.errors import UsageError
 from cropstar.places import STORES
 
@@ -15,6 +15,7 @@ EXAMPLES = examples("""
 cropstar ingest                                       the demonstration scene, into data/stores/demo
 cropstar ingest tile.tif --parcels parcels.gpkg       a stacked GeoTIFF and its labelled parcels
 cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data/stores/brittany
+cropstar ingest SAFE_FOLDER --parcels p.shp           Sentinel-2 L2A products, folders or .zip
 cropstar ingest fields.parquet                        a table of series, one row an observation
 cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 1e-4
 """)
@@ -30,11 +31,13 @@ cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 
 )
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of the demonstration scene.")
 @click.option("--overwrite", is_flag=True, help="Replace a store of other data.")
+@click.option("--resampling", help="Sentinel-2: bilinear, cubic or nearest for 20 m bands.  [default: bilinear]")
+@click.option("--clear", callback=split_numbers, help="Sentinel-2: scene classes to keep.  [default: 2,4,5,6,7]")
 @click.option("--id-column", help="Tables: the column that names the field.  [default: guessed]")
 @click.option("--date-column", help="Tables: the column of the date.  [default: guessed]")
 @click.option("--group-column", help="Tables: year or region, 'none' for none.  [default: guessed]")
 @click.option("--mask-column", help="Tables: the column that tells clouds.")
-@click.option("--bands", callback=split_names, help="Tables: B04,B08 or B04=red,B08=nir.  [default: Sentinel-2's]")
+@click.option("--bands", callback=split_names, help="B04,B08; of tables also B04=red,B08=nir.  [default: Sentinel-2's]")
 @click.option("--scale", type=float, help="Tables: reflectance = value x scale + offset.  [default: guessed]")
 @click.option("--offset", type=float, help="Tables: see --scale.  [default: 0]")
 @click.option("--nodata", type=float, multiple=True, help="Tables: values that mean nothing was seen.")

@@ -21,6 +21,14 @@ def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tup
     return tuple(part.strip() for part in value.split(",")) if value else None
 
 
+def split_numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Whole numbers separated by commas."""
+    try:
+        return tuple(int(part) for part in value.split(",")) if value else None
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is not a list of numbers such as 4,5,6") from None
+
+
 def speech(command: Command) -> Command:
     """--quiet, --verbose, --debug and --log-json, on every command."""
 

@@ -14,6 +14,7 @@ from cropstar.places import RUNS
 EXAMPLES = examples("""
 cropstar predict data/demo/tile.tif                   with the newest model, to data/demo/tile-crops.tif
 cropstar predict tile.tif -o map.tif --model data/runs/convstar-4x32-001
+cropstar predict SAFE_FOLDER -o map.tif               Sentinel-2 L2A products of one tile
 """)
 
 
@@ -39,8 +40,9 @@ def predict(
 ) -> None:
     """Classify a raster series: a GeoTIFF with one byte a pixel, and a picture of it.
 
-    RASTER is a GeoTIFF whose bands say their date and name. The map is the same whatever the window:
-    each is computed with the margin that the model looks at. Pixels never seen clearly are nodata.
+    RASTER is a GeoTIFF whose bands say their date and name, or a folder of Sentinel-2 L2A products. The
+    map is the same whatever the window: each is computed with the margin that the model looks at. Pixels
+    never seen clearly are nodata.
     """
     from cropstar.devices import choose_device
     from cropstar.prediction.predict import PredictOptions

@@ -19,7 +19,7 @@ from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.raster import NODATA, create_map, read_for_display
 from cropstar.progress import progress_bar
 from cropstar.reports.quicklook import draw_map
-from cropstar.sources.stack import StackSeries
+from cropstar.sources.opening import open_raster_series
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def predict(source: Path, output: Path, options: PredictOptions) -> MapResult:
         raise UsageError(f"the output {output} is no GeoTIFF", remedy="give it a name that ends in .tif")
 
     predictor = Predictor(options.model, options.device)
-    series = StackSeries(source)
+    series = open_raster_series(source)
     try:
         predictor.require_fits(series, source, any_dates=options.any_dates)
         classes = predictor.card.fingerprint.classes

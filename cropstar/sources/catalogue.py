@@ -12,8 +12,11 @@ from cropstar.places import DEMO
 from cropstar.registry import Registry
 from cropstar.sources.parcels import read_parcels
 from cropstar.sources.scene import RasterScene, Scene, recipe_of
+from cropstar.sources.sentinel2.products import looks_like_sentinel2
+from cropstar.sources.series import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.atomic import locked, sweep
+from cropstar.store.classes import ClassTable
 
 VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".fgb")
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
@@ -68,15 +71,19 @@ def stack(request: Request) -> Sequence[Scene]:
     request.take("stack")
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     series = StackSeries(path)
-    try:
-        parcel_file = request.parcels or _parcels_beside(path)
-        parcels = read_parcels(parcel_file, series.grid, label_column=request.label_column)
-        options = {"tile_size": request.tile_size, "label_column": request.label_column}
-        recipe = recipe_of([path, *_with_companions(parcel_file)], options)
-    except Exception:
-        series.close()
-        raise
-    return [RasterScene(series, parcels, request.tile_size, recipe)]
+    return _with_parcels([(series, [path])], request, {})
+
+
+@SOURCES.register("sentinel2")
+def sentinel2(request: Request) -> Sequence[Scene]:
+    """Sentinel-2 L2A products, SAFE folders or .zip archives: one scene a tile."""
+    from cropstar.sources.sentinel2 import Sentinel2Options, open_series
+
+    path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
+    options = Sentinel2Options(**request.take("sentinel2", "bands", "resampling", "clear"))
+    if request.parcels is None:
+        raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
+    return _with_parcels([(series, series.files) for series in open_series(path, options)], request, options.to_json())
 
 
 @SOURCES.register("table")
@@ -99,7 +106,34 @@ def guess_source(path: Path | None) -> str:
         return "stack"
     if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:
         return "table"
+    if looks_like_sentinel2(path):
+        return "sentinel2"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
+
+
+def _with_parcels(
+    opened: Sequence[tuple[Series, list[Path]]], request: Request, options: dict[str, Any]
+) -> Sequence[Scene]:
+    """Scenes of open series and their files, all labelled from one parcel file and with one class table."""
+    try:
+        parcel_file = request.parcels or _parcels_beside(opened[0][1][0])
+        companions = _with_companions(parcel_file)
+        options = {"tile_size": request.tile_size, "label_column": request.label_column, **options}
+        labelled = [
+            (series, read_parcels(parcel_file, series.grid, label_column=request.label_column), files)
+            for series, files in opened
+        ]
+        classes = ClassTable.from_names(name for _, parcels, _ in labelled for name in parcels.classes.names)
+        return [
+            RasterScene(
+                series, parcels.relabelled(classes), request.tile_size, recipe_of([*files, *companions], options)
+            )
+            for series, parcels, files in labelled
+        ]
+    except Exception:
+        for series, _ in opened:
+            series.close()
+        raise
 
 
 def _with_companions(path: Path) -> list[Path]:

@@ -106,12 +106,13 @@ def summarise(folder: Path) -> None:
     series = all(entry.layout == "series" for entry in store.manifest.tiles)
     hectare = store.fingerprint.resolution**2 / 10_000
     counts = np.bincount([label for label in parcels.values() if label >= 0], minlength=len(classes))
+    width = max(len(name) for name in classes.names)
     for crop in classes:
         count, area = counts[crop.number], pixels[crop.number]
         if series:
-            logger.info("  %-20s %7d samples", crop.name, count)
+            logger.info("  %-*s %7d samples", width, crop.name, count)
         else:
-            logger.info("  %-20s %5d parcels %8d pixels %8.1f ha", crop.name, count, area, area * hectare)
+            logger.info("  %-*s %5d parcels %8d pixels %8.1f ha", width, crop.name, count, area, area * hectare)
     dates = sorted({day for scene in store.manifest.scenes.values() for day in scene["dates"]})
     event(
         f"{len(store.manifest.tiles)} tiles, {f'{len(parcels)} samples, ' if series else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,11 @@ class Parcels:
     classes: ClassTable
     table: ParcelTable
     shapes: list[Any]  # shapely geometries in the grid's coordinates, in the order of the table
+
+    def relabelled(self, classes: ClassTable) -> Parcels:
+        """The same parcels with the numbers of a table that has all of their classes."""
+        numbers = np.array([classes.number_of(name) for name in self.classes.names], dtype=np.int16)
+        return Parcels(classes, replace(self.table, labels=numbers[self.table.labels]), self.shapes)
 
     def burn(self, grid: Grid) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
         """Label and parcel rasters (H, W) of a piece of the grid; a pixel belongs to the parcel at its centre."""

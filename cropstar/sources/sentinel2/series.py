@@ -1,0 +1,172 @@
+"""Sentinel-2 products of one tile as a Series: one grid, one scale, clouds masked, read window by window.
+
+The rules:
+
+* The grid is that of the finest band, 10 m unless only coarser bands are asked for. Coarser bands come to it by
+  georeference with the chosen resampling, the scene classification always by the containing pixel.
+* value = (DN + BOA_ADD_OFFSET) * 10000 / QUANTIFICATION_VALUE, both from the product's own metadata, rounded and
+  cut to 1 ... 65535: reflectance = value * 1e-4 in every series, so that products of all baselines can be mixed.
+  A reflectance at or below zero, which products since baseline 04.00 can have, becomes 1, for 0 is nodata.
+* A pixel is valid where no band's DN is 0 and the scene class is one of the clear ones.
+* Of several products of one day (split granules, reprocessed copies) a pixel is taken from the first in which it
+  is valid; higher processing baselines come first, then later generation times.
+* A date without any data is dropped, and `notes` name it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError
+from cropstar.geo.alignment import Piece, interpolate, nearest
+from cropstar.geo.radiometry import clear_sky
+from cropstar.geo.windows import Window
+from cropstar.logs import logger
+from cropstar.sources.sentinel2.files import BandFiles
+from cropstar.sources.sentinel2.options import Sentinel2Options
+from cropstar.sources.sentinel2.plan import SCALE, Layer, Plan, Take, make_plan
+from cropstar.sources.sentinel2.products import Product, find_products
+from cropstar.sources.series import Observations
+
+DARKEST, BRIGHTEST = 1, np.iinfo(np.uint16).max
+
+
+def open_series(path: Path | Sequence[Path], options: Sentinel2Options | None = None) -> list[Sentinel2Series]:
+    """The products at a path (see `find_products`) as series, one a tile."""
+    tiles: dict[str, list[Product]] = defaultdict(list)
+    for product in find_products(path):
+        tiles[product.tile].append(product)
+    opened: list[Sentinel2Series] = []
+    try:
+        for _, products in sorted(tiles.items()):
+            opened.append(Sentinel2Series(products, options))
+    except BaseException:
+        for series in opened:
+            series.close()
+        raise
+    return opened
+
+
+class Sentinel2Series:
+    """All products of one tile as a Series. For one thread; a copy in another process opens files of its own."""
+
+    scale = SCALE
+    offset = 0.0
+
+    def __init__(self, products: Sequence[Product], options: Sentinel2Options | None = None) -> None:
+        self.options = options or Sentinel2Options()
+        self._files = BandFiles()
+        try:
+            plan = make_plan(products, self.options.bands, self._files)
+            if not plan.days:
+                why = f"none of {len(products)} products has any data"
+                raise InputError("no usable date", path=products[0].metadata.container, why=why, remedy="get others")
+        except BaseException:
+            self.close()
+            raise
+        self.tile = products[0].tile
+        self.grid = plan.grid
+        self.bands = plan.bands
+        self.dates: tuple[date, ...] = tuple(plan.days)
+        self.notes = [f"{self.tile}: {note}" for note in (*plan.warnings, *plan.merges)]
+        self.name = _name(self.tile, self.dates)
+        self.provenance = _provenance(self.tile, plan, self.options)
+        self._days = list(plan.days.values())
+        self._unused = [product.metadata.file for product in plan.empty]
+        for number, note in enumerate(self.notes):
+            logger.log(logging.WARNING if number < len(plan.warnings) else logging.INFO, note)
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file on the disk that tells what the series is."""
+        used = {place.file for takes in self._days for take in takes for place in take.places}
+        return sorted(used.union(self._unused))
+
+    @property
+    def block_shape(self) -> tuple[int, int]:
+        """The rows and columns that the finest band is stored by: windows of whole blocks decode nothing twice."""
+        layer = min(self._days[0][0].layers, key=lambda each: each.alignment.ratio)
+        height, width = self._files.dataset(layer.place).block_shapes[0]
+        return height, width
+
+    def read(self, window: Window) -> Observations:
+        """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
+        shape = (window.height, window.width)
+        values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
+        valid = np.zeros((len(self.dates), *shape), dtype=bool)
+        for day, takes in enumerate(self._days):
+            for take in takes:
+                if not valid[day].all():
+                    self._fill(take, window, values[day], valid[day])
+        return Observations(values, valid)
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _fill(self, take: Take, window: Window, values: NDArray[np.uint16], valid: NDArray[np.bool_]) -> None:
+        """Add what a product knows of the pixels that none before it knew; values (C, h, w), valid (h, w)."""
+        fresh = ~valid
+        if take.scene_classes:
+            fresh &= clear_sky(nearest(self._piece(take.scene_classes, window), window), self.options.clear)
+        pixels = np.empty_like(values)
+        for band, layer in enumerate(take.layers):
+            if not fresh.any():
+                return  # all cloud: the other bands need not be decoded
+            piece = self._piece(layer, window)
+            if layer.alignment.ratio == 1 or self.options.resampling == "nearest":
+                numbers = nearest(piece, window)
+                present: NDArray[np.bool_] = numbers != 0
+            else:
+                numbers, present = interpolate(piece, window, self.options.resampling)
+            fresh &= present
+            pixels[band] = to_values(numbers, layer.offset, layer.gain)
+        np.copyto(values, pixels, where=fresh)
+        valid |= fresh
+
+    def _piece(self, layer: Layer, window: Window) -> Piece:
+        place = layer.alignment.source(window)
+        return Piece(self._files.read(layer.place, place), place, layer.alignment)
+
+
+def to_values(numbers: NDArray[Any], offset: float, gain: float) -> NDArray[Any]:
+    """A product's numbers as values of the series' scale; what they mean under nodata is left open.
+
+    Halves are rounded up, so that an offset of whole numbers never changes the rounding.
+    """
+    if numbers.dtype.kind == "u" and (offset, gain) == (0.0, 1.0):
+        return numbers
+    values: NDArray[Any] = numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
+    values += offset
+    values *= gain
+    values += 0.5
+    return np.clip(np.floor(values, out=values), DARKEST, BRIGHTEST, out=values).astype(np.uint16)
+
+
+def _name(tile: str, dates: tuple[date, ...]) -> str:
+    """Tile and years: another season of the tile is another scene of a store."""
+    years = sorted({dates[0].year, dates[-1].year})
+    return "-".join([tile, *map(str, years)])
+
+
+def _provenance(tile: str, plan: Plan, options: Sentinel2Options) -> dict[str, Any]:
+    """What the manifest and every tile say of where the values come from."""
+    products = [take.product for takes in plan.days.values() for take in takes]
+    return {
+        "source": "sentinel2",
+        "tile": tile,
+        "products": [product.name for product in products],
+        "baselines": [product.baseline_name for product in products],
+        "quantification": [product.quantification for product in products],
+        "reflectance_offsets": [[product.offsets.get(band, 0.0) for band in plan.bands] for product in products],
+        "without_data": [product.name for product in plan.empty],
+        "resampling": options.resampling,
+        "scene_classes": list(options.clear),
+    }
