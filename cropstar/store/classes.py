@@ -29,7 +29,7 @@ FAMILIAR_COLOURS = {
     "beet": "#b03a78",
     "potatoes": "#8c5a3c",
     "potato": "#8c5a3c",
-    "sunflower": "#ff9f1c",
+    "sunflower": "#d1495b",
     "soybeans": "#5b8c2a",
     "soybean": "#5b8c2a",
     "peas": "#7fc8a9",
