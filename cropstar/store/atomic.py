@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,8 @@ def flush_to_disk(path: Path) -> None:
 def atomic_path(final: Path) -> Iterator[Path]:
     """Yield a temporary path beside `final`; on success it becomes `final`, on failure it vanishes."""
     final.parent.mkdir(parents=True, exist_ok=True)
-    partial = final.with_name(f".{final.name}.{secrets.token_hex(4)}{PARTIAL}")
+    _remove_orphans(final)
+    partial = final.with_name(f".{final.name}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         yield partial
         flush_to_disk(partial)
@@ -41,6 +43,25 @@ def atomic_path(final: Path) -> Iterator[Path]:
         flush_to_disk(final.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _remove_orphans(final: Path) -> None:
+    """What killed processes of this computer left of the same file; others may still be writing."""
+    start = f".{final.name}.{platform.node()}."
+    for path in final.parent.glob(f".*{PARTIAL}"):
+        process = path.name.removeprefix(start).partition(".")[0]
+        if path.name.startswith(start) and process.isdecimal() and not _is_alive(int(process)):
+            path.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def write_text(final: Path, text: str) -> None:

@@ -126,6 +126,25 @@ def test_a_killed_writer_leaves_the_old_file_and_one_partial(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [final]
 
 
+def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    final, other = tmp_path / "map.tif", tmp_path / "other.tif"
+    code = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom cropstar.store.atomic import atomic_path\n"
+        "with atomic_path(Path(sys.argv[1])) as partial:\n"
+        "    partial.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    for path in (final, other):
+        subprocess.run([sys.executable, "-c", code, path], check=False)
+    with atomic_path(final) as mine:  # of a living process: left alone by the writer inside
+        mine.write_text("mine")
+        with atomic_path(final) as second:
+            second.write_text("second")
+            left = [path for path in tmp_path.iterdir() if path not in (mine, second)]
+            assert len(left) == 1
+            assert left[0].name.startswith(".other.tif.")
+    assert final.read_text() == "mine"
+
+
 def test_a_folder_has_one_writer(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
