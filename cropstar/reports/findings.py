@@ -63,9 +63,9 @@ def class_rows(classes: list[dict[str, Any]], test: dict[str, Any]) -> list[dict
 def extremes(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """The classes with the best and the worst F1 on parcels; those with few test parcels prove neither."""
     judged = [row for row in rows if not is_missing(row["parcel"]["f1"]) and not row["few"]]
-    if len(judged) < 2:
-        return None
     ranked = sorted(judged, key=lambda row: float(row["parcel"]["f1"]))
+    if not ranked or ranked[0]["parcel"]["f1"] == ranked[-1]["parcel"]["f1"]:  # nothing to choose between
+        return None
     return ranked[-1], ranked[0]
 
 

@@ -225,3 +225,12 @@ def test_rounding_never_flatters() -> None:
     assert areas([1.0, 0.25]) == ["1.00", "0.25"]
     assert duration(3725.0) == "1 h 02 min"
     assert duration(3.21) == "3.2 s"
+
+
+def test_equal_crops_are_not_ranked(tmp_path: Path) -> None:
+    data = result(["maize", "wheat", "oats"])
+    write_report(tmp_path / "equal.html", data)
+    assert "surest" not in (tmp_path / "equal.html").read_text()
+    data["test"]["parcel"]["classes"][1]["f1"] = 0.95
+    write_report(tmp_path / "ranked.html", data)
+    assert "The surest crop is wheat" in (tmp_path / "ranked.html").read_text()
