@@ -7,7 +7,7 @@ WORKERS ?= 2
 .PHONY: demo test test-all lint format bench clean
 
 demo: .venv/demo.stamp
-	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.png
+	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png
 	@export PATH="$(CURDIR)/$(BIN):$$PATH"; set -e; \
 	run() { echo; echo "\$$ $$*"; "$$@"; }; \
 	run cropstar ingest; \

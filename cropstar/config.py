@@ -78,7 +78,7 @@ class TrainConfig(Section):
     series_batch: int = Field(64, ge=1, description="series a step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
 
 
 def resolve(
@@ -112,8 +112,9 @@ def find_config(name: str) -> Path:
     if path.exists():
         return path
     package = Path(__file__).parent
-    folders = [package / "configs", package.parent / "configs"]  # an installed package, a checkout
-    shipped = {file.stem: file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.yaml"))}
+    installed, checkout = package / "configs", package.parent / "configs"
+    folder = installed if installed.is_dir() else checkout
+    shipped = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
     if path.suffix or path.name != name or not shipped:
         raise UsageError("no such configuration", path=path, remedy="check the path")
     if name not in shipped:

@@ -79,8 +79,8 @@ class PartialResult(CropstarError, RuntimeError):
     exit_code = 7
 
 
-class Interrupted(CropstarError, RuntimeError):
-    """SIGINT or SIGTERM arrived and the work so far was saved."""
+class Interrupted(CropstarError):
+    """SIGINT or SIGTERM arrived and the work so far was saved. No built-in: nobody may catch it as a failure."""
 
     def __init__(self, signal_number: int, saved: str) -> None:
         super().__init__("stopped by a signal", why=saved, remedy="run the same command again to go on")
@@ -91,7 +91,7 @@ def from_os_error(failure: OSError) -> CropstarError:
     """The operating system's word turned into ours; a full disk is a resource, the rest is input."""
     reason = failure.strerror or str(failure)
     path = failure.filename
-    if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+    if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return ResourceError("cannot write", path=path, why=reason, remedy="free some disk space and run again")
     if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return InputError("no access", path=path, why=reason, remedy="check the permissions or choose another place")

@@ -11,6 +11,7 @@ import click
 
 from cropstar import __version__
 from cropstar.cli.ingest import ingest
+from cropstar.cli.inspect import inspect
 from cropstar.cli.predict import predict
 from cropstar.cli.train import train
 from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
@@ -21,10 +22,13 @@ Start here:
   cropstar ingest                               make the demonstration scene and store it
   cropstar train --model convstar --layers 4    train on the newest store
   cropstar predict data/demo/tile.tif           map it with the newest model
+  cropstar inspect data/stores/demo             what is in a store, a tile or a model
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
 7 partial result, 130/143 stopped by a signal after saving.
 """
+
+OUT_OF_MEMORY = ("can't allocate memory", "CUDA out of memory", "MPS backend out of memory")  # torch's words
 
 
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -35,7 +39,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, train, predict):
+for command in (ingest, inspect, train, predict):
     cropstar.add_command(command)
 
 
@@ -66,8 +70,10 @@ def _translate(failure: BaseException) -> CropstarError:
         return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")
     if isinstance(failure, (click.Abort, KeyboardInterrupt)):
         return Interrupted(2, "what was finished is kept")
-    if isinstance(failure, MemoryError):
-        return ResourceError("out of memory", why=str(failure) or None, remedy="use smaller windows or batches")
+    if isinstance(failure, MemoryError) or any(text in str(failure) for text in OUT_OF_MEMORY):
+        return ResourceError(
+            "out of memory", why=str(failure).partition("\n")[0] or None, remedy="use smaller windows or batches"
+        )
     if isinstance(failure, OSError):
         return from_os_error(failure)
     return CropstarError(

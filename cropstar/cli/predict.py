@@ -53,10 +53,15 @@ def predict(
     if chosen is None:
         raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
     options = PredictOptions(chosen, choose_device(device), window, any_dates, overwrite)
-    result = run_prediction(raster, output or raster.with_name(f"{raster.stem}-crops.tif"), options)
+    result = run_prediction(raster, output or _beside(raster), options)
     event(f"map     {result.raster}", map=str(result.raster))
     event(f"picture {result.picture}", picture=str(result.picture))
     run = Run(chosen.parent)
     if run.finished:  # the model lies in its run: say how far it can be trusted
         event(f"report  {run.report}", report=str(run.report))
         event(run.headline())
+
+
+def _beside(raster: Path) -> Path:
+    named = raster if raster.name else raster.resolve()  # "." has no name of its own
+    return named.with_name(f"{named.stem}-crops.tif")

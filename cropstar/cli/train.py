@@ -27,9 +27,9 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--model", help="convstar (images) or star (series).  [default: convstar]")
 @click.option("--layers", type=int, help="Recurrent layers.  [default: 4]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
-@click.option("--epochs", type=int, help="Passes over the training parcels.")
-@click.option("--batch", type=int, help="Patches a step.")
-@click.option("--learning-rate", type=float, help="Peak learning rate.")
+@click.option("--epochs", type=int, help="Passes over the training parcels.  [default: 5]")
+@click.option("--batch", type=int, help="Patches or series a step.  [default: 8 patches, 64 series]")
+@click.option("--learning-rate", type=float, help="Peak learning rate.  [default: 0.001]")
 @click.option("--seed", type=int, help="Seed of split, order and weights.  [default: 0]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")
 @click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the run folder goes.")
@@ -74,6 +74,7 @@ def train(
         "model.hidden": hidden,
         "epochs": epochs,
         "batch": batch,
+        "series_batch": batch,
         "optimiser.learning_rate": learning_rate,
         "seed": seed,
     }

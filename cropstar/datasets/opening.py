@@ -31,7 +31,8 @@ def open_parts(
         )
     normalisation = measure_patches(store, split)
     return {
-        # Larger patches for judging: fewer pixels have their neighbours cut off, as few have in a map.
+        # Larger patches for judging: fewer pixels have their neighbours cut off. A map, computed with the
+        # model's whole margin, cuts none off.
         part: PatchDataset(
             store, split, part, config.patch * (1 if part == "train" else 2), normalisation, config.batch
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cropstar.config import SplitConfig
 from cropstar.errors import InputError
+from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 
 PARTS = ("train", "validation", "test")
@@ -49,16 +50,19 @@ class Split:
 def split_parcels(store: Store, config: SplitConfig, seed: int) -> Split:
     """Class by class, in an order that depends on the seed and the parcel's own name alone."""
     labels: dict[ParcelId, int] = {}
-    keys: dict[ParcelId, str] = {}
+    names: dict[ParcelId, tuple[str, str]] = {}
     for _, reader in store.readers():
         table = reader.table
+        # Scenes labelled from one file share its fields: a field of two dates, tiles or years is still one field.
+        origin = str(reader.provenance.get("origin", reader.scene))
         for number, key, label in zip(table.numbers, table.keys, table.labels, strict=True):
-            labels[reader.scene, int(number)] = int(label)
-            keys[reader.scene, int(number)] = key
+            if label != UNLABELLED:
+                labels[reader.scene, int(number)] = int(label)
+                names[reader.scene, int(number)] = (origin, key)
     # A field may lie in several pieces under one name: they stay together, with the class of the largest.
     fields: dict[tuple[str, str], list[ParcelId]] = defaultdict(list)
     for parcel in sorted(labels):
-        fields[parcel[0], keys[parcel]].append(parcel)
+        fields[names[parcel]].append(parcel)
     part_of: dict[ParcelId, str] = {}
     for label in sorted(set(labels.values())):
         members = [field for field, pieces in fields.items() if labels[pieces[0]] == label]
@@ -80,5 +84,5 @@ def split_parcels(store: Store, config: SplitConfig, seed: int) -> Split:
     return split
 
 
-def _shuffled(seed: int, scene: str, key: str) -> bytes:
-    return hashlib.blake2b(f"{seed}|{scene}|{key}".encode(), digest_size=8).digest()
+def _shuffled(seed: int, origin: str, key: str) -> bytes:
+    return hashlib.blake2b(f"{seed}|{origin}|{key}".encode(), digest_size=8).digest()

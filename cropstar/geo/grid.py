@@ -61,12 +61,6 @@ class Grid:
         corner = (c + a * window.left + b * window.top, f + d * window.left + e * window.top)
         return Grid(self.crs, (a, b, corner[0], d, e, corner[1]), window.height, window.width)
 
-    def resized(self, height: int, width: int) -> Grid:
-        """The same area in another number of pixels."""
-        a, b, c, d, e, f = self.transform
-        across, down = self.width / width, self.height / height
-        return Grid(self.crs, (a * across, b * down, c, d * across, e * down, f), height, width)
-
     def to_json(self) -> dict[str, Any]:
         return {"crs": self.crs, "transform": list(self.transform), "shape": [self.height, self.width]}
 

@@ -20,8 +20,9 @@ def clear_sky(scene_classes: NDArray[Any], clear: Collection[int] = CLEAR_SCENE_
 
 
 def observed(values: NDArray[Any], nodata: float | None) -> NDArray[np.bool_]:
-    """True where every band of a date has data; values is (T, C, H, W), the answer (T, H, W)."""
-    if nodata is None:
-        return np.ones((values.shape[0], *values.shape[2:]), dtype=bool)
-    present: NDArray[np.bool_] = (values != nodata).all(axis=1)
+    """True where every band of a date has data; values is (T, C, H, W), the answer (T, H, W).
+
+    Where a file does not say what nodata is, zero in all bands is: the black beyond the edge of a swath.
+    """
+    present: NDArray[np.bool_] = (values != 0).any(axis=1) if nodata is None else (values != nodata).all(axis=1)
     return present

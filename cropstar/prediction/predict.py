@@ -16,7 +16,7 @@ from cropstar.errors import UsageError
 from cropstar.geo.windows import split
 from cropstar.logs import event
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.raster import NODATA, create_map, read_for_display
+from cropstar.prediction.raster import NODATA, create_map, names_file, read_for_display
 from cropstar.progress import progress_bar
 from cropstar.reports.quicklook import draw_map
 from cropstar.sources.opening import open_raster_series
@@ -43,14 +43,16 @@ def predict(source: Path, output: Path, options: PredictOptions) -> MapResult:
     """Classify a raster window by window; memory depends on the window, not on the raster."""
     keep_large_buffers()
     picture = output.with_suffix(".png")
-    existing = [path for path in (output, picture) if path.exists()]
+    if output.exists() and source.exists() and output.samefile(source):
+        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
+    existing = [path for path in (output, picture, names_file(output)) if path.exists()]
     if existing and not options.overwrite:
         raise UsageError("the output exists", path=existing[0], remedy="choose another with -o, or give --overwrite")
     if output.suffix.lower() not in (".tif", ".tiff"):
         raise UsageError(f"the output {output} is no GeoTIFF", remedy="give it a name that ends in .tif")
 
     predictor = Predictor(options.model, options.device)
-    series = open_raster_series(source)
+    series = open_raster_series(source, predictor.card.fingerprint.bands, predictor.card.provenance.get("reading", {}))
     try:
         predictor.require_fits(series, source, any_dates=options.any_dates)
         classes = predictor.card.fingerprint.classes
@@ -86,6 +88,6 @@ def predict(source: Path, output: Path, options: PredictOptions) -> MapResult:
         )
     finally:
         series.close()
-    raster, grid = read_for_display(output)
-    draw_map(picture, raster, grid, classes, title=f"Crops, {series.dates[0]} to {series.dates[-1]}")
+    title = f"Crops, {series.dates[0]} to {series.dates[-1]}"
+    draw_map(picture, read_for_display(output), series.grid, classes, title=title, counts=counts)
     return MapResult(output, picture, counts[: len(classes)], int(counts[NODATA]))

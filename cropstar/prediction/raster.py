@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import numpy as np
 import rasterio
@@ -15,7 +16,7 @@ from cropstar.errors import ResourceError
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import checksum, rasterio_window, reads_back
 from cropstar.geo.windows import Window
-from cropstar.store.atomic import atomic_path
+from cropstar.store.atomic import atomic_path, write_text
 from cropstar.store.classes import ClassTable
 
 NODATA = 255
@@ -57,20 +58,31 @@ def create_map(path: Path, grid: Grid, classes: ClassTable, tags: dict[str, str]
             dataset.write_colormap(1, {entry.number: (*entry.rgb, 255) for entry in classes})
             dataset.set_band_description(1, "crop class")
             dataset.update_tags(**tags)
-            # Beside colours a reader without our class table wants to know what 3 means.
             dataset.update_tags(1, **{f"CLASS_{entry.number}": entry.name for entry in classes})
             writer = MapWriter(dataset)
             yield writer
         if not reads_back(partial, writer.written):
             why = "not all of it reached the disk"
             raise ResourceError("cannot write the map", path=path, why=why, remedy="free some disk space and run again")
+        write_text(names_file(path), _category_names(classes))
 
 
-def read_for_display(path: Path, longest_side: int = 2000) -> tuple[NDArray[np.uint8], Grid]:
+def names_file(path: Path) -> Path:
+    """Where GDAL and QGIS look for the names of a raster's values."""
+    return path.with_name(f"{path.name}.aux.xml")
+
+
+def _category_names(classes: ClassTable) -> str:
+    rows = "\n".join(f"      <Category>{escape(entry.name)}</Category>" for entry in classes)
+    band = f'  <PAMRasterBand band="1">\n    <CategoryNames>\n{rows}\n    </CategoryNames>\n  </PAMRasterBand>'
+    return f"<PAMDataset>\n{band}\n</PAMDataset>\n"
+
+
+def read_for_display(path: Path, longest_side: int = 2000) -> NDArray[np.uint8]:
     """The map, thinned out to what a picture can show."""
     with rasterio.open(path, driver="GTiff") as dataset:
         grid = Grid.of(dataset)
         factor = max(1.0, max(grid.shape) / longest_side)
         height, width = max(1, round(grid.height / factor)), max(1, round(grid.width / factor))
-        classes = dataset.read(1, out_shape=(height, width))
-    return classes, grid.resized(height, width)
+        thinned: NDArray[np.uint8] = dataset.read(1, out_shape=(height, width))
+    return thinned

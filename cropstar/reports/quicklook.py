@@ -33,9 +33,21 @@ LEGEND_RIGHT = 1500  # pixels of the map's long side where the legend stands at 
 LEGEND_BELOW = 2000  # and where it stands below
 
 
-def draw_map(path: Path, classes_raster: NDArray[np.uint8], grid: Grid, classes: ClassTable, *, title: str) -> None:
-    """Write a PNG of a classified map; 255 is no data and never painted as a class."""
-    counts = count_values(classes_raster, grid, classes)
+def draw_map(
+    path: Path,
+    classes_raster: NDArray[np.uint8],
+    grid: Grid,
+    classes: ClassTable,
+    *,
+    title: str,
+    counts: NDArray[np.int64] | None = None,
+) -> None:
+    """Write a PNG of a classified map; 255 is no data and never painted as a class.
+
+    With the counts of all values at hand, the raster may be thinned out: grid and counts are then the whole map's.
+    """
+    if counts is None:
+        counts = count_values(classes_raster, grid, classes)
     below = grid.width > 1.6 * grid.height
     width, height = drawn_size(grid, LEGEND_BELOW if below else LEGEND_RIGHT)
     picture = paint(classes_raster, classes, width, height)

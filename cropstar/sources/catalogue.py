@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import InputError, UsageError
+from cropstar.geo.grid import Grid
+from cropstar.logs import logger
 from cropstar.places import DEMO
 from cropstar.registry import Registry
-from cropstar.sources.parcels import read_parcels
+from cropstar.sources.class_rules import KEEP_ALL, read_rules
+from cropstar.sources.parcels import NothingLabelled, Parcels, read_parcels
 from cropstar.sources.scene import RasterScene, Scene, recipe_of
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.sources.series import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.atomic import locked, sweep
-from cropstar.store.classes import ClassTable
 
 VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".fgb")
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
+LABEL_OPTIONS = ("classes", "erode")  # of all sources that burn parcels onto a raster
 SHAPEFILE_COMPANIONS = (".dbf", ".prj", ".cpg")  # the labels of a shapefile are in its .dbf
 
 
@@ -57,18 +60,18 @@ def synthetic(request: Request) -> Sequence[Scene]:
     from cropstar.sources.synthetic.files import write_scene
     from cropstar.sources.synthetic.options import SceneOptions
 
-    request.take("synthetic")
+    labels = request.take("synthetic", *LABEL_OPTIONS)
     folder = request.path or DEMO
     with locked(folder, "the demonstration scene"):
         sweep(folder)
         tile, parcels = write_scene(folder, SceneOptions(seed=request.seed))
-    return stack(Request(tile, parcels, "crop", request.tile_size))
+    return stack(Request(tile, parcels, "crop", request.tile_size, special=labels))
 
 
 @SOURCES.register("stack")
 def stack(request: Request) -> Sequence[Scene]:
     """A GeoTIFF with dates x bands, and a vector file of parcels."""
-    request.take("stack")
+    request.take("stack", *LABEL_OPTIONS)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     series = StackSeries(path)
     return _with_parcels([(series, [path])], request, {})
@@ -80,7 +83,8 @@ def sentinel2(request: Request) -> Sequence[Scene]:
     from cropstar.sources.sentinel2 import Sentinel2Options, open_series
 
     path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
-    options = Sentinel2Options(**request.take("sentinel2", "bands", "resampling", "clear"))
+    given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS)
+    options = Sentinel2Options(**{name: value for name, value in given.items() if name not in LABEL_OPTIONS})
     if request.parcels is None:
         raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
     return _with_parcels([(series, series.files) for series in open_series(path, options)], request, options.to_json())
@@ -92,12 +96,28 @@ def table(request: Request) -> Sequence[Scene]:
     from cropstar.sources.table import TableOptions, open_table
 
     path = request.need_path("table", "fields.parquet")
+    if request.parcels is not None:
+        raise UsageError(
+            "--parcels is not for the source 'table'", remedy="a table names the crop in a column of its own"
+        )
     names = (one.name for one in fields(TableOptions))
     return open_table(path, TableOptions(label_column=request.label_column, **request.take("table", *names)))
 
 
+@SOURCES.register("breizhcrops")
+def breizhcrops(request: Request) -> Sequence[Scene]:
+    """BreizhCrops as its package stores it: one scene a region, year and level."""
+    from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
+
+    path = request.need_path("breizhcrops", "breizhcrops_dataset")
+    names = (one.name for one in fields(BreizhCropsOptions))
+    return open_breizhcrops(path, BreizhCropsOptions(**request.take("breizhcrops", *names)))
+
+
 def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
+    from cropstar.sources.breizhcrops.files import looks_like_breizhcrops
+
     if path is None:
         return "synthetic"
     if not path.exists():
@@ -108,6 +128,8 @@ def guess_source(path: Path | None) -> str:
         return "table"
     if looks_like_sentinel2(path):
         return "sentinel2"
+    if looks_like_breizhcrops(path):
+        return "breizhcrops"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
 
 
@@ -119,14 +141,25 @@ def _with_parcels(
         parcel_file = request.parcels or _parcels_beside(opened[0][1][0])
         companions = _with_companions(parcel_file)
         options = {"tile_size": request.tile_size, "label_column": request.label_column, **options}
-        labelled = [
-            (series, read_parcels(parcel_file, series.grid, label_column=request.label_column), files)
-            for series, files in opened
-        ]
-        classes = ClassTable.from_names(name for _, parcels, _ in labelled for name in parcels.classes.names)
+        rules, erode = KEEP_ALL, float(request.special.get("erode", 0))
+        if "classes" in request.special:
+            rules = read_rules(request.special["classes"])
+            options["classes"] = rules.to_json()
+        if erode:
+            options["erode"] = erode
+        labelled = _labelled(
+            opened,
+            lambda grid: read_parcels(parcel_file, grid, label_column=request.label_column, rules=rules, erode=erode),
+        )
+        classes = rules.table(name for _, parcels, _ in labelled for name in parcels.classes.names)
+        origin = recipe_of(companions, {})
         return [
             RasterScene(
-                series, parcels.relabelled(classes), request.tile_size, recipe_of([*files, *companions], options)
+                series,
+                parcels.relabelled(classes),
+                request.tile_size,
+                recipe_of([*files, *companions], options),
+                origin,
             )
             for series, parcels, files in labelled
         ]
@@ -134,6 +167,22 @@ def _with_parcels(
         for series, _ in opened:
             series.close()
         raise
+
+
+def _labelled(
+    opened: Sequence[tuple[Series, list[Path]]], read: Callable[[Grid], Parcels]
+) -> list[tuple[Series, Parcels, list[Path]]]:
+    """The series with their parcels; of several, those where no labelled parcel lies are left out."""
+    labelled = []
+    for position, (series, files) in enumerate(opened):
+        try:
+            labelled.append((series, read(series.grid), files))
+        except NothingLabelled as failure:
+            if not labelled and position == len(opened) - 1:
+                raise
+            logger.warning("%s is left out: %s", series.name, failure)
+            series.close()
+    return labelled
 
 
 def _with_companions(path: Path) -> list[Path]:

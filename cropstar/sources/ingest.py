@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from cropstar.progress import track
 from cropstar.sources.scene import Scene
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import (
+    MANIFEST,
     TILES,
     Manifest,
     Store,
@@ -26,6 +28,8 @@ from cropstar.store.store import (
 )
 from cropstar.store.tile import is_whole, write_tile
 
+TILE_NAME = re.compile(r"-[0-9a-f]{8}-(y\d+-x\d+|n\d+)$")  # recipe and place: only ingest names files so
+
 
 @dataclass(frozen=True)
 class IngestResult:
@@ -36,6 +40,7 @@ class IngestResult:
 
 def ingest(scenes: Sequence[Scene], folder: Path, *, overwrite: bool = False) -> IngestResult:
     """Add scenes to a store. Nothing that the manifest names is touched before the new manifest stands."""
+    _require_ours(folder)
     with writing(folder):
         before = read_manifest(folder)
         fingerprint = _require_one_kind(scenes, before, folder, overwrite)
@@ -83,8 +88,15 @@ def _require_one_kind(scenes: Sequence[Scene], before: Manifest | None, folder: 
 
 def _remove_unlisted(folder: Path, names: set[str]) -> None:
     for path in (folder / TILES).glob("*.h5"):
-        if path.stem not in names:
+        if path.stem not in names and TILE_NAME.search(path.stem):
             path.unlink()
+
+
+def _require_ours(folder: Path) -> None:
+    """A folder with other things in it is no place for a store."""
+    known = {MANIFEST, ".lock"}
+    if folder.is_dir() and any(folder.iterdir()) and not known & {entry.name for entry in folder.iterdir()}:
+        raise UsageError("not a store", path=folder, why="other files lie there", remedy="choose a new folder with -o")
 
 
 def summarise(folder: Path) -> None:

@@ -54,9 +54,12 @@ class RasterScene:
 
     layout = "raster"
 
-    def __init__(self, series: Series, parcels: Parcels, tile_size: int, recipe: str) -> None:
+    def __init__(
+        self, series: Series, parcels: Parcels, tile_size: int, recipe: str, origin: str | None = None
+    ) -> None:
         self.name = re.sub(r"[^A-Za-z0-9_.-]+", "_", series.name)
         self.recipe = recipe
+        self.provenance = {**series.provenance, "origin": origin or self.name}  # scenes of one origin share fields
         self.parcels = parcels
         self._series = series
         self._tile_size = tile_size
@@ -86,7 +89,7 @@ class RasterScene:
             labels=labels,
             parcels=numbers,
             table=self.parcels.table.select(np.unique(numbers)),
-            provenance=self._series.provenance,
+            provenance=self.provenance,
         )
 
     def describe(self) -> dict[str, Any]:
@@ -96,7 +99,7 @@ class RasterScene:
             "grid": self._series.grid.to_json(),
             "dates": [day.isoformat() for day in self._series.dates],
             "parcels": len(self.parcels.table.keys),
-            **self._series.provenance,
+            **self.provenance,
         }
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
     with open(folder / ".lock", "a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ArtifactError(
                 f"{what} is locked", path=folder, why="another cropstar writes to it", remedy="wait for it to end"
             ) from None

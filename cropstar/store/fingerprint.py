@@ -82,7 +82,8 @@ class Fingerprint:
         missing = [band for band in self.bands if band not in bands]
         if missing:
             problems.append(f"bands {_show(missing)} are missing (the model wants {_show(self.bands)})")
-        if abs(self.resolution - resolution) > 1e-3 * max(self.resolution, 1e-9):
+        # A model of series without a grid (resolution 0) takes pixels of any size.
+        if self.resolution and abs(self.resolution - resolution) > 1e-3 * self.resolution:
             problems.append(f"pixels of {resolution:g} m against the model's {self.resolution:g} m")
         strange = [] if any_dates else [day.isoformat() for day in dates if not self.season.covers(day)]
         if strange:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT = 1  # raised when older readers would misread a newer tile
-PATCH = 48  # pixels a side of a chunk: one chunk is one training patch, all dates and bands of it
+PATCH = 48  # pixels a side of a chunk, which holds all dates and bands: patches of 48, 24, 16 or 12 lie in one
 SERIES_ROWS = 8192  # rows of a series tile in one chunk
 
 

@@ -30,7 +30,7 @@ class TileReader:
         # Kept open: looking a dataset up by name takes about as long as reading a patch of it.
         self._datasets: dict[str, h5py.Dataset] = {}
         try:
-            # The chunk cache is off: each chunk is one patch, read once an epoch.
+            # The chunk cache is off: in random order a chunk is gone from it before it is wanted again.
             self._handle = h5py.File(path, "r", rdcc_nbytes=0)
         except OSError as failure:
             raise _unreadable(path, failure) from None

@@ -25,6 +25,7 @@ from cropstar.store.tile import REMEDY
 
 MANIFEST = "manifest.json"
 TILES = "tiles"
+MOST_OPEN = 256  # tiles at once: systems allow a process some 1,000 open files
 
 
 @dataclass(frozen=True, order=True)
@@ -86,8 +87,10 @@ class Store:
         return self.manifest.fingerprint
 
     def reader(self, name: str) -> TileReader:
-        """The tile's reader, opened once."""
+        """The tile's reader, kept open; the one opened first makes room when there are too many."""
         if name not in self._readers:
+            while len(self._readers) >= MOST_OPEN:
+                self._readers.pop(next(iter(self._readers))).close()
             self._readers[name] = TileReader(tile_path(self.folder, name))
         return self._readers[name]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from cropstar.errors import ArtifactError
 from cropstar.limits import MAXIMUM_HEADER_BYTES
@@ -27,7 +27,7 @@ def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensor
     plain = json.loads(_text({**header, "kind": kind}))  # as it will be read: keys are text, tuples are lists
     digest = _digest(plain, arrays)
     with atomic_path(path) as partial:
-        save_file(arrays, partial, metadata={KEY: _text({**plain, "digest": digest})})
+        partial.write_bytes(save(arrays, metadata={KEY: _text({**plain, "digest": digest})}))
     return digest
 
 

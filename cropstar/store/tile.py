@@ -82,10 +82,16 @@ Tile = RasterTile | SeriesTile
 
 
 def write_tile(path: Path, tile: Tile) -> None:
-    """Write beside the place, read back and compare, then rename: what has the name is whole."""
+    """Write beside the place, read back and compare, then rename: what has the name is whole.
+
+    The file is built in memory and written in one go: HDF5 itself crashes when the disk is full.
+    """
+    with h5py.File(path.name, "w", driver="core", backing_store=False, libver=("v110", "v110")) as handle:
+        _write(handle, tile)
+        handle.flush()
+        image = handle.id.get_file_image()
     with atomic_path(path) as partial:
-        with h5py.File(partial, "w", libver=("v110", "v110")) as handle:
-            _write(handle, tile)
+        partial.write_bytes(image)
         with h5py.File(partial, "r") as handle:
             _require_whole(handle, path)
 

@@ -58,7 +58,9 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         model.parameters(), lr=config.optimiser.learning_rate, weight_decay=config.optimiser.weight_decay
     )
     progress = load_newest_checkpoint(task.run, model, optimiser)
-    if progress.step:
+    if progress.epoch >= config.epochs:
+        event("all epochs are done, going on with the evaluation")
+    elif progress.step:
         event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
     total, size = config.epochs * task.batches, task.training.batch_size
     started, last_saved = time.monotonic() - progress.seconds, time.monotonic()
@@ -93,23 +95,28 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
         group["lr"] = learning_rate(config.optimiser, progress.step, total)
     task.model.train()
     scored = score(task.model, task.training.batch(chosen), task.device)
-    loss = nn.functional.cross_entropy(scored.scores, scored.labels.to(task.device))
+    # Pixels that no date saw would teach the head nothing but the shares of the classes.
+    labels, scores = scored.labels[scored.seen].to(task.device), scored.scores[scored.seen.to(task.device)]
+    progress.batch += 1
+    progress.step += 1
+    if not len(labels):
+        return 0.0
+    loss = nn.functional.cross_entropy(scores, labels)
     value = float(loss.detach())
     if not math.isfinite(value):
         raise CropstarError(
             f"the loss became {value}",
             path=task.run.folder,
-            why=f"in epoch {progress.epoch + 1}, batch {progress.batch + 1}",
+            why=f"in epoch {progress.epoch + 1}, batch {progress.batch}",
             remedy="lower optimiser.learning_rate; the last good checkpoint is kept",
         )
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     nn.utils.clip_grad_norm_(task.model.parameters(), config.optimiser.clip)
     optimiser.step()
-    progress.loss_sum += value * len(scored.labels)
-    progress.pixels += len(scored.labels)
-    progress.batch += 1
-    progress.step += 1
+    progress.loss_sum += value * len(labels)
+    progress.pixels += len(labels)
+    progress.samples += len(labels)
     return value
 
 
@@ -118,7 +125,7 @@ def finish_epoch(task: Task, progress: Progress, save_model: SaveModel) -> None:
     measured = evaluate(task.model, task.validation, task.classes, task.device)
     reached = macro_f1(measured.pixel) or 0.0
     progress.epoch += 1
-    loss, accuracy = progress.loss_sum / progress.pixels, overall_accuracy(measured.pixel) or 0.0
+    loss, accuracy = progress.loss_sum / max(progress.pixels, 1), overall_accuracy(measured.pixel) or 0.0
     row = {
         "epoch": progress.epoch,
         "loss": loss,

@@ -1,7 +1,7 @@
 """The folder of a training run and what lies in it.
 
 <runs>/convstar-4x32-001/
-  config.yaml               the resolved configuration
+  config.yaml, data.json    the resolved configuration, and which data it was started on
   metrics.jsonl             one line an epoch
   checkpoints/*.safetensors the last two states; each is enough to go on from
   model.safetensors         the best model so far, by validation
@@ -15,9 +15,10 @@ import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cropstar.config import TrainConfig, dump
-from cropstar.errors import ArtifactError, UsageError
+from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.store.atomic import locked, sweep, write_text
 
 MODEL = "model.safetensors"
@@ -49,18 +50,23 @@ class Run:
         return self.folder / "metrics.jsonl"
 
     @property
+    def data(self) -> Path:
+        return self.folder / "data.json"
+
+    @property
     def config(self) -> Path:
         return self.folder / "config.yaml"
 
     def headline(self) -> str:
         """The figures on the test parcels in one line."""
         result = json.loads(self.result.read_text(encoding="utf-8"))
-        pixel, parcel = result["test"]["pixel"], result["test"]["parcel"]
-        return (
-            f"on {sum(result['split']['counts']['test'])} parcels that training never saw: "
-            f"overall accuracy {pixel['overall_accuracy']:.3f}, macro-F1 {pixel['macro_f1']:.3f} by pixel; "
-            f"{parcel['overall_accuracy']:.3f}, {parcel['macro_f1']:.3f} by parcel"
+        pixel, parcel = (
+            f"overall accuracy {figures['overall_accuracy'] or 0:.3f}, macro-F1 {figures['macro_f1'] or 0:.3f}"
+            for figures in (result["test"]["pixel"], result["test"]["parcel"])
         )
+        unseen = f"on {sum(result['split']['counts']['test'])} parcels that training never saw: "
+        # A series without a grid is a parcel: there are no pixels to count.
+        return unseen + (f"{pixel} by pixel; {parcel} by parcel" if result["data"]["resolution"] else parcel)
 
     @property
     def finished(self) -> bool:
@@ -78,40 +84,51 @@ class Run:
             path.unlink()
 
 
-def claim_run(root: Path, config: TrainConfig, hold: ExitStack, *, fresh: bool) -> Run:
-    """An unfinished run of the very same configuration, else a new one; held until `hold` closes."""
-    text = dump(config)
+def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitStack, *, fresh: bool) -> Run:
+    """An unfinished run of the very same configuration and data, else a new one; held until `hold` closes."""
+    text, described = dump(config), json.dumps(data, sort_keys=True)
     stem = f"{config.model.name}-{config.model.layers}x{config.model.hidden}"
     taken = _numbered(root, stem)
     for _, folder in sorted(taken.items(), reverse=True):
         run = Run(folder)
-        same = run.config.exists() and run.config.read_text(encoding="utf-8") == text
+        same = _read(run.config) == text and _read(run.data) == described
         if not fresh and same and not run.finished and _try_lock(run, hold):
             return run
     for number in range(max(taken, default=0) + 1, 1_000_000):
         run = Run(root / f"{stem}-{number:03d}")
         if not run.folder.exists() and _try_lock(run, hold):
+            write_text(run.data, described)
             write_text(run.config, text)
             return run
     raise UsageError("too many runs", path=root, remedy="choose another folder with --runs")
 
 
-def open_run(folder: Path, hold: ExitStack) -> Run:
-    """The unfinished run that `--resume` names."""
+def open_run(folder: Path, data: dict[str, Any], hold: ExitStack) -> Run:
+    """The unfinished run that `--resume` names; the store must hold the data that it was started on."""
     run = Run(folder)
     if not run.config.exists():
         raise ArtifactError("no run", path=folder, why="there is no config.yaml", remedy="check the folder")
     if run.finished:
         raise UsageError("the run is finished", path=folder, remedy="start a new one without --resume")
+    if _read(run.data) != json.dumps(data, sort_keys=True):
+        why = "the store holds other data than when the run was started"
+        raise MismatchError(
+            "cannot go on with the run", path=folder, why=why, remedy="start a new one without --resume"
+        )
     if not _try_lock(run, hold):
         raise ArtifactError("the run is locked", path=folder, why="another cropstar trains it", remedy="wait for it")
     return run
 
 
 def newest_model(root: Path) -> Path | None:
-    """The model of the run that improved last."""
+    """The newest model of a finished run; without any, that of a run that is still training."""
     models = list(root.glob(f"*/{MODEL}")) if root.is_dir() else []
-    return max(models, key=lambda path: path.stat().st_mtime) if models else None
+    finished = [path for path in models if Run(path.parent).finished]
+    return max(finished or models, key=lambda path: path.stat().st_mtime, default=None)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 def _numbered(root: Path, stem: str) -> dict[int, Path]:

@@ -28,6 +28,7 @@ class Progress:
     loss_sum: float = 0.0  # over this epoch's labelled pixels
     pixels: int = 0
     seconds: float = 0.0  # spent in training so far, over all restarts
+    samples: int = 0  # labelled pixels or series that were trained on, over all epochs
     best_score: float = -1.0
     best_epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -52,10 +52,11 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store))
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
+        data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
         run = (
-            open_run(options.resume, hold)
+            open_run(options.resume, data, hold)
             if options.resume
-            else claim_run(options.runs, config, hold, fresh=options.fresh)
+            else claim_run(options.runs, config, data, hold, fresh=options.fresh)
         )
         parameters = sum(parameter.numel() for parameter in model.parameters())
         event(f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters; run {run.folder}")
@@ -66,7 +67,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             asdict(shape),
             store.fingerprint,
             normalisation,
-            {"version": __version__, "seed": config.seed, "scenes": _recipes(store)},
+            {"version": __version__, "seed": config.seed, "scenes": _recipes(store), "reading": _reading(store)},
         )
         task = Task(
             config,
@@ -82,7 +83,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         _, weights, _ = read_model(run.model)
         load_weights(model, weights, run.model)
         tested = evaluate(model, parts["test"], shape.classes, options.device)
-        result = _result(config, run, store, split, parameters, progress, tested, len(parts["train"]))
+        result = _result(config, run, store, split, parameters, progress, tested)
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
@@ -100,7 +101,6 @@ def _result(
     parameters: int,
     progress: Progress,
     tested: Evaluation,
-    patches: int,
 ) -> dict[str, Any]:
     """All that the report shows, as plain data."""
     fingerprint = store.fingerprint
@@ -123,7 +123,7 @@ def _result(
         "best_epoch": progress.best_epoch,
         "test": tested.to_json(),
         "throughput": {
-            "samples_per_second": patches * config.patch**2 * config.epochs / max(progress.seconds, 1e-9),
+            "samples_per_second": progress.samples / max(progress.seconds, 1e-9),
             "seconds": round(progress.seconds, 1),
             "peak_memory_mb": round(peak_memory_megabytes(), 1),
         },
@@ -132,6 +132,14 @@ def _result(
 
 def _longest(store: Store) -> int:
     return max(reader.length for _, reader in store.readers())
+
+
+def _reading(store: Store) -> dict[str, Any]:
+    """How Sentinel-2 products were read, so that those to be mapped are read alike."""
+    for scene in store.manifest.scenes.values():
+        if scene.get("source") == "sentinel2":
+            return {"resampling": scene["resampling"], "clear": scene["scene_classes"]}
+    return {}
 
 
 def _recipes(store: Store) -> dict[str, str]:

@@ -169,3 +169,12 @@ def test_configuration_mistakes(run_cli: Cli, tmp_path: Path) -> None:
     refused(configure("store: s\nepochs: 1\nepochs: 2\n"), 2, "'epochs' stands twice", "line 3")
     refused(configure("store: s\nepochs: many\n"), 2, "'epochs'", "integer")
     refused(run_cli("train", "--config", "demo-convstr", cwd=tmp_path), 2, "did you mean 'demo-convstar'?")
+
+
+def test_a_folder_with_other_things_is_no_store(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "tiles").mkdir(parents=True)
+    thesis = tmp_path / "mine" / "tiles" / "thesis.h5"
+    thesis.write_text("years of work")
+    answer = run_cli("ingest", small_scene / "tile.tif", "-o", "mine", cwd=tmp_path)
+    refused(answer, 2, "not a store in mine", "-o")
+    assert thesis.read_text() == "years of work"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 from cropstar.config import SplitConfig
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.errors import InputError
+from cropstar.sources.catalogue import SOURCES, Request
+from cropstar.sources.ingest import ingest
 from cropstar.store.store import Manifest, Store
 from cropstar.store.tile import RasterTile
 from tests.examples import a_raster_tile, store_of
@@ -146,3 +149,43 @@ def test_pixels_without_parcel_belong_to_no_part() -> None:
     assert split.mask("a", raster, "train").tolist() == [[False, True], [False, True]]
     assert not split.mask("b", raster, "train").any()
     assert not split.mask("a", raster, "test").any()
+
+
+def test_a_field_of_two_scenes_is_in_one_part(tmp_path: Path) -> None:
+    """One parcel file labels two scenes, or one table has two years: the field is the same, so is its part."""
+    rows = [
+        (f"f{field}", f"{year}-0{month}-01", ("wheat", "maize")[field % 2], year, 1000 + field, 3000)
+        for year in (2022, 2023)
+        for field in range(40)
+        for month in (4, 6, 8)
+    ]
+    frame = pandas.DataFrame(rows, columns=["field_id", "date", "crop", "year", "B04", "B08"])
+    frame.to_csv(tmp_path / "fields.csv", index=False)
+    scenes = SOURCES["table"](Request(tmp_path / "fields.csv"))
+    assert len(scenes) == 2
+    ingest(scenes, tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    split = split_parcels(store, SplitConfig(), 0)
+    parts: dict[str, set[str]] = defaultdict(set)
+    for _, reader in store.readers():
+        for number, key in zip(reader.table.numbers, reader.table.keys, strict=True):
+            parts[key].add(split.part_of[reader.scene, int(number)])
+    assert len(parts) == 40
+    assert all(len(found) == 1 for found in parts.values())
+    store.close()
+
+
+def test_samples_without_a_label_are_in_no_part(tmp_path: Path) -> None:
+    rows = [
+        (f"f{field}", f"2023-0{month}-01", None if field > 29 else ("wheat", "maize")[field % 2], 1000 + field, 3000)
+        for field in range(36)
+        for month in (4, 6, 8)
+    ]
+    frame = pandas.DataFrame(rows, columns=["field_id", "date", "crop", "B04", "B08"])
+    frame.to_csv(tmp_path / "fields.csv", index=False)
+    ingest(SOURCES["table"](Request(tmp_path / "fields.csv", special={"keep_unlabelled": True})), tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    split = split_parcels(store, SplitConfig(), 0)
+    assert len(split.part_of) == 30
+    assert sum(map(sum, split.counts(2).values())) == 30
+    store.close()

@@ -51,7 +51,7 @@ def test_killed_training_ends_with_the_same_weights(kills: int, small_store: Pat
     unbroken, killed = only_run(tmp_path / "unbroken"), Run(max((tmp_path / "killed/data/runs").iterdir()))
     assert killed.model.read_bytes() == unbroken.model.read_bytes()
     if steps and max(steps) > 0 and len(list((tmp_path / "killed/data/runs").iterdir())) == 1:
-        assert "going on from epoch" in said
+        assert "going on from epoch" in said or "all epochs are done" in said
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -27,7 +27,11 @@ def test_one_missing_band_hides_the_date(dtype: type[np.integer[np.typing.NBitBa
     assert np.argwhere(~seen).tolist() == [[1, 0, 1]]
 
 
-def test_without_nodata_everything_is_observed() -> None:
-    assert observed(np.zeros((2, 3, 4, 5)), None).all()
-    assert observed(np.zeros((2, 3, 4, 5)), None).shape == (2, 4, 5)
+def test_without_nodata_black_in_all_bands_is_nothing() -> None:
+    values = np.zeros((2, 3, 4, 5))
+    assert not observed(values, None).any()
+    values[1, 2, 0, 1] = 7
+    seen = observed(values, None)
+    assert seen.shape == (2, 4, 5)
+    assert np.argwhere(seen).tolist() == [[1, 0, 1]]
     assert observed(np.zeros((2, 3, 4, 5)), -9999).all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -150,6 +151,21 @@ def test_nothing_is_overwritten_unless_asked(model: Path, small_scene: Path, tmp
     predict(small_scene / "tile.tif", output, PredictOptions(model, CPU, overwrite=True))
     with rasterio.open(output) as dataset:
         assert dataset.count == 1
+
+
+def test_the_input_is_never_the_output(model: Path, small_scene: Path, tmp_path: Path) -> None:
+    tile = tmp_path / "tile.tif"
+    shutil.copy(small_scene / "tile.tif", tile)
+    before = tile.read_bytes()
+    with pytest.raises(UsageError, match="the output is the input"):
+        predict(tile, tile, PredictOptions(model, CPU, overwrite=True))
+    assert tile.read_bytes() == before
+
+
+def test_gdal_finds_the_names_of_the_classes(model: Path, small_scene: Path, tmp_path: Path) -> None:
+    result = predict(small_scene / "tile.tif", tmp_path / "map.tif", PredictOptions(model, CPU))
+    names = ElementTree.parse(f"{result.raster}.aux.xml").findall("PAMRasterBand/CategoryNames/Category")
+    assert [name.text for name in names] == Predictor(model, CPU).card.fingerprint.classes.names
 
 
 def test_a_truncated_raster_loses_nothing(model: Path, small_scene: Path, tmp_path: Path) -> None:

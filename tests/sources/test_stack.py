@@ -123,8 +123,13 @@ def test_nodata_without_scene_classification(tmp_path: Path) -> None:
     assert observations.values[1, :, 3, 4].tolist() == [700, 700]
 
 
-def test_without_nodata_zero_is_a_value(tmp_path: Path) -> None:
-    assert read(write_stack(tmp_path / "a.tif", BANDS, np.zeros((4, 20, 30), dtype=np.uint16))).valid.all()
+def test_without_nodata_black_is_what_the_swath_missed(tmp_path: Path) -> None:
+    pixels = np.zeros((4, 20, 30), dtype=np.uint16)
+    pixels[0, :, 5:] = 9  # one band of the first date is enough to have seen something
+    valid = read(write_stack(tmp_path / "a.tif", BANDS, pixels)).valid
+    assert valid[0, :, 5:].all()
+    assert not valid[0, :, :5].any()
+    assert not valid[1].any()
 
 
 def test_dark_pixels_of_a_signed_stack_do_not_turn_bright(tmp_path: Path) -> None:

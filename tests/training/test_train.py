@@ -11,14 +11,15 @@ import pytest
 import torch
 
 from cropstar.config import TrainConfig, resolve
-from cropstar.errors import UsageError
+from cropstar.errors import MismatchError, UsageError
 from cropstar.models.weights import restore_model
 from cropstar.store.model_file import read_model
 from cropstar.store.tensors import read_tensors
-from cropstar.training.runs import Run, claim_run, newest_model
+from cropstar.training.runs import Run, claim_run, newest_model, open_run
 from cropstar.training.train import TrainOptions, train
 
 CPU = torch.device("cpu")
+DATA = {"scenes": {"scene": "recipe"}}
 
 
 def tiny(store: Path, **changes: object) -> TrainConfig:
@@ -108,10 +109,20 @@ def test_a_run_in_use_is_not_touched(small_store: Path, tmp_path: Path) -> None:
     """A second training of the same configuration starts a run of its own."""
     config = tiny(small_store)
     with ExitStack() as first, ExitStack() as second:
-        held = claim_run(tmp_path, config, first, fresh=False)
-        other = claim_run(tmp_path, config, second, fresh=False)
+        held = claim_run(tmp_path, config, DATA, first, fresh=False)
+        other = claim_run(tmp_path, config, DATA, second, fresh=False)
         assert held.folder != other.folder
     with ExitStack() as third:
-        assert claim_run(tmp_path, config, third, fresh=False) == Run(other.folder)
+        assert claim_run(tmp_path, config, DATA, third, fresh=False) == Run(other.folder)
     with ExitStack() as fourth:
-        assert claim_run(tmp_path, config, fourth, fresh=True).folder not in (held.folder, other.folder)
+        assert claim_run(tmp_path, config, DATA, fourth, fresh=True).folder not in (held.folder, other.folder)
+
+
+def test_a_run_does_not_go_on_with_other_data(small_store: Path, tmp_path: Path) -> None:
+    config = tiny(small_store)
+    with ExitStack() as first:
+        started = claim_run(tmp_path, config, DATA, first, fresh=False)
+    with ExitStack() as second:
+        assert claim_run(tmp_path, config, {"scenes": {"scene": "another"}}, second, fresh=False) != started
+    with ExitStack() as third, pytest.raises(MismatchError, match="other data"):
+        open_run(started.folder, {"scenes": {"scene": "another"}}, third)

@@ -120,7 +120,12 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
         if name in scenes:
             why = f"two values of column '{columns.group}' both give '{name}'"
             raise InputError("groups of one name", path=path, why=why, remedy="write them with letters and digits")
-        provenance: dict[str, Any] = {"source": "table", "file": path.name, "columns": asdict(columns)}
+        provenance: dict[str, Any] = {
+            "source": "table",
+            "file": path.name,
+            "columns": asdict(columns),
+            "origin": recipe,
+        }
         if columns.group is not None:
             provenance["group"] = group
         chosen = range(places[0], places[-1] + 1)

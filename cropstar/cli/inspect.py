@@ -1,0 +1,68 @@
+"""`cropstar inspect`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cropstar.cli.options import PATH, examples, speech
+from cropstar.errors import UsageError
+from cropstar.logs import event
+
+EXAMPLES = examples("""
+cropstar inspect data/stores/demo                     dates, bands and classes of a store
+cropstar inspect data/stores/demo -o sheet.png        and a picture sheet of it
+cropstar inspect data/stores/demo/tiles/NAME.h5       one tile
+cropstar inspect data/runs/convstar-4x32-001          a model and how it did on the test parcels
+cropstar inspect model.safetensors --json             facts for another program
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("path", type=PATH, metavar="STORE|TILE|MODEL")
+@click.option("-o", "--output", type=PATH, help="Draw a picture sheet (.png) of a store or a tile.")
+@click.option("--scene", help="The scene to draw, where a store holds several.  [default: the largest; tables: all]")
+@click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@speech
+def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, as_json: bool) -> None:
+    """Say what is inside a store, a tile, a model file or a run, and draw it.
+
+    The sheet shows an RGB picture of each date with clouds hatched, the labelled parcels, and the mean
+    NDVI of each class through the season.
+    """
+    from cropstar.reports.contents import holding_facts, kind_of, model_facts, open_holding
+    from cropstar.reports.inspection import say
+
+    kind = kind_of(path)
+    _require_drawable(kind, output, scene, overwrite)
+    if kind in ("store", "tile"):
+        with open_holding(path, kind) as holding:
+            facts = holding_facts(holding)
+            if output is not None:
+                from cropstar.reports.sheet import draw_sheet
+
+                draw_sheet(output, holding, scene=scene)
+    else:
+        facts = model_facts(path, kind)
+    click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else say(facts))
+    if output is not None:
+        event(f"sheet {output}", sheet=str(output))
+
+
+def _require_drawable(kind: str, output: Path | None, scene: str | None, overwrite: bool) -> None:
+    """All that can be wrong with the wish for a picture, before anything is read."""
+    if output is None:
+        if scene is not None:
+            raise UsageError("--scene chooses what to draw", remedy="give -o sheet.png too")
+        return
+    if kind in ("model", "run"):
+        raise UsageError("a model has no picture sheet", remedy="leave out -o, or give a store or a tile")
+    if output.suffix.lower() != ".png":
+        raise UsageError("the sheet is a PNG", path=output, remedy="give a name that ends in .png")
+    if output.exists() and not overwrite:
+        raise UsageError(
+            "the picture exists", path=output, remedy="choose another name, or replace it with --overwrite"
+        )

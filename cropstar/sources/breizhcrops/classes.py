@@ -1,0 +1,82 @@
+"""The class mapping: from the codes of the French parcel register to classes, numbered as the package does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from cropstar.errors import InputError
+from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.sources.table.columns import short_list
+from cropstar.store.classes import ClassTable, CropClass, choose_colours
+
+MAPPING, CODES = "classmapping.csv", "codes.csv"
+CODE_COLUMNS = ("code", "nutzcode")
+MOST_CODES = 5  # in a message
+
+
+@dataclass(frozen=True)
+class ClassMapping:
+    path: Path
+    classes: ClassTable
+    numbers: dict[str, int]  # of each code
+
+
+def read_classes(root: Path) -> ClassMapping:
+    """The mapping beside the data: its ids are the classes' numbers, closed up where some are not used."""
+    path = root / MAPPING
+    if not path.is_file():
+        raise InputError("no class mapping", path=root, why=f"{MAPPING} is missing", remedy="put it there")
+    frame = read_texts(path)
+    code = next((name for name in CODE_COLUMNS if name in frame), None)
+    if code is None or not {"id", "classname"} <= set(frame):
+        why = f"the columns are {short_list([str(name) for name in frame])}"
+        raise InputError("not a class mapping", path=path, why=why, remedy="it has the columns id, classname and code")
+    ids = pd.to_numeric(frame["id"], errors="coerce")
+    if frame.empty or ids.isna().any():
+        raise InputError("not a class mapping", path=path, why="a row has no numeric id", remedy="correct it")
+    rows = frame.assign(id=ids.astype(int), code=frame[code].str.strip(), classname=frame["classname"].str.strip())
+    names = rows.groupby("id")["classname"].first()  # the first name of each id, as the package takes it
+    for what, column in (("code", rows["code"]), ("class name", names)):
+        twice = column[column.duplicated()]
+        if len(twice):
+            raise InputError(f"the {what} '{twice.iloc[0]}' stands twice", path=path, remedy="correct it")
+    if len(names) > MAXIMUM_CLASSES:
+        raise InputError("too many classes", path=path, why=f"{len(names)} ids, at most {MAXIMUM_CLASSES}")
+    places = {int(number): place for place, number in enumerate(names.index)}
+    colours = choose_colours(list(names))
+    classes = ClassTable(
+        CropClass(place, name, colour) for place, (name, colour) in enumerate(zip(names, colours, strict=True))
+    )
+    numbers = {str(key): places[number] for key, number in zip(rows["code"], rows["id"], strict=True)}
+    return ClassMapping(path, classes, numbers)
+
+
+def explain_codes(counts: Counter[str], root: Path) -> str:
+    """The most frequent codes and what the register calls them, where codes.csv is there to tell."""
+    meanings: dict[str, str] = {}
+    if (root / CODES).is_file():
+        frame = read_texts(root / CODES, separator=";")
+        if frame.shape[1] > 1:
+            meanings = dict(zip(frame.iloc[:, 0], frame.iloc[:, 1], strict=True))
+    told = [
+        f"{code or 'no code'}{f' ({meanings[code]})' if code in meanings else ''} {count}"
+        for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_CODES]
+    ]
+    return ", ".join(told) + (" and others" if len(counts) > MOST_CODES else "")
+
+
+def read_texts(path: Path, separator: str = ",") -> pd.DataFrame:
+    """A small csv with every field as text; CRLF and a byte order mark do no harm."""
+    try:
+        frame: pd.DataFrame = pd.read_csv(
+            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", compression=None
+        )
+    except UnicodeDecodeError:
+        raise InputError("not a text in UTF-8", path=path, remedy="save it as UTF-8") from None
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as failure:
+        raise InputError("not a table", path=path, why=str(failure), remedy="get the file again") from None
+    return frame

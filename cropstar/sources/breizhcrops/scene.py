@@ -1,0 +1,212 @@
+"""The scenes of BreizhCrops: one a region, year and level, read tile by tile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError, UsageError
+from cropstar.geo.calendar import Season, from_days
+from cropstar.geo.windows import Window
+from cropstar.logs import event, logger
+from cropstar.progress import track
+from cropstar.sources.breizhcrops.classes import ClassMapping, explain_codes, read_classes
+from cropstar.sources.breizhcrops.files import Listing, Parcel, RegionFiles, find_regions, list_parcels, read_parts
+from cropstar.sources.breizhcrops.options import BreizhCropsOptions
+from cropstar.sources.breizhcrops.readers import BANDS, find_columns, reading
+from cropstar.sources.scene import Piece, recipe_of
+from cropstar.sources.table.columns import short_list
+from cropstar.sources.table.texts import natural_ranks
+from cropstar.sources.table.values import LARGEST
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.tile import ParcelTable, SeriesTile
+
+SCALE = 1e-4
+
+
+class BreizhCropsScene:
+    """The mapped parcels of a region in the natural order of their ids, numbered from 1.
+
+    A region of 180,000 parcels is gigabytes: it is looked through once for its dates, then read again piece by piece.
+    """
+
+    layout = "series"
+
+    def __init__(
+        self,
+        root: Path,
+        files: RegionFiles,
+        listed: Listing,
+        mapping: ClassMapping,
+        options: BreizhCropsOptions,
+    ) -> None:
+        parcels = listed.parcels
+        self.name = files.name
+        self.left_out = Counter(parcel.code for parcel in parcels if parcel.code not in mapping.numbers)
+        mapped = [parcel for parcel in parcels if parcel.code in mapping.numbers]
+        if not mapped:
+            why = f"none of {len(parcels)} parcels: {explain_codes(self.left_out, root)}"
+            raise InputError("no parcel of a mapped class", path=files.data, why=why, remedy="correct classmapping.csv")
+        ranks = natural_ranks([parcel.key for parcel in mapped])
+        mapped = [mapped[place] for place in np.argsort(ranks)]
+        _require_unique(mapped, files)
+        self._files, self._mapping, self._options = files, mapping, options
+        self._columns = find_columns(files, mapped)
+        self._parcels, self._observations, days = self._look_through(mapped)
+        self.empty = listed.empty + len(mapped) - len(self._parcels)
+        self._dates = from_days(days)
+        parts = {part: len(ids) for part, ids in read_parts(root, files.region).items()} if files.is_raw else {}
+        self.provenance: dict[str, Any] = {
+            "source": "breizhcrops",
+            "region": files.region,
+            "year": files.year,
+            "level": files.level,
+            "files": "csv" if files.is_raw else files.h5.name,
+            "left_out": {"unmapped": sum(self.left_out.values()), "empty": self.empty},
+            **({"id_lists": parts} if parts else {}),
+        }
+        own = sorted(files.data.glob("*.csv")) if files.is_raw else [files.index, files.h5]
+        settings = {"name": self.name, "columns": self._columns, **options.to_json()}
+        self.recipe = recipe_of([*own, mapping.path], settings)
+        self.fingerprint = Fingerprint(BANDS[files.level], SCALE, 0.0, 0.0, Season.of(self._dates), mapping.classes)
+
+    def _look_through(self, parcels: list[Parcel]) -> tuple[list[Parcel], int, list[int]]:
+        """The parcels that have observations, how many these are, and all dates."""
+        kept: list[Parcel] = []
+        count, days = 0, set[int]()
+        with reading(self._files, self._columns) as read:
+            for parcel in track(parcels, len(parcels), f"look through {self.name}", "parcel"):
+                own = read(parcel).days
+                if len(own):
+                    kept.append(parcel)
+                    count += len(own)
+                    days.update(own.tolist())
+        if not kept:
+            raise InputError("no observation", path=self._files.data, why=f"{len(parcels)} parcels without a whole row")
+        return kept, count, sorted(days)
+
+    def pieces(self) -> list[Piece]:
+        """Each window counts parcels downwards; it is one wide."""
+        size, total = self._options.samples_per_tile, len(self._parcels)
+        return [
+            Piece(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
+            for start in range(0, total, size)
+        ]
+
+    def build(self, piece: Piece) -> SeriesTile:
+        window = piece.window
+        chosen = self._parcels[window.top : window.bottom]
+        with reading(self._files, self._columns) as read:
+            series = [read(parcel) for parcel in chosen]
+        clouds = np.concatenate([one.clouds for one in series])
+        valid = np.ones(len(clouds), dtype=bool)
+        if self._options.mask == "clouds":
+            valid = clouds <= self._options.cloud_limit
+        numbers = np.arange(window.top + 1, window.bottom + 1, dtype=np.int32)
+        labels = np.array([self._mapping.numbers[parcel.code] for parcel in chosen], dtype=np.int16)
+        return SeriesTile(
+            scene=self.name,
+            recipe=self.recipe,
+            fingerprint=self.fingerprint,
+            starts=np.cumsum([0, *(len(one.days) for one in series)], dtype=np.int64),
+            days=np.concatenate([one.days for one in series]),
+            values=_compact(np.concatenate([one.values for one in series])),  # (rows, C)
+            valid=valid,
+            table=ParcelTable(numbers, [parcel.key for parcel in chosen], labels),
+            provenance=self.provenance,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What the manifest says of the scene."""
+        return {
+            "recipe": self.recipe,
+            "dates": [day.isoformat() for day in self._dates],
+            "samples": len(self._parcels),
+            "observations": self._observations,
+            **self.provenance,
+        }
+
+    def close(self) -> None:
+        """No file stays open between pieces."""
+
+
+def open_breizhcrops(path: Path, options: BreizhCropsOptions | None = None) -> list[BreizhCropsScene]:
+    """One scene for each region that is there and asked for; all have the classes of one mapping."""
+    options = options or BreizhCropsOptions()
+    if not path.is_dir():
+        raise InputError("no such folder", path=path, remedy="give the folder that holds classmapping.csv")
+    mapping = read_classes(path)
+    listed = _without_parts([(files, list_parcels(files)) for files in _choose(path, options)], options)
+    scenes = [BreizhCropsScene(path, files, listing, mapping, options) for files, listing in listed]
+    for scene in scenes:
+        _say(scene, path)
+    return scenes
+
+
+def _choose(path: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
+    present = find_regions(path)
+    found = [files for files in present if options.year in (None, files.year) and options.level in (None, files.level)]
+    wanted = options.regions
+    missing = [name for name in wanted or () if name not in {files.region for files in found}]
+    if missing or not found:
+        what = f"no region '{missing[0]}'" if missing else "no BreizhCrops region"
+        asked = " ".join(str(value) for value in (options.year, options.level) if value is not None)
+        why = f"there is {short_list([files.name for files in present]) or 'none'}"
+        remedy = "choose one of these, or download it with the package breizhcrops"
+        raise InputError(f"{what}{f' of {asked}' if asked else ''}", path=path, why=why, remedy=remedy)
+    found = [files for files in found if wanted is None or files.region in wanted]
+    levels = sorted({files.level for files in found})
+    if len(levels) > 1:
+        raise UsageError(
+            "which level?", path=path, why=f"{' and '.join(levels)} have different bands", remedy="name it"
+        )
+    return found
+
+
+def _without_parts(
+    regions: Sequence[tuple[RegionFiles, Listing]], options: BreizhCropsOptions
+) -> list[tuple[RegionFiles, Listing]]:
+    """Belle-Ile is a part of frh04: nobody gets a parcel twice without asking for it."""
+    keys = [{parcel.key for parcel in listing.parcels} for _, listing in regions]
+    kept = []
+    for own, (files, listing) in zip(keys, regions, strict=True):
+        others = zip(keys, regions, strict=True)
+        around = [other.region for theirs, (other, _) in others if other.year == files.year and own < theirs]
+        if around:
+            fate = "is left out" if options.regions is None else "has its parcels twice"
+            logger.warning("the region %s is a part of %s and %s", files.region, around[0], fate)
+        if not around or options.regions is not None:
+            kept.append((files, listing))
+    return kept
+
+
+def _require_unique(parcels: list[Parcel], files: RegionFiles) -> None:
+    key, count = Counter(parcel.key for parcel in parcels).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"the parcel '{key}' stands {count} times", path=files.index, remedy="correct the index")
+
+
+def _compact(values: NDArray[np.float64]) -> NDArray[Any]:
+    """Whole numbers in range as such; means over parcels are fractions."""
+    whole = (values == np.round(values)).all() and values.min() >= 0 and values.max() <= LARGEST
+    return values.astype(np.uint16 if whole else np.float32)
+
+
+def _say(scene: BreizhCropsScene, root: Path) -> None:
+    about = scene.describe()
+    counts = f"{about['samples']} parcels, {about['observations']} observations of {len(about['dates'])} dates"
+    event(
+        f"{scene.name}: {counts}",
+        samples=about["samples"],
+        left_out=about["left_out"],
+    )
+    if scene.left_out:
+        codes = explain_codes(scene.left_out, root)
+        logger.warning("%s: %d parcels of no mapped class left out: %s", scene.name, scene.left_out.total(), codes)
+    if scene.empty:
+        logger.warning("%s: %d parcels without a whole observation left out", scene.name, scene.empty)

@@ -1,0 +1,79 @@
+"""Vector files: opened as what they are, with the columns that name the crop and the parcel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cropstar.errors import InputError
+
+LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
+KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
+# How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
+BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
+REMEDY = "give a GeoPackage, shapefile, FlatGeobuf or GeoJSON"
+
+
+def open_vector(path: Path) -> Any:
+    """The file as a GeoDataFrame with a coordinate system."""
+    import geopandas
+
+    name = _vector_name(path)
+    try:
+        frame = geopandas.read_file(name)
+    except (RuntimeError, ValueError, OSError) as failure:
+        why = f"not a vector file that can be read ({failure})"
+        raise InputError("unreadable parcels", path=path, why=why, remedy=REMEDY) from None
+    if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
+        raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
+    return frame
+
+
+def find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
+    """The column that names the crop."""
+    columns = [str(name) for name in frame.columns if name != frame.geometry.name]
+    if wanted is not None:
+        found = wanted if wanted in columns else None
+        what = f"no column '{wanted}'"
+    else:
+        found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+        what = "no label column"
+    if found is None:
+        why = f"the columns are {', '.join(columns) or 'none'}"
+        raise InputError(what, path=path, why=why, remedy="name it with --label-column")
+    return found
+
+
+def keys_of(frame: Any) -> list[str]:
+    """The user's own names of the parcels, else the numbers of the rows."""
+    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS and _tells_apart(frame[name])), None)
+    return [str(value) for value in frame[key]] if key else [str(row + 1) for row in range(len(frame))]
+
+
+def labels_of(column: Any) -> list[str | None]:
+    """The labels as text, None where there is none."""
+    missing = column.isna().tolist()
+    return [None if gap else _text(value) or None for value, gap in zip(column.tolist(), missing, strict=True)]
+
+
+def _text(value: Any) -> str:
+    # A column of whole numbers with gaps is read as 1.0, 2.0, nan.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _vector_name(path: Path) -> str:
+    """The name by which GDAL reads the file as what it is and as nothing else."""
+    if not path.is_file():
+        raise InputError("no such file", path=path, remedy="check the path")
+    with path.open("rb") as handle:
+        start = handle.read(64)
+    if start.startswith(BINARY_FORMATS):
+        return str(path)
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return f"GeoJSON:{path}"
+    raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=REMEDY)
+
+
+def _tells_apart(column: Any) -> bool:
+    """Whether a column can name parcels: many files have an id that is empty or the same everywhere."""
+    return bool(column.notna().all()) and column.nunique() > 1
