@@ -1,6 +1,6 @@
 """What the program says: plain lines for people, one JSON object a line for batch jobs.
 
-Messages go to stderr; results that another program may read go to stdout.
+Messages go to stderr; what another program may read (`--print-config`, `inspect --json`) goes to stdout.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from datetime import UTC, datetime
 
 logger = logging.getLogger("cropstar")
@@ -49,6 +50,12 @@ def set_up(*, quiet: bool = False, verbose: bool = False, as_json: bool = False)
     logger.propagate = False
     logger.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     logger.as_json = as_json  # type: ignore[attr-defined]
+    warnings.showwarning = _note_warning
+
+
+def _note_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Libraries warn developers in several lines; users see it with --verbose, in one."""
+    logger.debug("%s: %s", category.__name__, " ".join(str(message).split()))
 
 
 def event(message: str, **fields: object) -> None:

@@ -272,7 +272,7 @@ def test_files_hold_one_idea(path: Path) -> None:
 
 TEXT_ENDINGS = {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".css", ".html", ".j2", ".sh", ".json", ""}
 OWN_FOLDERS = ("cropstar", "tests", "benchmarks", "docs", "configs", ".ci", ".github")
-# Folders of one machine: of a user, of this project's workshop, of a temporary disk.
+# Folders of one machine: of a user, of a work disk, of a temporary one.
 LOCAL_PATH = re.compile(r"(?<![\w.<>*-])/(?:home|Users|root|work|mnt|scratch)/\w+|\b[A-Z]:\\\\?Users")
 
 

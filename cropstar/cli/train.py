@@ -83,7 +83,9 @@ def train(
         if file or assignments or any(value is not None for value in options.values()):
             raise UsageError("--resume takes the configuration of the run", remedy="leave out all other settings")
         file = resume / "config.yaml"
-    config = resolve(file, options, assignments, defaults={"store": newest_store(STORES)})
+    config = resolve(
+        file, options, assignments, defaults={"store": newest_store(STORES) or (STORES if print_config else None)}
+    )
     if print_config:
         click.echo(dump(config), nl=False)
         return

@@ -43,7 +43,7 @@ class TileEntry:
 class Manifest:
     fingerprint: Fingerprint
     tiles: tuple[TileEntry, ...]
-    scenes: dict[str, dict[str, Any]]  # what ingest said of each scene: source, dates, cloud share, parcels
+    scenes: dict[str, dict[str, Any]]  # what ingest said of each scene: source, recipe, dates, parcels
 
     def to_json(self) -> dict[str, Any]:
         return {
