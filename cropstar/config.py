@@ -78,6 +78,7 @@ class TrainConfig(Section):
     series_batch: int = Field(64, ge=1, description="series a step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
+    date_dropout: float = Field(0.0, ge=0, lt=1, description="share of dates hidden at random in training")
     seed: int = Field(0, ge=0, lt=2**63)
 
 

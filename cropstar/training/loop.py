@@ -94,7 +94,8 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
     for group in optimiser.param_groups:
         group["lr"] = learning_rate(config.optimiser, progress.step, total)
     task.model.train()
-    scored = score(task.model, task.training.batch(chosen), task.device)
+    batch = task.training.batch(chosen).hide_dates(config.date_dropout)
+    scored = score(task.model, batch, task.device)
     # Pixels that no date saw would teach the head nothing but the shares of the classes.
     labels, scores = scored.labels[scored.seen].to(task.device), scored.scores[scored.seen.to(task.device)]
     progress.batch += 1
