@@ -15,7 +15,7 @@ Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ["--layers", "1", "--hidden", "4", "--epochs", "1", "--set", "split.validation=0.3"]
 
 
-def refused(answer: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
+def assert_refused(answer: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
     assert answer.returncode == code, answer.stderr
     last = answer.stderr.splitlines()[-1]
     assert last.startswith("error: ")
@@ -40,27 +40,27 @@ def trained(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_no_store_yet(run_cli: Cli, tmp_path: Path) -> None:
-    refused(run_cli("train", cwd=tmp_path), 3, "no store yet", "data/stores", "cropstar ingest")
-    refused(run_cli("train", "--store", "nowhere", cwd=tmp_path), 3, "no store in nowhere", "cropstar ingest")
+    assert_refused(run_cli("train", cwd=tmp_path), 3, "no store yet", "data/stores", "cropstar ingest")
+    assert_refused(run_cli("train", "--store", "nowhere", cwd=tmp_path), 3, "no store in nowhere", "cropstar ingest")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_model_yet(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
-    refused(run_cli("predict", small_scene / "tile.tif", cwd=tmp_path), 4, "no model yet", "cropstar train")
+    assert_refused(run_cli("predict", small_scene / "tile.tif", cwd=tmp_path), 4, "no model yet", "cropstar train")
 
 
 def test_unknown_model(run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
     answer = run_cli("train", "--store", small_store, "--model", "convstr", cwd=tmp_path)
-    refused(answer, 2, "unknown model 'convstr'", "did you mean 'convstar'?", "star")
+    assert_refused(answer, 2, "unknown model 'convstr'", "did you mean 'convstar'?", "star")
     assert not (tmp_path / "data").exists()
 
 
 def test_text_named_tif(run_cli: Cli, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "tile.tif").write_text("this is no picture\n")
     (tmp_path / "parcels.gpkg").write_text("nor is this a parcel\n")
-    refused(run_cli("ingest", "tile.tif", cwd=tmp_path), 3, "tile.tif", "not a GeoTIFF")
+    assert_refused(run_cli("ingest", "tile.tif", cwd=tmp_path), 3, "tile.tif", "not a GeoTIFF")
     answer = run_cli("predict", "tile.tif", "--model", next((trained / "data/runs").iterdir()), cwd=tmp_path)
-    refused(answer, 3, "tile.tif", "not a GeoTIFF")
+    assert_refused(answer, 3, "tile.tif", "not a GeoTIFF")
     assert not (tmp_path / "data").exists()
 
 
@@ -69,14 +69,14 @@ def test_parcels_that_cannot_be_used(run_cli: Cli, small_scene: Path, tmp_path: 
     bare = geopandas.read_file(parcels).drop(columns="crop")
     bare.to_file(tmp_path / "bare.gpkg")
     answer = run_cli("ingest", tile, "--parcels", "bare.gpkg", cwd=tmp_path)
-    refused(answer, 3, "no label column in bare.gpkg", "parcel_id", "--label-column")
+    assert_refused(answer, 3, "no label column in bare.gpkg", "parcel_id", "--label-column")
     answer = run_cli("ingest", tile, "--parcels", parcels, "--label-column", "crpo", cwd=tmp_path)
-    refused(answer, 3, "no column 'crpo'", "crop", "--label-column")
+    assert_refused(answer, 3, "no column 'crpo'", "crop", "--label-column")
     answer = run_cli("ingest", tile, "--parcels", "missing.gpkg", cwd=tmp_path)
-    refused(answer, 3, "no such file in missing.gpkg")
+    assert_refused(answer, 3, "no such file in missing.gpkg")
     (tmp_path / "text.gpkg").write_text("no parcels")
     answer = run_cli("ingest", tile, "--parcels", "text.gpkg", cwd=tmp_path)
-    refused(answer, 3, "unreadable parcels in text.gpkg")
+    assert_refused(answer, 3, "unreadable parcels in text.gpkg")
     assert not (tmp_path / "data").exists()
 
 
@@ -86,7 +86,9 @@ def test_store_cut_in_half(run_cli: Cli, small_scene: Path, small_store: Path, t
     tile = sorted((store / "tiles").iterdir())[1]
     whole = tile.read_bytes()
     tile.write_bytes(whole[: len(whole) // 2])
-    refused(run_cli("train", "--store", "store", *SMALL, cwd=tmp_path), 4, tile.name, "incomplete", "ingest again")
+    assert_refused(
+        run_cli("train", "--store", "store", *SMALL, cwd=tmp_path), 4, tile.name, "incomplete", "ingest again"
+    )
     # The remedy works.
     mended = run_cli("ingest", small_scene / "tile.tif", "--tile-size", "48", "-o", "store", cwd=tmp_path)
     assert mended.returncode == 0
@@ -95,7 +97,7 @@ def test_store_cut_in_half(run_cli: Cli, small_scene: Path, small_store: Path, t
 
     manifest = store / "manifest.json"
     manifest.write_text(manifest.read_text()[: manifest.stat().st_size // 2])
-    refused(run_cli("train", "--store", "store", *SMALL, cwd=tmp_path), 4, "manifest.json")
+    assert_refused(run_cli("train", "--store", "store", *SMALL, cwd=tmp_path), 4, "manifest.json")
 
 
 def test_bytes_flipped_inside_a_tile(run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_bytes_flipped_inside_a_tile(run_cli: Cli, small_store: Path, tmp_path: 
         data[middle : middle + 2000] = bytes(2000)
         tile.write_bytes(bytes(data))
     answer = run_cli("train", "--store", "store", *SMALL, cwd=tmp_path)
-    refused(answer, 4, "a tile cannot be read", "ingest again")
+    assert_refused(answer, 4, "a tile cannot be read", "ingest again")
 
 
 def test_model_of_other_bands(run_cli: Cli, trained: Path, small_scene: Path, tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_model_of_other_bands(run_cli: Cli, trained: Path, small_scene: Path, tm
                 new.set_band_description(position, old.descriptions[index - 1])
             new.scales = [old.scales[index - 1] for index in wanted]
     answer = run_cli("predict", "two.tif", "--model", next((trained / "data/runs").iterdir()), cwd=tmp_path)
-    refused(answer, 5, "two.tif", "B08", "missing")
+    assert_refused(answer, 5, "two.tif", "B08", "missing")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["two.tif"]
 
 
@@ -128,7 +130,7 @@ def test_output_that_exists(run_cli: Cli, trained: Path, small_scene: Path, tmp_
     (tmp_path / "map.tif").write_text("precious")
     model = next((trained / "data/runs").iterdir())
     answer = run_cli("predict", small_scene / "tile.tif", "-o", "map.tif", "--model", model, cwd=tmp_path)
-    refused(answer, 2, "the output exists in map.tif", "--overwrite")
+    assert_refused(answer, 2, "the output exists in map.tif", "--overwrite")
     assert (tmp_path / "map.tif").read_text() == "precious"
 
 
@@ -137,7 +139,7 @@ def test_another_scene_into_the_same_store(run_cli: Cli, small_scene: Path, smal
     shutil.copytree(small_store, store)
     before = {path: path.read_bytes() for path in store.rglob("*.h5")}
     answer = run_cli("ingest", small_scene / "tile.tif", "--tile-size", "32", "-o", "store", cwd=tmp_path)
-    refused(answer, 2, "other content or options", "--overwrite")
+    assert_refused(answer, 2, "other content or options", "--overwrite")
     assert {path: path.read_bytes() for path in store.rglob("*.h5")} == before
 
 
@@ -149,7 +151,7 @@ def test_broken_models(run_cli: Cli, trained: Path, small_scene: Path, tmp_path:
     text.write_text("weights, honestly")
     for path in (cut, text):
         answer = run_cli("predict", small_scene / "tile.tif", "-o", "map.tif", "--model", path, cwd=tmp_path)
-        refused(answer, 4, path.name)
+        assert_refused(answer, 4, path.name)
     assert not (tmp_path / "map.tif").exists()
 
 
@@ -165,10 +167,12 @@ def test_configuration_mistakes(run_cli: Cli, tmp_path: Path) -> None:
         (tmp_path / "run.yaml").write_text(text)
         return run_cli("train", "--config", "run.yaml", cwd=tmp_path)
 
-    refused(configure("store: s\nmodel: {layrs: 4}\n"), 2, "unknown key 'model.layrs'", "did you mean 'model.layers'?")
-    refused(configure("store: s\nepochs: 1\nepochs: 2\n"), 2, "'epochs' stands twice", "line 3")
-    refused(configure("store: s\nepochs: many\n"), 2, "'epochs'", "integer")
-    refused(run_cli("train", "--config", "demo-convstr", cwd=tmp_path), 2, "did you mean 'demo-convstar'?")
+    assert_refused(
+        configure("store: s\nmodel: {layrs: 4}\n"), 2, "unknown key 'model.layrs'", "did you mean 'model.layers'?"
+    )
+    assert_refused(configure("store: s\nepochs: 1\nepochs: 2\n"), 2, "'epochs' stands twice", "line 3")
+    assert_refused(configure("store: s\nepochs: many\n"), 2, "'epochs'", "integer")
+    assert_refused(run_cli("train", "--config", "demo-convstr", cwd=tmp_path), 2, "did you mean 'demo-convstar'?")
 
 
 def test_a_folder_with_other_things_is_no_store(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
@@ -176,5 +180,5 @@ def test_a_folder_with_other_things_is_no_store(run_cli: Cli, small_scene: Path,
     thesis = tmp_path / "mine" / "tiles" / "thesis.h5"
     thesis.write_text("years of work")
     answer = run_cli("ingest", small_scene / "tile.tif", "-o", "mine", cwd=tmp_path)
-    refused(answer, 2, "not a store in mine", "-o")
+    assert_refused(answer, 2, "not a store in mine", "-o")
     assert thesis.read_text() == "years of work"
