@@ -111,4 +111,4 @@ def test_an_undeclared_entity_is_refused() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 100, b"<html><body>Please log in</body></html>", b"PK\x03\x04"])
 def test_other_files_are_refused(content: bytes) -> None:
-    refusal(content)
+    assert refusal(content)
