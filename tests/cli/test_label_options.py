@@ -9,7 +9,7 @@ from pathlib import Path
 import geopandas
 
 from cropstar.store.store import Store
-from tests.cli.test_bad_input import refused
+from tests.cli.test_bad_input import assert_refused
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -41,7 +41,7 @@ def test_classes_and_erosion(run_cli: Cli, small_scene: Path, small_store: Path,
         "renamed": before[first],
     }
 
-    refused(run_cli(*command, "--erode", "20", cwd=tmp_path), 2, "other content or options", "--overwrite")
+    assert_refused(run_cli(*command, "--erode", "20", cwd=tmp_path), 2, "other content or options", "--overwrite")
     answer = run_cli(*command, "--erode", "20", "--overwrite", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     eroded = pixels(tmp_path / "store")
@@ -56,8 +56,10 @@ def test_refusals(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
         (tmp_path / "classes.yaml").write_text(text)
         return run_cli("ingest", small_scene / "tile.tif", "--classes", "classes.yaml", *more, cwd=tmp_path)
 
-    refused(ingest("a: [x]\na: [y]\n"), 2, "not valid YAML in classes.yaml", "line 2", "'a' stands twice")
-    refused(ingest(f"a: {known[1:]}\n"), 3, f"the label '{known[0]}' is not in the class table", "parcels have it")
-    refused(ingest(f"a: {known}\n", "--erode", "5000"), 3, "--erode 5000 leaves nothing", "erode less")
+    assert_refused(ingest("a: [x]\na: [y]\n"), 2, "not valid YAML in classes.yaml", "line 2", "'a' stands twice")
+    assert_refused(
+        ingest(f"a: {known[1:]}\n"), 3, f"the label '{known[0]}' is not in the class table", "parcels have it"
+    )
+    assert_refused(ingest(f"a: {known}\n", "--erode", "5000"), 3, "--erode 5000 leaves nothing", "erode less")
     assert run_cli("ingest", small_scene / "tile.tif", "--erode", "-3", cwd=tmp_path).returncode == 2
     assert not (tmp_path / "data").exists()
