@@ -48,6 +48,7 @@ class ModelConfig(Section):
 class SplitConfig(Section):
     """Parcels, not pixels, are dealt out, class by class: no field is in two parts."""
 
+    name: str | None = Field(None, description="one of the data set's own splits, such as a published fold")
     validation: Fraction = 0.15
     test: Fraction = 0.25
 

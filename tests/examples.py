@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from cropstar.geo.grid import Grid
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import Manifest, TileEntry, tile_path, write_manifest
-from cropstar.store.tile import ParcelTable, RasterTile, SeriesTile, write_tile
+from cropstar.store.tile import ParcelTable, PatchTile, RasterTile, SeriesTile, Tile, write_tile
 
 UTM = CRS.from_epsg(32632).to_wkt()
 RECIPE = "0123456789abcdef"
@@ -75,14 +76,43 @@ def a_series_tile(lengths: list[int], bands: int = 2) -> SeriesTile:
     )
 
 
-def store_of(folder: Path, tiles: dict[str, RasterTile]) -> Path:
+def a_patch_tile(lengths: list[int], size: int = 6, *, scene: str = "patches", first: int = 0) -> PatchTile:
+    """A tile of one image for each length; each has four fields, whose names and groups are the image's number."""
+    random = np.random.default_rng(first)
+    count, dates = len(lengths), max(lengths)
+    days = 19_000 + 7 * np.arange(dates, dtype=np.int32) + np.arange(count, dtype=np.int32)[:, None]
+    quarter = np.kron(np.array([[1, 2], [3, 4]]), np.ones((size // 2, size // 2), dtype=np.int32)).astype(np.int32)
+    parcels = quarter + 4 * (first + np.arange(count, dtype=np.int32))[:, None, None]
+    numbers = np.unique(parcels).astype(np.int32)
+    images = [str((number - 1) // 4) for number in numbers]
+    shape = (count, dates, 2, size, size)
+    beyond = np.arange(dates) >= np.array(lengths)[:, None]
+    return PatchTile(
+        scene=scene,
+        recipe=RECIPE,
+        fingerprint=a_fingerprint(),
+        crs="",
+        transforms=np.tile([10.0, 0.0, 0.0, 0.0, -10.0, 0.0], (count, 1)),
+        names=[f"image {first + place}" for place in range(count)],
+        lengths=np.array(lengths, dtype=np.int32),
+        days=days,
+        values=random.integers(0, 10_000, shape).astype(np.uint16),
+        valid=(random.random((count, dates, size, size)) < 0.8) & ~beyond[:, :, None, None],
+        labels=(parcels % 2).astype(np.int16),
+        parcels=parcels,
+        table=ParcelTable(numbers, images, (numbers % 2).astype(np.int16), images),
+    )
+
+
+def store_of(folder: Path, tiles: Mapping[str, Tile], splits: dict[str, dict[str, list[str]]] | None = None) -> Path:
     """Write tiles and their manifest as ingest would."""
     entries = []
     for name, tile in tiles.items():
         path = tile_path(folder, name)
         write_tile(path, tile)
-        entries.append(TileEntry(name, tile.scene, "raster", path.stat().st_size, tile.recipe))
+        entries.append(TileEntry(name, tile.scene, tile.layout, path.stat().st_size, tile.recipe))
     fingerprint = next(iter(tiles.values())).fingerprint
-    scenes = {tile.scene: {"recipe": tile.recipe, "dates": []} for tile in tiles.values()}
+    own: dict[str, Any] = {"splits": splits} if splits else {}
+    scenes = {tile.scene: {"recipe": tile.recipe, "dates": [], **own} for tile in tiles.values()}
     write_manifest(folder, Manifest(fingerprint, tuple(entries), scenes))
     return folder

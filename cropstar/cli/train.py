@@ -27,6 +27,7 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--model", help="convstar (images) or star (series).  [default: convstar]")
 @click.option("--layers", type=int, help="Recurrent layers.  [default: 4]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
+@click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: parcels by lot]")
 @click.option("--epochs", type=int, help="Passes over the training parcels.  [default: 5]")
 @click.option("--batch", type=int, help="Patches or series a step.  [default: 8 patches, 64 series]")
 @click.option("--learning-rate", type=float, help="Peak learning rate.  [default: 0.001]")
@@ -47,6 +48,7 @@ def train(
     model: str | None,
     layers: int | None,
     hidden: int | None,
+    split: str | None,
     epochs: int | None,
     batch: int | None,
     learning_rate: float | None,
@@ -72,6 +74,7 @@ def train(
         "model.name": model,
         "model.layers": layers,
         "model.hidden": hidden,
+        "split.name": split,
         "epochs": epochs,
         "batch": batch,
         "series_batch": batch,

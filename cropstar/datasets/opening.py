@@ -25,7 +25,7 @@ def open_parts(
         return {
             part: SeriesDataset(store, split, part, normalisation, config.series_batch) for part in PARTS
         }, normalisation
-    if layouts != {"raster"}:
+    if "series" in layouts:
         raise UsageError(
             "a store of images and series", path=store.folder, remedy="ingest images and series into two stores"
         )

@@ -1,8 +1,9 @@
-"""Square patches of raster tiles with the labels of one part of the split."""
+"""Square windows of images with the labels of one part of the split."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,20 @@ from cropstar.geo.windows import Window, split
 from cropstar.store import layout
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.normalisation import Normalisation, measure
+from cropstar.store.reader import Image
 from cropstar.store.store import Store
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sample lies: a window of an image of a tile."""
+
+    tile: str
+    number: int  # of the image in its tile
+    window: Window
+
+    def image(self, store: Store) -> Image:
+        return store.reader(self.tile).images[self.number]
 
 
 class PatchDataset:
@@ -37,42 +51,43 @@ class PatchDataset:
 
     def batch(self, indexes: list[int]) -> Batch:
         """Patches of possibly different numbers of dates; missing dates and pixels are not valid."""
-        return collate([self._read(*self.places[index]) for index in indexes], self._size)
+        return collate([self._read(self.places[index]) for index in indexes], self._size)
 
-    def _read(self, tile: str, window: Window) -> dict[str, NDArray[Any]]:
-        reader = self._store.reader(tile)
-        fingerprint = reader.fingerprint
-        numbers = reader.parcels(window)
-        inside = self._split.mask(reader.scene, numbers, self.part)
+    def _read(self, place: Place) -> dict[str, NDArray[Any]]:
+        image, window = place.image(self._store), place.window
+        fingerprint = image.fingerprint
+        numbers = image.parcels(window)
+        inside = self._split.mask(image.scene, numbers, self.part)
         running = np.full(numbers.shape, -1, dtype=np.int64)
         for number in np.unique(numbers[inside]):
-            running[numbers == number] = self._running[reader.scene, int(number)]
+            running[numbers == number] = self._running[image.scene, int(number)]
         return {
-            "x": self._normalisation.apply(reader.values(window), fingerprint.scale, fingerprint.offset),
-            "valid": reader.valid(window),
-            "days": reader.days,
-            "labels": np.where(inside, reader.labels(window), UNLABELLED).astype(np.int64),
+            "x": self._normalisation.apply(image.values(window), fingerprint.scale, fingerprint.offset),
+            "valid": image.valid(window),
+            "days": image.days,
+            "labels": np.where(inside, image.labels(window), UNLABELLED).astype(np.int64),
             "parcels": running,
         }
 
 
-def labelled_places(store: Store, split_: Split, part: str, size: int) -> Iterator[tuple[str, Window]]:
-    """The windows of a regular grid over each tile that hold pixels of a part."""
+def labelled_places(store: Store, split_: Split, part: str, size: int) -> Iterator[Place]:
+    """The windows of a regular grid over each image that hold pixels of a part."""
     for entry, reader in store.readers():
         inside = split_.mask(reader.scene, reader.parcels(), part)
-        for window in split(inside.shape, size):
-            if inside[window.slices].any():
-                yield entry.name, window
+        for number, image in enumerate(inside.reshape(-1, *inside.shape[-2:])):
+            for window in split(image.shape, size):
+                if image[window.slices].any():
+                    yield Place(entry.name, number, window)
 
 
 def measure_patches(store: Store, split_: Split) -> Normalisation:
     """Statistics of the training parcels alone: nothing of validation and test enters the model."""
 
     def observations() -> Iterator[NDArray[Any]]:
-        for tile, window in labelled_places(store, split_, "train", layout.PATCH):
-            reader = store.reader(tile)
-            inside = split_.mask(reader.scene, reader.parcels(window), "train")
-            chosen = reader.valid(window) & inside  # (T,H,W)
-            yield np.moveaxis(reader.values(window), 1, -1)[chosen]
+        for place in labelled_places(store, split_, "train", layout.PATCH):
+            image, window = place.image(store), place.window
+            inside = split_.mask(image.scene, image.parcels(window), "train")
+            chosen = image.valid(window) & inside  # (T,H,W)
+            yield np.moveaxis(image.values(window), 1, -1)[chosen]
 
     return measure(observations(), store.fingerprint.scale, store.fingerprint.offset)

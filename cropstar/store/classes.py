@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ class CropClass:
     number: int
     name: str
     colour: str  # "#rrggbb"
+    lineage: tuple[str, ...] = ()  # the coarser classes it belongs to, coarsest first, where the table has levels
 
     @property
     def rgb(self) -> tuple[int, int, int]:
@@ -88,12 +89,28 @@ class ClassTable(tuple[CropClass, ...]):
     def number_of(self, name: str) -> int:
         return self.names.index(name)
 
+    @property
+    def levels(self) -> int:
+        """How many levels the table has; a flat one has one."""
+        return 1 + max((len(entry.lineage) for entry in self), default=0)
+
+    def with_lineages(self, lineages: Mapping[str, Sequence[str]]) -> ClassTable:
+        """The table with the coarser classes of each class, by its name."""
+        return ClassTable(replace(entry, lineage=tuple(lineages[entry.name])) for entry in self)
+
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"number": entry.number, "name": entry.name, "colour": entry.colour} for entry in self]
+        return [
+            {"number": entry.number, "name": entry.name, "colour": entry.colour}
+            | ({"lineage": list(entry.lineage)} if entry.lineage else {})
+            for entry in self
+        ]
 
     @classmethod
     def from_json(cls, rows: Sequence[dict[str, Any]]) -> ClassTable:
-        return cls(CropClass(int(row["number"]), str(row["name"]), str(row["colour"])) for row in rows)
+        return cls(
+            CropClass(int(row["number"]), str(row["name"]), str(row["colour"]), tuple(map(str, row.get("lineage", ()))))
+            for row in rows
+        )
 
 
 def choose_colours(names: Sequence[str]) -> list[str]:

@@ -32,6 +32,12 @@ def write_raster(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
     group.create_dataset(name, data=values, chunks=raster_chunk(values.shape), **compression())
 
 
+def write_patches(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    """An image a chunk."""
+    chunk = (1, *raster_chunk(values.shape[1:]))
+    group.create_dataset(name, data=values, chunks=chunk, **compression())
+
+
 def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
     """Rows of a series tile, or small tables."""
     if values.size == 0:
@@ -39,6 +45,9 @@ def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
         return
     chunk = (min(SERIES_ROWS, values.shape[0]), *values.shape[1:])
     group.create_dataset(name, data=values, chunks=chunk, **compression())
+
+
+WRITERS = {"raster": write_raster, "patches": write_patches, "series": write_rows}  # of the large arrays
 
 
 def encode_strings(values: list[str]) -> NDArray[Any]:
@@ -54,7 +63,7 @@ def encode_strings(values: list[str]) -> NDArray[Any]:
 def write_text(handle: h5py.File, name: str, text: str) -> None:
     """An attribute of fixed length, for the same reason."""
     encoded = text.encode("utf-8")
-    handle.attrs.create(name, encoded, dtype=h5py.string_dtype("utf-8", len(encoded)))
+    handle.attrs.create(name, encoded, dtype=h5py.string_dtype("utf-8", max(len(encoded), 1)))
 
 
 def read_text(handle: h5py.File, name: str) -> str:

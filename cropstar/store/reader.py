@@ -1,11 +1,12 @@
-"""Reading tiles: one open handle a tile, one request a patch."""
+"""Reading tiles: one open handle a tile, one request a window of it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
@@ -20,6 +21,33 @@ from cropstar.store.tile import REMEDY, ParcelTable
 
 # What h5py says of a damaged file.
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
+
+
+class Image(Protocol):
+    """A time series of images: a raster tile, or one image of a tile of patches."""
+
+    path: Path
+    scene: str
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    @property
+    def grid(self) -> Grid: ...
+
+    @property
+    def days(self) -> NDArray[np.int32]: ...
+
+    @property
+    def table(self) -> ParcelTable: ...
+
+    def values(self, window: Window) -> NDArray[Any]: ...
+
+    def valid(self, window: Window) -> NDArray[np.bool_]: ...
+
+    def labels(self, window: Window | None = None) -> NDArray[np.int16]: ...
+
+    def parcels(self, window: Window | None = None) -> NDArray[np.int32]: ...
 
 
 class TileReader:
@@ -66,7 +94,48 @@ class TileReader:
     @property
     def length(self) -> int:
         """The number of dates of the longest series."""
-        return len(self.days) if self.layout == "raster" else int(np.diff(self.starts).max(initial=0))
+        if self.layout == "series":
+            return int(np.diff(self.starts).max(initial=0))
+        return len(self.days) if self.layout == "raster" else int(self.lengths.max(initial=0))
+
+    @property
+    def observed_days(self) -> NDArray[np.int32]:
+        """All dates of the tile, each once."""
+        if self.layout != "patches":
+            return np.unique(self.days)
+        return np.unique(self.days[np.arange(self.days.shape[1]) < self.lengths[:, None]])
+
+    @cached_property
+    def images(self) -> Sequence[Image]:
+        """The images of the tile: itself, or its patches; none of a tile of series."""
+        if self.layout == "raster":
+            return [self]
+        return [Patch(self, index) for index in range(len(self.lengths))] if self.layout == "patches" else []
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int32]:
+        """The number of dates of each patch."""
+        return self._read("lengths")
+
+    @cached_property
+    def transforms(self) -> NDArray[np.float64]:
+        return self._read("transforms")
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What each patch is called."""
+        return [name.decode("utf-8") for name in self._read("names")]
+
+    @cached_property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of an image of the tile."""
+        height, width = self._dataset("labels").shape[-2:]
+        return int(height), int(width)
+
+    @cached_property
+    def crs(self) -> str:
+        """The coordinate system of patches."""
+        return self._text("crs")
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
@@ -75,7 +144,13 @@ class TileReader:
     @cached_property
     def table(self) -> ParcelTable:
         keys = [key.decode("utf-8") for key in self._read("table/keys")]
-        return ParcelTable(self._read("table/numbers"), keys, self._read("table/labels"))
+        groups = [group.decode("utf-8") for group in self._read("table/groups")] if self._has("table/groups") else None
+        return ParcelTable(self._read("table/numbers"), keys, self._read("table/labels"), groups)
+
+    @cached_property
+    def date_labels(self) -> NDArray[np.int16] | None:
+        """The class of every date of a tile of series, where dates have one of their own."""
+        return self._read("date_labels") if self._has("date_labels") else None
 
     def values(self, window: Window) -> NDArray[Any]:
         """(T, C, h, w) stored integers."""
@@ -90,6 +165,7 @@ class TileReader:
         return self._read("valid").view(np.bool_)
 
     def labels(self, window: Window | None = None) -> NDArray[np.int16]:
+        """(h, w) of a window, or of the whole tile whatever its layout."""
         return self._read("labels", window.slices if window else ())
 
     def parcels(self, window: Window | None = None) -> NDArray[np.int32]:
@@ -105,20 +181,90 @@ class TileReader:
         self._handle.close()
 
     def _read(self, name: str, selection: Any = ()) -> NDArray[Any]:
+        dataset = self._dataset(name)
         try:
-            if name not in self._datasets:
-                self._datasets[name] = self._handle[name]
-            array: NDArray[Any] = self._datasets[name][selection]
+            array: NDArray[Any] = dataset[selection]
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
         return array
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _dataset(self, name: str) -> h5py.Dataset:
         try:
-            data: dict[str, Any] = json.loads(layout.read_text(self._handle, name))
+            if name not in self._datasets:
+                self._datasets[name] = self._handle[name]
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
+        return self._datasets[name]
+
+    def read_patch(self, name: str, index: int, selection: tuple[slice, ...]) -> NDArray[Any]:
+        """Some of an array of one patch."""
+        return self._read(name, (index, *selection))
+
+    def _has(self, name: str) -> bool:
+        try:
+            return name in self._handle
+        except UNREADABLE as failure:
+            raise _unreadable(self.path, failure) from None
+
+    def _json(self, name: str) -> dict[str, Any]:
+        try:
+            data: dict[str, Any] = json.loads(self._text(name))
+        except ValueError as failure:
+            raise _unreadable(self.path, failure) from None
         return data
+
+    def _text(self, name: str) -> str:
+        try:
+            return layout.read_text(self._handle, name)
+        except UNREADABLE as failure:
+            raise _unreadable(self.path, failure) from None
+
+
+class Patch:
+    """One image of a tile of patches."""
+
+    def __init__(self, tile: TileReader, index: int) -> None:
+        self.path, self.scene = tile.path, tile.scene
+        self._tile, self._index = tile, index
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self._tile.fingerprint
+
+    @property
+    def name(self) -> str:
+        return self._tile.names[self._index]
+
+    @property
+    def grid(self) -> Grid:
+        a, b, c, d, e, f = (float(part) for part in self._tile.transforms[self._index])
+        height, width = self._tile.shape
+        return Grid(self._tile.crs, (a, b, c, d, e, f), height, width)
+
+    @property
+    def days(self) -> NDArray[np.int32]:
+        return self._tile.days[self._index, : self._length]
+
+    @property
+    def table(self) -> ParcelTable:
+        """The parcels of this image alone."""
+        return self._tile.table.select(np.unique(self.parcels()))
+
+    def values(self, window: Window) -> NDArray[Any]:
+        return self._tile.read_patch("values", self._index, (slice(self._length), slice(None), *window.slices))
+
+    def valid(self, window: Window) -> NDArray[np.bool_]:
+        return self._tile.read_patch("valid", self._index, (slice(self._length), *window.slices)).view(np.bool_)
+
+    def labels(self, window: Window | None = None) -> NDArray[np.int16]:
+        return self._tile.read_patch("labels", self._index, window.slices if window else ())
+
+    def parcels(self, window: Window | None = None) -> NDArray[np.int32]:
+        return self._tile.read_patch("parcels", self._index, window.slices if window else ())
+
+    @property
+    def _length(self) -> int:
+        return int(self._tile.lengths[self._index])
 
 
 def _unreadable(path: Path, failure: Exception) -> ArtifactError:

@@ -1,8 +1,9 @@
 """One immutable HDF5 file: observations, mask, dates, labels and parcels of a piece of a scene.
 
-Two layouts share the fingerprint and the writing rules:
+Three layouts share the fingerprint and the writing rules:
 
 - raster: values (T,C,H,W), valid (T,H,W), labels (H,W), parcels (H,W)
+- patches: N small images of one size, values (N,T,C,H,W) and so on, each with dates of its own
 - series: N samples of different length, laid end to end; `starts` (N+1) tells where each begins
 """
 
@@ -34,10 +35,12 @@ class ParcelTable:
     numbers: NDArray[np.int32]
     keys: list[str]  # the user's own ids
     labels: NDArray[np.int16]
+    groups: list[str] | None = None  # what a data set's own splits deal out; the scene's group where it is None
 
     def select(self, numbers: NDArray[np.int32]) -> ParcelTable:
         rows = np.flatnonzero(np.isin(self.numbers, numbers))
-        return ParcelTable(self.numbers[rows], [self.keys[row] for row in rows], self.labels[rows])
+        groups = None if self.groups is None else [self.groups[row] for row in rows]
+        return ParcelTable(self.numbers[rows], [self.keys[row] for row in rows], self.labels[rows], groups)
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,38 @@ class RasterTile:
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"values": self.values, "valid": self.valid, "labels": self.labels, "parcels": self.parcels}
 
+    def rows(self) -> dict[str, NDArray[Any]]:
+        return {"days": self.days}
+
+
+@dataclass(frozen=True)
+class PatchTile:
+    """Small images of one size, as published collections consist of; a parcel number lies in one image alone."""
+
+    scene: str
+    recipe: str
+    fingerprint: Fingerprint
+    crs: str  # of all of them; "" where the collection does not say where they lie
+    transforms: NDArray[np.float64]  # (N, 6), affine as in Grid
+    names: list[str]  # (N,)
+    lengths: NDArray[np.int32]  # (N,): image i has the dates days[i, :lengths[i]]
+    days: NDArray[np.int32]  # (N, T)
+    values: NDArray[Any]  # (N, T, C, H, W)
+    valid: NDArray[np.bool_]  # (N, T, H, W), false beyond an image's length
+    labels: NDArray[np.int16]  # (N, H, W)
+    parcels: NDArray[np.int32]  # (N, H, W)
+    table: ParcelTable
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    layout = "patches"
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"values": self.values, "valid": self.valid, "labels": self.labels, "parcels": self.parcels}
+
+    def rows(self) -> dict[str, NDArray[Any]]:
+        names = layout.encode_strings(self.names)
+        return {"days": self.days, "lengths": self.lengths, "transforms": self.transforms, "names": names}
+
 
 @dataclass(frozen=True)
 class SeriesTile:
@@ -71,14 +106,27 @@ class SeriesTile:
     valid: NDArray[np.bool_]  # (rows,)
     table: ParcelTable  # one row a sample, in order
     provenance: dict[str, Any] = field(default_factory=dict)
+    date_labels: NDArray[np.int16] | None = None  # (rows,), where every date has a class of its own
 
     layout = "series"
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"values": self.values, "valid": self.valid, "starts": self.starts}
 
+    def rows(self) -> dict[str, NDArray[Any]]:
+        return {"days": self.days} | ({} if self.date_labels is None else {"date_labels": self.date_labels})
 
-Tile = RasterTile | SeriesTile
+
+Tile = RasterTile | PatchTile | SeriesTile
+
+# What each layout must have and may have; the digest covers all that is there.
+REQUIRED = {
+    "raster": ("labels", "parcels"),
+    "patches": ("labels", "parcels", "lengths", "transforms", "names"),
+    "series": ("starts",),
+}
+COMMON = ("values", "valid", "days", "table/numbers", "table/labels", "table/keys")
+OPTIONAL = ("table/groups", "date_labels")
 
 
 def write_tile(path: Path, tile: Tile) -> None:
@@ -112,7 +160,7 @@ def is_whole(path: Path, recipe: str) -> bool:
 
 def _write(handle: h5py.File, tile: Tile) -> None:
     arrays, rows = tile.arrays(), _rows(tile)
-    write = layout.write_raster if tile.layout == "raster" else layout.write_rows
+    write = layout.WRITERS[tile.layout]
     for name, array in arrays.items():
         write(handle, name, array.astype(np.uint8) if array.dtype == bool else array)
     for name, array in rows.items():
@@ -125,16 +173,20 @@ def _write(handle: h5py.File, tile: Tile) -> None:
     layout.write_text(handle, "provenance", json.dumps(tile.provenance, sort_keys=True, ensure_ascii=False))
     if isinstance(tile, RasterTile):
         layout.write_text(handle, "grid", json.dumps(tile.grid.to_json(), sort_keys=True))
+    if isinstance(tile, PatchTile):
+        layout.write_text(handle, "crs", tile.crs)
     layout.write_text(handle, "digest", _digest({**arrays, **rows}))
 
 
 def _rows(tile: Tile) -> dict[str, NDArray[Any]]:
-    """What both layouts have: the dates and the table of parcels."""
+    """The small arrays: dates and what else is one a row, and the table of parcels."""
+    groups = tile.table.groups
     return {
-        "days": tile.days,
+        **tile.rows(),
         "table/numbers": tile.table.numbers,
         "table/labels": tile.table.labels,
         "table/keys": layout.encode_strings(tile.table.keys),
+        **({} if groups is None else {"table/groups": layout.encode_strings(groups)}),
     }
 
 
@@ -147,8 +199,6 @@ def _digest(arrays: dict[str, NDArray[Any]]) -> str:
 
 
 def _require_whole(handle: h5py.File, path: Path) -> None:
-    own = ("labels", "parcels") if layout.read_text(handle, "layout") == "raster" else ("starts",)
-    common = ("values", "valid", "days", "table/numbers", "table/labels", "table/keys")
-    arrays = {name: handle[name][()] for name in (*own, *common)}
-    if _digest(arrays) != layout.read_text(handle, "digest"):
+    names = (*REQUIRED[layout.read_text(handle, "layout")], *COMMON, *(name for name in OPTIONAL if name in handle))
+    if _digest({name: handle[name][()] for name in names}) != layout.read_text(handle, "digest"):
         raise ArtifactError("a tile does not hold what was written", path=path, remedy=REMEDY)

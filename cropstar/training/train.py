@@ -13,7 +13,7 @@ import torch
 from cropstar import __version__
 from cropstar.config import TrainConfig, dump
 from cropstar.datasets.opening import open_parts
-from cropstar.datasets.splits import PARTS, Split, split_parcels
+from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
@@ -48,7 +48,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         store = Store.open(config.store)
         hold.callback(store.close)
         split = split_parcels(store, config.split, config.seed)
-        _say_split(store, split)
+        _say_split(store, split, config.split.name)
         shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store))
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
@@ -112,11 +112,17 @@ def _result(
         "data": {
             "store": str(store.folder),
             "bands": list(fingerprint.bands),
-            "dates": sorted({day.isoformat() for _, reader in store.readers() for day in from_days(reader.days)}),
+            "dates": sorted(
+                {day.isoformat() for _, reader in store.readers() for day in from_days(reader.observed_days)}
+            ),
             "tiles": len(store.manifest.tiles),
             "resolution": fingerprint.resolution,
         },
-        "split": {"by": "parcel", "counts": split.counts(len(fingerprint.classes)), "parcels": split.to_json()},
+        "split": {
+            "by": config.split.name or "parcel",
+            "counts": split.counts(len(fingerprint.classes)),
+            "parcels": split.to_json(),
+        },
         "model": {**config.model.model_dump(mode="json"), "parameters": parameters},
         "config": dump(config),
         "history": progress.history,
@@ -146,10 +152,16 @@ def _recipes(store: Store) -> dict[str, str]:
     return {name: scene["recipe"] for name, scene in store.manifest.scenes.items()}
 
 
-def _say_split(store: Store, split: Split) -> None:
+def _say_split(store: Store, split: Split, name: str | None) -> None:
     classes = store.fingerprint.classes
     counts = split.counts(len(classes))
     totals = ", ".join(f"{sum(counts[part])} for {part}" for part in PARTS)
-    event(f"parcels split class by class: {totals}", **{part: sum(counts[part]) for part in PARTS})
+    how = f"by the data set's own split '{name}'" if name else "class by class"
+    event(f"parcels split {how}: {totals}", **{part: sum(counts[part]) for part in PARTS})
+    own = named_splits(store)
+    if own and not name:
+        logger.info(
+            "the data set has splits of its own, for figures that compare: --split %s", " or ".join(sorted(own))
+        )
     for entry in classes:
         logger.debug("  %-20s %s", entry.name, "  ".join(f"{part} {counts[part][entry.number]}" for part in PARTS))

@@ -12,14 +12,14 @@ import torch
 
 from cropstar.config import SplitConfig
 from cropstar.datasets.batch import Batch
-from cropstar.datasets.patches import PatchDataset, labelled_places, measure_patches
+from cropstar.datasets.patches import PatchDataset, Place, labelled_places, measure_patches
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.normalisation import Normalisation
 from cropstar.store.store import Store
-from tests.examples import a_raster_tile, store_of
+from tests.examples import a_patch_tile, a_raster_tile, store_of
 
 PLAIN = Normalisation((0.0, 0.0), (1.0, 1.0))
 
@@ -53,8 +53,8 @@ def whole(dataset: PatchDataset) -> Batch:
 
 def test_places_are_the_windows_with_pixels_of_the_part(store: Store) -> None:
     assert list(labelled_places(store, SPLIT, "validation", 10)) == [
-        ("tile", Window(0, 10, 10, 10)),
-        ("tile", Window(0, 20, 10, 10)),
+        Place("tile", 0, Window(0, 10, 10, 10)),
+        Place("tile", 0, Window(0, 20, 10, 10)),
     ]
     assert len(list(labelled_places(store, SPLIT, "train", 10))) == 4
     assert list(labelled_places(store, SPLIT, "nothing", 10)) == []
@@ -79,7 +79,7 @@ def test_a_patch_is_what_the_tile_holds(store: Store) -> None:
     dataset = PatchDataset(store, SPLIT, "train", 10, normalisation)
     batch = dataset.batch([0, 1])
     expected = (tile.values * 1e-4 - np.array([0.2, 0.3])[:, None, None]) / np.array([0.1, 0.05])[:, None, None]
-    assert dataset.places[0][1] == Window(0, 0, 10, 10)
+    assert dataset.places[0].window == Window(0, 0, 10, 10)
     assert batch.x[0].numpy() == pytest.approx(expected[:, :, :10, :10], abs=1e-4)
     assert np.array_equal(batch.valid[0].numpy(), tile.valid[:, :10, :10])
     assert np.array_equal(batch.days[0].numpy(), tile.days)
@@ -111,7 +111,7 @@ def test_pixels_outside_parcels_have_no_label_even_if_the_tile_says_so(tmp_path:
 
 def test_partial_patches_are_filled_with_nothing(store: Store) -> None:
     dataset = PatchDataset(store, SPLIT, "train", 16, PLAIN)
-    places = [window for _, window in dataset.places]
+    places = [place.window for place in dataset.places]
     index = places.index(Window(16, 16, 4, 14))
     batch = dataset.batch([index])
     assert batch.x.shape == (1, 3, 2, 16, 16)
@@ -122,6 +122,29 @@ def test_partial_patches_are_filled_with_nothing(store: Store) -> None:
     assert (batch.labels[0][added] == UNLABELLED).all()
     assert (batch.parcels[0][added] == -1).all()
     assert torch.isfinite(batch.x).all()
+
+
+def test_images_of_a_tile_of_patches(tmp_path: Path) -> None:
+    tile = a_patch_tile([2, 4], size=6)
+    store = Store.open(store_of(tmp_path, {"patches": tile}))
+    parcels = [("patches", number) for number in range(1, 9)]
+    split = Split({parcel: "test" if parcel[1] == 6 else "train" for parcel in parcels}, dict.fromkeys(parcels, 1))
+    dataset = PatchDataset(store, split, "train", 3, PLAIN)
+    assert [(place.number, place.window.top, place.window.left) for place in dataset.places] == [
+        *((0, 0, 0), (0, 0, 3), (0, 3, 0), (0, 3, 3)),
+        *((1, 0, 0), (1, 3, 0), (1, 3, 3)),
+    ]
+    batch = whole(dataset)
+    assert batch.x.shape == (7, 4, 2, 3, 3)
+    assert not batch.valid[:4, 2:].any()
+    assert np.array_equal(batch.valid[5].numpy(), tile.valid[1, :, 3:, :3])
+    assert np.array_equal(batch.days[5].numpy(), tile.days[1])
+    normalisation = measure_patches(store, split)
+    chosen = tile.valid.copy()
+    chosen[1, :, :3, 3:] = False
+    reflectance = np.moveaxis(tile.values, 2, -1)[chosen] * 1e-4
+    assert np.allclose(normalisation.mean, reflectance.mean(axis=0), atol=1e-6)
+    store.close()
 
 
 def test_scenes_of_different_length_share_a_batch(tmp_path: Path) -> None:
