@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech, split_names, split_numbers
+from cropstar.cli.options import PATH, HeadedCommand, examples, speech
+from cropstar.cli.source_options import source_options
 from cropstar.errors import UsageError
 from cropstar.places import STORES
 
@@ -23,44 +24,23 @@ cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 
 """)
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=HeadedCommand, epilog=EXAMPLES)
 @click.argument("what", nargs=-1, metavar="[SOURCE] [PATH]")
 @click.option("-o", "--output", type=PATH, help="The store's folder.  [default: data/stores/<name of PATH>]")
-@click.option("--parcels", type=PATH, help="Labelled parcels, a vector file.  [default: the one beside PATH]")
-@click.option("--label-column", help="The column that names the crop.  [default: crop, label, class, ...]")
-@click.option("--classes", type=PATH, help="A YAML file that merges, renames and drops labels of the parcels.")
-@click.option(
-    "--erode", type=click.FloatRange(0), metavar="METRES", help="Leave out the edge of parcels.  [default: 0]"
-)
-@click.option(
-    "--tile-size", default=240, show_default=True, type=click.IntRange(16, 4096), help="Pixels a side of a tile."
-)
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0), help="Seed of the demonstration scene.")
 @click.option("--overwrite", is_flag=True, help="Replace a store of other data.")
-@click.option("--resampling", help="Sentinel-2: bilinear, cubic or nearest for 20 m bands.  [default: bilinear]")
-@click.option("--clear", callback=split_numbers, help="Sentinel-2: scene classes to keep.  [default: 2,4,5,6,7]")
-@click.option("--year", type=int, help="BreizhCrops: 2017 or 2018.  [default: all]")
-@click.option("--level", help="BreizhCrops: L1C or L2A.")
-@click.option("--regions", callback=split_names, help="BreizhCrops: frh01,frh02,...  [default: all]")
-@click.option("--mask", help="BreizhCrops: none, or clouds by QA60 or CLD.  [default: none]")
-@click.option("--id-column", help="Tables: the column that names the field.  [default: guessed]")
-@click.option("--date-column", help="Tables: the column of the date.  [default: guessed]")
-@click.option("--group-column", help="Tables: year or region, 'none' for none.  [default: guessed]")
-@click.option("--mask-column", help="Tables: the column that tells clouds.")
-@click.option("--bands", callback=split_names, help="B04,B08; of tables also B04=red,B08=nir.  [default: Sentinel-2's]")
-@click.option("--scale", type=float, help="Tables: reflectance = value x scale + offset.  [default: guessed]")
-@click.option("--offset", type=float, help="Tables: see --scale.  [default: 0]")
-@click.option("--nodata", type=float, multiple=True, help="Tables: values that mean nothing was seen.")
-@click.option("--keep-unlabelled", is_flag=True, default=None, help="Tables: keep fields without a crop.")
+@click.option("--workers", type=click.IntRange(1, 256), help="Processes that make tiles.  [default: the cores]")
+@click.option("--seed", type=click.IntRange(0), metavar="NUMBER", help="Seed of the demonstration scene.  [default: 1]")
+@source_options
 @speech
 def ingest(
     what: tuple[str, ...],
     output: Path | None,
     parcels: Path | None,
     label_column: str | None,
-    tile_size: int,
-    seed: int,
+    tile_size: int | None,
+    seed: int | None,
     overwrite: bool,
+    workers: int | None,
     **special: Any,
 ) -> None:
     """Turn images and parcels into a store of HDF5 tiles.
@@ -69,9 +49,10 @@ def ingest(
     written to data/demo and ingested. A run that was stopped goes on where it was.
     """
     from cropstar.logs import event
-    from cropstar.sources.catalogue import SOURCES, Request, guess_source
+    from cropstar.sources.catalogue import SOURCES, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
     from cropstar.sources.ingest import summarise
+    from cropstar.sources.request import Request
 
     if len(what) > 2:
         raise UsageError("too many arguments", why=" ".join(what), remedy="cropstar ingest [SOURCE] [PATH]")

@@ -29,6 +29,41 @@ def split_numbers(_: click.Context, __: click.Parameter, value: str | None) -> t
         raise click.BadParameter(f"'{value}' is not a list of numbers such as 4,5,6") from None
 
 
+def split_decimals(_: click.Context, __: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """Numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in value.split(",")) if value else None
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is not a list of numbers such as 7.5,47.2,7.9,47.4") from None
+
+
+class HeadedOption(click.Option):
+    """An option that stands under a heading of the --help page."""
+
+    heading = "Options"
+
+
+class HeadedCommand(click.Command):
+    """A command of many options, whose --help page has a section a heading."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(parameter, "heading", HeadedOption.heading), []).append(record)
+        first = sections.pop(HeadedOption.heading, [])
+        for heading, records in {HeadedOption.heading: first, **sections}.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def headed(heading: str, *names: str, **settings: Any) -> Callable[[Command], Command]:
+    """An option under a heading."""
+    kind = type("HeadedOption", (HeadedOption,), {"heading": heading})
+    return click.option(*names, cls=kind, **settings)
+
+
 def speech(command: Command) -> Command:
     """--quiet, --verbose, --debug and --log-json, on every command."""
 

@@ -14,8 +14,9 @@ from cropstar.datasets.opening import open_parts
 from cropstar.datasets.series import SeriesDataset, measure_series
 from cropstar.datasets.splits import PARTS, split_parcels
 from cropstar.errors import UsageError
-from cropstar.sources.catalogue import SOURCES, Request
+from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.ingest import ingest
+from cropstar.sources.request import Request
 from cropstar.store.store import Store
 from cropstar.training.train import TrainOptions, train
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from cropstar.config import SplitConfig
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.errors import InputError
-from cropstar.sources.catalogue import SOURCES, Request
+from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.ingest import ingest
+from cropstar.sources.request import Request
 from cropstar.store.store import Manifest, Store
 from cropstar.store.tile import RasterTile
 from tests.examples import a_raster_tile, store_of

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import InputError, UsageError
-from cropstar.sources.catalogue import SOURCES, Request, guess_source
+from cropstar.sources.catalogue import SOURCES, guess_source
+from cropstar.sources.request import Request
 from cropstar.sources.scene import SAMPLE_BYTES, SAMPLES, recipe_of
 from cropstar.store.tile import RasterTile
 from tests.sources.stacks import write_four_fields, write_stack

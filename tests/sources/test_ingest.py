@@ -16,8 +16,9 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import Window
 from cropstar.logs import logger
-from cropstar.sources.catalogue import SOURCES, Request
+from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.ingest import IngestResult, ingest, summarise
+from cropstar.sources.request import Request
 from cropstar.sources.scene import RasterScene
 from cropstar.store.store import MANIFEST, TILES, Store, read_manifest, writing
 from tests.sources.stacks import write_four_fields, write_stack

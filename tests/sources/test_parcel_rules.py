@@ -18,9 +18,10 @@ from shapely.geometry import GeometryCollection, LineString, Polygon
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import split
-from cropstar.sources.catalogue import SOURCES, Request
+from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.class_rules import read_rules
 from cropstar.sources.parcels import Parcels, read_parcels
+from cropstar.sources.request import Request
 from cropstar.sources.scene import RasterScene
 from cropstar.store.classes import UNLABELLED
 from tests.examples import a_grid
