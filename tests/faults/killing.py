@@ -33,18 +33,33 @@ def run_to_the_end(arguments: list[str], cwd: Path) -> tuple[str, float]:
 
 
 def kill_repeatedly(
-    arguments: list[str], cwd: Path, *, kills: int, seconds: float, seed: int, after_each: Callable[[], None]
-) -> int:
-    """Kill the command `kills` times within its working time; how many of them really hit a running process."""
+    arguments: list[str],
+    cwd: Path,
+    *,
+    kills: int,
+    seconds: float,
+    seed: int,
+    after_each: Callable[[], None],
+    start_over: Callable[[], None],
+) -> None:
+    """Hit the running command `kills` times at random moments of its working time.
+
+    Each start goes on from what the last one left. One that came through unharmed is no kill: it is undone by
+    `start_over`, and another start is hit instead.
+    """
     moments = random.Random(seed)
-    hits = 0
-    for _ in range(kills):
+    hits = misses = 0
+    while hits < kills:
         process = start(arguments, cwd)
         try:
             process.wait(timeout=moments.uniform(0.15, 1.0) * seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             hits += 1
-        process.communicate(timeout=60)
+        _, said = process.communicate(timeout=60)
         after_each()
-    return hits
+        if process.returncode != -signal.SIGKILL:
+            assert process.returncode == 0, said
+            misses += 1
+            assert misses <= 2 * kills + 4, "most starts came through before they were hit"
+            start_over()
