@@ -6,6 +6,7 @@ out of it is saved with every run.
 
 from __future__ import annotations
 
+import re
 import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -22,6 +23,7 @@ LaxPath = Annotated[Path, Field(strict=False)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 SHORT = reprlib.Repr()  # of a wrong value in a message: a few words of YAML aliases can stand for gigabytes
 SHORT.maxlevel = 2
+CONVOLUTIONAL = re.compile("(bi)?conv")  # how the names of image models begin
 
 
 class Section(BaseModel):
@@ -35,12 +37,16 @@ class ModelConfig(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
     memory: float | None = Field(None, ge=1, description="longest time scale of a new gate; null: dates / layers")
     day_encoding: Literal["none", "sincos"] = "sincos"
+    pool: Literal["last", "mean"] = Field("last", description="scores from the last state or from the mean of all")
+    normalise: bool = Field(False, description="batch normalisation between layers")
+    variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh")
+    revisit: float | None = Field(None, gt=0, description="of star: usual days between dates, to model irregular ones")
 
     @model_validator(mode="before")
     @classmethod
     def _width_by_kind(cls, data: Any) -> Any:
         """Series models are cheap a pixel and want the paper's 128."""
-        if isinstance(data, dict) and "hidden" not in data and not str(data.get("name", "conv")).startswith("conv"):
+        if isinstance(data, dict) and "hidden" not in data and not CONVOLUTIONAL.match(str(data.get("name", "conv"))):
             return {**data, "hidden": 128}
         return data
 

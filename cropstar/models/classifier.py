@@ -1,48 +1,73 @@
-"""The contract of a model, fulfilled by a recurrent stack with a head.
-
-    forward(x, valid, days)                 scores after the last date
-    step(x_t, valid_t, days_t, state)       the state one date later
-    classify(state)                         scores of a state
-
-`classify` after repeated `step` gives what `forward` gives. Shapes: x (B,T,C) or (B,T,C,H,W),
-valid (B,T[,H,W]), days (B,T); scores (B,K[,H,W]).
-"""
+"""A recurrent stack with a head."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.days import with_days
-from cropstar.models.heads import ImageHead, SeriesHead
-from cropstar.models.stack import RecurrentStack, StackState
+from cropstar.models.heads import Head
+from cropstar.models.stack import BidirectionalStack, RecurrentStack
+
+POOLS = ("last", "mean")
 
 
-class RecurrentClassifier(nn.Module):
-    def __init__(self, stack: RecurrentStack, head: SeriesHead | ImageHead, day_encoding: str) -> None:
+class RecurrentClassifier(Classifier):
+    """Scores from the last state, or from the mean of the states of all valid dates."""
+
+    def __init__(
+        self, stack: RecurrentStack | BidirectionalStack, head: Head, day_encoding: str, pool: str = "last"
+    ) -> None:
         super().__init__()
         self.stack = stack
         self.head = head
         self.day_encoding = day_encoding
-
-    @property
-    def spatial(self) -> bool:
-        return self.stack.layers()[0].spatial
+        self.pool = pool
+        self.spatial = stack.layers()[0].spatial
+        self.streaming = stack.streaming
 
     def radius(self, length: int) -> int:
-        """How far a pixel's scores look: states spread by one pixel a layer and a date, then the head."""
-        return len(self.stack.cells) + length - 1 + self.head.radius if self.spatial else 0
+        return self.stack.radius(length) + self.head.radius if self.spatial else 0
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        return self.classify(self.stack(self._prepare(x, valid, days), valid))
+        outputs, state = self.stack(self._prepare(x, valid, days), valid, days)
+        if self.pool == "last":
+            return self._scores(state[-1][0])
+        weight = _weights(valid, outputs)  # (T, B, 1, ...)
+        return self._scores((outputs * weight).sum(dim=0) / weight.sum(dim=0).clamp(min=1))
 
-    def step(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
-        """x (B, C[, H, W]), valid (B[, H, W]), days (B,)."""
-        prepared = self._prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1))
-        return self.stack.step(prepared.squeeze(1), valid, state)
+    def by_date(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        if not self.streaming:
+            return super().by_date(x, valid, days)
+        outputs, _ = self.stack(self._prepare(x, valid, days), valid, days)
+        if self.pool == "mean":
+            weight = _weights(valid, outputs)
+            outputs = (outputs * weight).cumsum(dim=0) / weight.cumsum(dim=0).clamp(min=1)
+        scores = self._scores(outputs.flatten(0, 1))  # (T*B, K, ...)
+        dated: Tensor = scores.unflatten(0, outputs.shape[:2])
+        return dated.transpose(0, 1)
 
-    def classify(self, state: StackState) -> Tensor:
-        scores: Tensor = self.head(state[-1][0])
+    def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:
+        """x (B, C[, H, W]), valid (B[, H, W]), days (B,). With mean pooling the sum and the count come last."""
+        if not isinstance(self.stack, RecurrentStack):
+            return super().step(x, valid, days, state)
+        prepared = self._prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1)).squeeze(1)
+        if self.pool == "last":
+            return self.stack.step(prepared, valid, days, state)
+        after = self.stack.step(prepared, valid, days, state[:-1] if state is not None else None)
+        weight = valid.unsqueeze(1).to(prepared.dtype)
+        total, count = state[-1] if state is not None else (torch.zeros_like(after[-1][0]), torch.zeros_like(weight))
+        return (*after, (total + after[-1][0] * weight, count + weight))
+
+    def classify(self, state: ModelState) -> Tensor:
+        if self.pool == "last":
+            return self._scores(state[-1][0])
+        total, count = state[-1]
+        return self._scores(total / count.clamp(min=1))
+
+    def _scores(self, features: Tensor) -> Tensor:
+        scores: Tensor = self.head(features)
         return scores
 
     def _prepare(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
@@ -52,3 +77,8 @@ class RecurrentClassifier(nn.Module):
         """
         x = with_days(x, days, self.day_encoding)
         return torch.where(valid.unsqueeze(2), x, x.new_zeros(()))
+
+
+def _weights(valid: Tensor, outputs: Tensor) -> Tensor:
+    """(B, T, ...) as (T, B, 1, ...) of the outputs' kind."""
+    return valid.transpose(0, 1).unsqueeze(2).to(outputs.dtype)

@@ -1,4 +1,4 @@
-"""From the last hidden state to class scores."""
+"""From a hidden state to class scores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cropstar.models.products import KERNEL
 
 
 class SeriesHead(nn.Module):
-    """One linear layer on the last state."""
+    """One linear layer."""
 
     radius = 0
 
@@ -35,3 +35,6 @@ class ImageHead(nn.Module):
     def forward(self, state: Tensor) -> Tensor:  # (B, H, h, w) -> (B, K, h, w)
         scores: Tensor = self.scores(nn.functional.relu(self.mix(state)))
         return scores
+
+
+Head = SeriesHead | ImageHead

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 KERNEL = 3
 
@@ -23,3 +24,24 @@ def orthogonal_(layer: nn.Linear | nn.Conv2d) -> None:
     nn.init.orthogonal_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
+
+
+def written_out(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
+    """The product by its definition, for references: a matrix, or a convolution as a sum of shifted matrices."""
+    if isinstance(layer, nn.Linear):
+        total = x @ layer.weight.T
+    else:
+        size, half = layer.kernel_size[0], layer.kernel_size[0] // 2
+        padded = nn.functional.pad(x, (half, half, half, half))
+        height, width = x.shape[-2:]
+        total = sum(
+            (
+                torch.einsum("oc,nchw->nohw", layer.weight[:, :, i, j], padded[:, :, i : i + height, j : j + width])
+                for i in range(size)
+                for j in range(size)
+            ),
+            start=x.new_zeros(()),
+        )
+    if layer.bias is not None:
+        total = total + layer.bias.reshape(-1, *(1,) * (x.dim() - 2))
+    return total

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import Cell, State
+from cropstar.models.cells.cell import Cell, Projected, State, keep_where_invalid
+from cropstar.models.normalisation import MaskedBatchNorm
 
 StackState = tuple[State, ...]  # one entry a layer
 
@@ -13,60 +16,122 @@ StackState = tuple[State, ...]  # one entry a layer
 class RecurrentStack(nn.Module):
     """Cells on top of each other. A date that is not valid leaves the state as it was, in every layer."""
 
-    def __init__(self, cells: list[Cell], dropout: float = 0.0) -> None:
+    streaming = True
+
+    def __init__(self, cells: Sequence[Cell], dropout: float = 0.0, *, normalise: bool = False) -> None:
         super().__init__()
         if len({id(cell) for cell in cells}) != len(cells):
             raise ValueError("each layer needs a cell of its own")
         self.cells = nn.ModuleList(cells)
+        self.norms = nn.ModuleList(MaskedBatchNorm(cell.hidden) for cell in cells[:-1]) if normalise else None
         self.dropout = dropout
 
     def layers(self) -> list[Cell]:
         return [cell for cell in self.cells if isinstance(cell, Cell)]
 
+    @property
+    def width(self) -> int:
+        """Channels of the outputs."""
+        return self.layers()[-1].hidden
+
+    def radius(self, length: int) -> int:
+        """How far the last state of a pixel looks: one pixel a layer and a date."""
+        return len(self.cells) + length - 1 if self.layers()[0].spatial else 0
+
     def initialise(self, memory: float) -> None:
         for cell in self.layers():
             cell.initialise(memory)
 
-    def forward(self, x: Tensor, valid: Tensor) -> StackState:
-        """The state after the last date. x (B, T, C, ...), valid (B, T, ...)."""
-        sequence = x.transpose(0, 1)  # (T, B, C, ...)
-        mask = valid.transpose(0, 1).unsqueeze(2)  # (T, B, 1, ...)
-        complete = mask.flatten(1).all(dim=1).tolist()  # dates on which nothing needs masking
+    def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, StackState]:
+        """The outputs of all dates (T, B, H, ...) and the last state. x (B, T, C, ...), valid (B, T, ...)."""
+        sequence, mask, complete, day = in_time(x, valid, days)
         final: list[State] = []
         for depth, cell in enumerate(self.layers()):
-            if depth:
-                sequence = nn.functional.dropout(sequence, self.dropout, self.training)
-            sequence, state = _run_layer(cell, sequence, mask, complete)
+            sequence, state = run_layer(cell, self._between(sequence, mask, depth, 2), mask, complete, day)
             final.append(state)
-        return tuple(final)
+        return sequence, tuple(final)
 
-    def step(self, x: Tensor, valid: Tensor, state: StackState | None) -> StackState:
-        """One date: x (B, C, ...), valid (B, ...)."""
+    def step(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
+        """One date: x (B, C, ...), valid (B, ...), days (B,)."""
         mask = valid.unsqueeze(1)
         complete = bool(mask.all())
+        day = spread_days(days, x)
         after: list[State] = []
         for depth, cell in enumerate(self.layers()):
+            x = self._between(x, mask, depth, 1)
             before = state[depth] if state is not None else cell.initial_state(x)
-            proposal = cell.advance(cell.project(x), before)
-            after.append(proposal if complete else _keep_where_invalid(mask, proposal, before))
-            x = nn.functional.dropout(after[-1][0], self.dropout, self.training)
+            proposal = cell.advance(_with_day(cell, cell.project(x), day), before)
+            after.append(proposal if complete else keep_where_invalid(mask, proposal, before))
+            x = after[-1][0]
         return tuple(after)
 
+    def _between(self, sequence: Tensor, mask: Tensor, depth: int, axis: int) -> Tensor:
+        """What a layer's output goes through on its way up."""
+        if depth and self.norms is not None:
+            sequence = self.norms[depth - 1](sequence, mask, axis)
+        return nn.functional.dropout(sequence, self.dropout, self.training) if depth else sequence
 
-def _run_layer(cell: Cell, sequence: Tensor, mask: Tensor, complete: list[bool]) -> tuple[Tensor, State]:
+
+class BidirectionalStack(nn.Module):
+    """Each layer reads the season forwards and backwards and passes both outputs on."""
+
+    streaming = False
+
+    def __init__(self, forwards: Sequence[Cell], backwards: Sequence[Cell], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.forwards = nn.ModuleList(forwards)
+        self.backwards = nn.ModuleList(backwards)
+        self.dropout = dropout
+
+    def layers(self) -> list[Cell]:
+        return [cell for cell in (*self.forwards, *self.backwards) if isinstance(cell, Cell)]
+
+    @property
+    def width(self) -> int:
+        return 2 * self.layers()[0].hidden
+
+    def radius(self, length: int) -> int:
+        """A layer above sees what the one below has seen from either end of the season."""
+        return len(self.forwards) * length if self.layers()[0].spatial else 0
+
+    def initialise(self, memory: float) -> None:
+        for cell in self.layers():
+            cell.initialise(memory)
+
+    def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, StackState]:
+        """The outputs of all dates (T, B, 2H, ...), and what both directions end with."""
+        sequence, mask, complete, day = in_time(x, valid, days)
+        half = len(self.forwards)
+        pairs = zip(self.layers()[:half], self.layers()[half:], strict=True)
+        last: Tensor = sequence
+        for depth, (onward, back) in enumerate(pairs):
+            if depth:
+                sequence = nn.functional.dropout(sequence, self.dropout, self.training)
+            ahead, end = run_layer(onward, sequence, mask, complete, day)
+            behind, start = run_layer(back, sequence.flip(0), mask.flip(0), complete[::-1], day.flip(0))
+            sequence = torch.cat([ahead, behind.flip(0)], dim=2)
+            last = torch.cat([end[0], start[0]], dim=1)
+        return sequence, ((last,),)
+
+
+def in_time(x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, Tensor, list[bool], Tensor]:
+    """Dates first: x (T, B, C, ...), mask (T, B, 1, ...), the dates on which nothing is masked, and the days."""
+    mask = valid.transpose(0, 1).unsqueeze(2)
+    complete = mask.flatten(1).all(dim=1).tolist()
+    return x.transpose(0, 1), mask, complete, spread_days(days, x[:, 0]).transpose(0, 1)
+
+
+def spread_days(days: Tensor, like: Tensor) -> Tensor:
+    """Days (B,) or (B, T) as (B, 1, ...) or (B, T, 1, ...), to be added to channels of one date."""
+    return days.to(like.dtype).reshape(*days.shape, *(1,) * (like.dim() - 1))
+
+
+def run_layer(cell: Cell, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
     """One layer over all dates: (T, B, C, ...) in, (T, B, H, ...) and the final state out."""
     length, batch = sequence.shape[:2]
-    projected = [part.unflatten(0, (length, batch)) for part in cell.project(sequence.flatten(0, 1))]
-    # unbind, not indexing: its backward stacks all dates once instead of adding T full-size gradients.
-    dates = list(zip(*(part.unbind(0) for part in projected), strict=True))
-    state = cell.initial_state(sequence[0])
-    outputs = []
-    for t in range(length):
-        proposal = cell.advance(dates[t], state)
-        state = proposal if complete[t] else _keep_where_invalid(mask[t], proposal, state)
-        outputs.append(state[0])
-    return torch.stack(outputs), state
+    projected = tuple(part.unflatten(0, (length, batch)) for part in cell.project(sequence.flatten(0, 1)))
+    return cell.run(_with_day(cell, projected, day), mask, complete, cell.initial_state(sequence[0]))
 
 
-def _keep_where_invalid(mask: Tensor, proposal: State, before: State) -> State:
-    return tuple(torch.where(mask, new, old) for new, old in zip(proposal, before, strict=True))
+def _with_day(cell: Cell, projected: Projected, day: Tensor) -> Projected:
+    return (*projected, day) if cell.dated else projected

@@ -12,7 +12,7 @@ from torch import nn
 
 from cropstar.config import ModelConfig
 from cropstar.errors import ArtifactError
-from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Classifier
 from cropstar.models.zoo import Shape, build_model
 
 
@@ -31,7 +31,7 @@ def load_weights(model: nn.Module, arrays: dict[str, NDArray[Any]], path: Path) 
 
 def restore_model(
     config: dict[str, Any], shape: dict[str, int], arrays: dict[str, NDArray[Any]], path: Path
-) -> RecurrentClassifier:
+) -> Classifier:
     """Build the model that a file describes and give it its weights."""
     try:
         model = build_model(ModelConfig.model_validate(config), Shape(**shape))

@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
-from cropstar.models.stack import StackState
+from cropstar.models.contract import ModelState
 from cropstar.models.weights import restore_model
 from cropstar.sources.series import Observations, Series
 from cropstar.store.model_file import read_model
+
+SERIES_AT_ONCE = 8192  # of a model that needs all dates at once
 
 
 class Predictor:
@@ -44,8 +47,7 @@ class Predictor:
         """Class probabilities (K, h, w) of a window, and where any date was valid (h, w)."""
         outer = window.expand(self.halo(series), series.grid.shape)
         observations = series.read(outer)
-        state = self._run(series, observations)
-        scores = self.model.classify(state)
+        scores = self._stream(series, observations) if self.model.streaming else self._whole(series, observations)
         if not self.model.spatial:  # (h*w, K) -> (1, K, h, w)
             scores = scores.T.reshape(1, -1, outer.height, outer.width)
         rows, columns = window.relative_to(outer).slices
@@ -53,18 +55,29 @@ class Predictor:
         seen = np.logical_or.reduce(observations.valid[:, rows, columns], axis=0)
         return chosen.cpu().numpy(), seen
 
-    def _run(self, series: Series, observations: Observations) -> StackState:
+    def _stream(self, series: Series, observations: Observations) -> Tensor:
         """Step through the dates: only the state is held, not the activations of a whole season."""
+        state: ModelState | None = None
+        for t in range(len(series.dates)):
+            x, valid, days = self._inputs(series, observations, slice(t, t + 1))
+            state = self.model.step(x[:, 0], valid[:, 0], days[:, 0], state)
+        assert state is not None
+        return self.model.classify(state)
+
+    def _whole(self, series: Series, observations: Observations) -> Tensor:
+        """All dates at once; many series are taken some at a time."""
+        x, valid, days = self._inputs(series, observations, slice(None))
+        parts = range(0, len(x), SERIES_AT_ONCE)
+        return torch.cat([self.model(*(part[i : i + SERIES_AT_ONCE] for part in (x, valid, days))) for i in parts])
+
+    def _inputs(self, series: Series, observations: Observations, dates: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """x (B, T, C, ...), valid and days of some dates; an image is one sample, of series every pixel is one."""
         # The model's bands by name: the file may have them in another order, and more of them.
         chosen = [series.bands.index(band) for band in self.card.fingerprint.bands]
-        state: StackState | None = None
-        for t, day in enumerate(to_days(series.dates)):
-            values = observations.values[t : t + 1, chosen]
-            x = torch.from_numpy(self.card.normalisation.apply(values, series.scale, series.offset))
-            valid = torch.from_numpy(observations.valid[t : t + 1])
-            if not self.model.spatial:  # every pixel is a series of its own
-                x, valid = x[0].flatten(1).T, valid.flatten()
-            days = torch.full((len(x),), int(day))
-            state = self.model.step(x.to(self._device), valid.to(self._device), days.to(self._device), state)
-        assert state is not None
-        return state
+        values = observations.values[dates][:, chosen]
+        x = torch.from_numpy(self.card.normalisation.apply(values, series.scale, series.offset)).unsqueeze(0)
+        valid = torch.from_numpy(observations.valid[dates]).unsqueeze(0)
+        if not self.model.spatial:
+            x, valid = x[0].flatten(2).permute(2, 0, 1), valid[0].flatten(1).T
+        days = torch.from_numpy(to_days(series.dates)[dates]).expand(len(x), -1)
+        return x.to(self._device), valid.to(self._device), days.to(self._device)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.datasets.batch import Batch, Dataset
-from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Classifier
 from cropstar.progress import track
 from cropstar.store.classes import UNLABELLED
 from cropstar.training.metrics import Confusion, confusion, summary
@@ -35,7 +35,7 @@ class Scored:
     seen: Tensor
 
 
-def score(model: RecurrentClassifier, batch: Batch, device: torch.device) -> Scored:
+def score(model: Classifier, batch: Batch, device: torch.device) -> Scored:
     """Run a model on a batch of patches: an image model on all of it, a series model on its labelled pixels."""
     if model.spatial:
         scores = model(batch.x.to(device), batch.valid.to(device), batch.days.to(device))  # (B,K,H,W)
@@ -48,7 +48,7 @@ def score(model: RecurrentClassifier, batch: Batch, device: torch.device) -> Sco
 
 
 @torch.no_grad()
-def evaluate(model: RecurrentClassifier, dataset: Dataset, classes: int, device: torch.device) -> Evaluation:
+def evaluate(model: Classifier, dataset: Dataset, classes: int, device: torch.device) -> Evaluation:
     """A parcel's class is that of its pixels' mean probability. Pixels without any valid date do not count."""
     model.eval()
     pixel = np.zeros((classes, classes), dtype=np.int64)

@@ -20,7 +20,7 @@ from cropstar.config import TrainConfig
 from cropstar.datasets.batch import Dataset
 from cropstar.errors import CropstarError, Interrupted
 from cropstar.logs import event
-from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Classifier
 from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
@@ -30,7 +30,7 @@ from cropstar.training.runs import Run
 from cropstar.training.schedule import learning_rate
 from cropstar.training.state import Progress, load_newest_checkpoint, save_checkpoint
 
-SaveModel = Callable[[RecurrentClassifier, Progress], None]  # called when the model is the best so far
+SaveModel = Callable[[Classifier, Progress], None]  # called when the model is the best so far
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Task:
 
     config: TrainConfig
     run: Run
-    model: RecurrentClassifier
+    model: Classifier
     training: Dataset
     validation: Dataset
     classes: int

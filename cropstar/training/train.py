@@ -17,7 +17,7 @@ from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
-from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Classifier
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import Shape, build_model
 from cropstar.reports.report import write_report
@@ -89,7 +89,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
     return run, result
 
 
-def _save(path: Path, card: ModelCard, model: RecurrentClassifier) -> None:
+def _save(path: Path, card: ModelCard, model: Classifier) -> None:
     write_model(path, card, weights_of(model))
 
 

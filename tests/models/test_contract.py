@@ -9,11 +9,13 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from cropstar.config import ModelConfig
-from cropstar.models.cells.star import StarCell, star_reference
+from cropstar.models.cells.cell import CELLS
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.zoo import ZOO, Shape, build_model
+from cropstar.models.stack import RecurrentStack
+from cropstar.models.zoo import Shape, build_model, known_models
+from tests.models.references import run_reference
 
-MEMBERS = sorted(ZOO)
+MEMBERS = known_models()
 Inputs = tuple[Tensor, Tensor, Tensor]
 
 
@@ -24,7 +26,9 @@ def make(
     config = ModelConfig.model_validate(
         {"name": name, "layers": layers, "hidden": hidden, "day_encoding": day_encoding}
     )
-    return build_model(config, Shape(bands, 6, 7)).double().eval()
+    model = build_model(config, Shape(bands, 6, 7)).double().eval()
+    assert isinstance(model, RecurrentClassifier)
+    return model
 
 
 def inputs(model: RecurrentClassifier, *, batch: int = 2, length: int = 7, size: int = 6, bands: int = 4) -> Inputs:
@@ -134,7 +138,8 @@ def test_the_date_matters_only_where_it_is_encoded(name: str) -> None:
 
 
 @pytest.mark.parametrize("spatial", [False, True])
-@settings(max_examples=15, deadline=None)
+@pytest.mark.parametrize("name", sorted(CELLS))
+@settings(max_examples=10, deadline=None)
 @given(
     batch=some.integers(1, 3),
     length=some.integers(1, 6),
@@ -144,24 +149,24 @@ def test_the_date_matters_only_where_it_is_encoded(name: str) -> None:
     seed=some.integers(0, 1000),
 )
 def test_fast_path_equals_naive_reference_with_gradients(
-    spatial: bool, batch: int, length: int, channels: int, hidden: int, size: int, seed: int
+    name: str, spatial: bool, batch: int, length: int, channels: int, hidden: int, size: int, seed: int
 ) -> None:
-    from cropstar.models.stack import RecurrentStack
-
     torch.manual_seed(seed)
-    cell = StarCell(channels, hidden, spatial=spatial).double()
+    cell = CELLS[name](channels, hidden, spatial=spatial).double()
     cell.initialise(length)
     stack = RecurrentStack([cell])
     space = (size, size + 1) if spatial else ()
     x = torch.randn(batch, length, channels, *space, dtype=torch.float64, requires_grad=True)
     valid = torch.rand(batch, length, *space) > 0.4
-    weight = torch.randn(batch, hidden, *space, dtype=torch.float64)
+    weight = torch.randn(length, batch, hidden, *space, dtype=torch.float64)
 
-    fast = stack(x, valid)[0][0]
-    fast_gradients = torch.autograd.grad((fast * weight).sum(), [x, *cell.parameters()])
-    naive = star_reference(cell, x, valid, x.new_zeros(batch, hidden, *space))[:, -1]
-    naive_gradients = torch.autograd.grad((naive * weight).sum(), [x, *cell.parameters()])
-
+    fast, state = stack(x, valid, torch.zeros(batch, length))
+    naive, last = run_reference(cell, x, valid)
     torch.testing.assert_close(fast, naive, rtol=0, atol=1e-12)
+    for quick, slow in zip(state[0], last, strict=True):
+        torch.testing.assert_close(quick, slow, rtol=0, atol=1e-12)
+    learnt = [x, *cell.parameters()]
+    fast_gradients = torch.autograd.grad((fast * weight).sum(), learnt, allow_unused=True)
+    naive_gradients = torch.autograd.grad((naive * weight).sum(), learnt, allow_unused=True)
     for quick, slow in zip(fast_gradients, naive_gradients, strict=True):
         torch.testing.assert_close(quick, slow, rtol=0, atol=1e-11)

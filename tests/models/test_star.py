@@ -16,7 +16,9 @@ from cropstar.models.zoo import Shape, build_model
 
 def build(name: str, bands: int, classes: int, layers: int, hidden: int) -> RecurrentClassifier:
     config = ModelConfig(name=name, layers=layers, hidden=hidden, day_encoding="none")
-    return build_model(config, Shape(bands, classes, 30))
+    model = build_model(config, Shape(bands, classes, 30))
+    assert isinstance(model, RecurrentClassifier)
+    return model
 
 
 def count(module: torch.nn.Module) -> int:

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from cropstar.registry import Registry
 
 State = tuple[Tensor, ...]  # the first part is the cell's output
 Projected = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class CellOptions:
+    """Choices that some cells have; a cell that lacks one refuses any other value than its default."""
+
+    variant: str = "paper"
+    revisit: float | None = None  # days between usual acquisitions; where given, gates follow the time that passed
+
+
+DEFAULTS = CellOptions()
 
 
 class Cell(nn.Module, ABC):
@@ -19,12 +32,15 @@ class Cell(nn.Module, ABC):
     """
 
     state_parts = 1
+    variants: tuple[str, ...] = ("paper",)
+    dated = False  # whether `advance` is given the day, as the last part of what was projected
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool) -> None:
+    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
         super().__init__()
         self.inputs = inputs
         self.hidden = hidden
         self.spatial = spatial
+        self.options = options
 
     @abstractmethod
     def initialise(self, memory: float) -> None:
@@ -38,10 +54,33 @@ class Cell(nn.Module, ABC):
     def advance(self, projected: Projected, state: State) -> State:
         """One date onwards."""
 
+    @abstractmethod
+    def reference(self, x: Tensor, state: State) -> State:
+        """One date onwards by the equations to the letter: what every fast path must equal."""
+
     def initial_state(self, like: Tensor) -> State:
         """Zeros for a batch shaped like one date's input."""
         zeros = like.new_zeros(like.shape[0], self.hidden, *like.shape[2:])
         return (zeros,) * self.state_parts
+
+    def run(self, projected: Projected, mask: Tensor, complete: list[bool], state: State) -> tuple[Tensor, State]:
+        """All dates, (T, B, ...) each: the outputs (T, B, H, ...) and the last state.
+
+        `mask` (T, B, 1, ...) tells where a date is valid; `complete` names dates on which it is everywhere.
+        """
+        # unbind, not indexing: its backward stacks all dates once instead of adding T full-size gradients.
+        dates = list(zip(*(part.unbind(0) for part in projected), strict=True))
+        outputs = []
+        for t, date in enumerate(dates):
+            proposal = self.advance(date, state)
+            state = proposal if complete[t] else keep_where_invalid(mask[t], proposal, state)
+            outputs.append(state[0])
+        return torch.stack(outputs), state
+
+
+def keep_where_invalid(mask: Tensor, proposal: State, before: State) -> State:
+    """The new state where the date is valid, the earlier one elsewhere."""
+    return tuple(torch.where(mask, new, old) for new, old in zip(proposal, before, strict=True))
 
 
 CELLS: Registry[type[Cell]] = Registry("cell")

@@ -5,22 +5,33 @@
     h_t = tanh((1 - k_t) * h_{t-1} + k_t * z_t)
 
 k is the update gate: large k forgets. Only W_h needs the earlier state, so the other two products are
-computed for all dates at once.
+computed for all dates at once. Variants in the wild, to compare weights and results with:
+
+- `paper`: the equations above;
+- `janet`: the authors' TensorFlow code, with a gate that keeps, f = sigmoid(W_x x + W_h h + b), and an offset of one
+  on the input side: h_t = tanh(f * h_{t-1} + (1 - sigmoid(W_x x + W_h h + b - 1)) * z_t);
+- `no-outer-tanh`: the authors' ZueriCrop code, h_t = (1 - k_t) * h_{t-1} + k_t * z_t.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, Cell, Projected, State
-from cropstar.models.products import orthogonal_, product
+from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
+from cropstar.models.products import orthogonal_, product, written_out
+
+JANET_OFFSET = 1.0
 
 
 @CELLS.register("star")
 class StarCell(Cell):
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool) -> None:
-        super().__init__(inputs, hidden, spatial=spatial)
+    variants = ("paper", "janet", "no-outer-tanh")
+
+    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
+        super().__init__(inputs, hidden, spatial=spatial, options=options)
+        self.dated = options.revisit is not None
+        self.state_parts = 2 if self.dated else 1
         self.input_value = product(inputs, hidden, spatial=spatial, bias=True)  # W_z, b_z
         self.input_gate = product(inputs, hidden, spatial=spatial, bias=True)  # W_x, b_k
         self.state_gate = product(hidden, hidden, spatial=spatial, bias=False)  # W_h
@@ -32,49 +43,45 @@ class StarCell(Cell):
         # usually written for keeps.
         assert self.input_gate.bias is not None
         with torch.no_grad():
-            self.input_gate.bias.uniform_(1.0, memory).log_().neg_()
+            self.input_gate.bias.uniform_(1.0, memory).log_()
+            if self.options.variant != "janet":
+                self.input_gate.bias.neg_()
+
+    def initial_state(self, like: Tensor) -> State:
+        zeros = like.new_zeros(like.shape[0], self.hidden, *like.shape[2:])
+        if not self.dated:
+            return (zeros,)
+        return zeros, like.new_full((like.shape[0], 1, *like.shape[2:]), float("nan"))  # no date seen yet
 
     def project(self, x: Tensor) -> Projected:
         return torch.tanh(self.input_value(x)), self.input_gate(x)
 
     def advance(self, projected: Projected, state: State) -> State:
-        value, gate_input = projected
-        (hidden,) = state
-        gate = torch.sigmoid(gate_input + self.state_gate(hidden))
-        return (torch.tanh(torch.lerp(hidden, value, gate)),)
+        value, gate_input, *day = projected
+        hidden, *seen = state
+        logits = gate_input + self.state_gate(hidden)
+        if self.options.variant == "janet":
+            mixed = torch.sigmoid(logits) * hidden + (1 - torch.sigmoid(logits - JANET_OFFSET)) * value
+        else:
+            gate = torch.sigmoid(logits)
+            if day:
+                gate = _stretched(gate, self._elapsed(day[0], seen[0]))
+            mixed = torch.lerp(hidden, value, gate)
+        hidden = mixed if self.options.variant == "no-outer-tanh" else torch.tanh(mixed)
+        return (hidden, day[0].expand_as(seen[0])) if day else (hidden,)
+
+    def reference(self, x: Tensor, state: State) -> State:
+        h = state[0]
+        z = torch.tanh(written_out(self.input_value, x))
+        k = torch.sigmoid(written_out(self.input_gate, x) + written_out(self.state_gate, h))
+        return (torch.tanh((1 - k) * h + k * z),)
+
+    def _elapsed(self, day: Tensor, seen: Tensor) -> Tensor:
+        """The time since the last valid date in units of the usual revisit; one at the first date."""
+        assert self.options.revisit is not None
+        return torch.where(seen.isnan(), torch.ones_like(seen), (day - seen) / self.options.revisit)
 
 
-def star_reference(cell: StarCell, x: Tensor, valid: Tensor, hidden: Tensor) -> Tensor:
-    """The equations to the letter, one date after the other: what every fast path must equal.
-
-    x (B, T, C, ...), valid (B, T, ...), hidden (B, H, ...); returns h_t of all dates, (B, T, H, ...).
-    """
-    states = []
-    for t in range(x.shape[1]):
-        z = torch.tanh(_apply(cell.input_value, x[:, t]))
-        k = torch.sigmoid(_apply(cell.input_gate, x[:, t]) + _apply(cell.state_gate, hidden))
-        proposal = torch.tanh((1 - k) * hidden + k * z)
-        hidden = torch.where(valid[:, t].unsqueeze(1), proposal, hidden)
-        states.append(hidden)
-    return torch.stack(states, dim=1)
-
-
-def _apply(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
-    """The product written out: matrix, or convolution as a sum of shifted matrices."""
-    if isinstance(layer, nn.Linear):
-        total = x @ layer.weight.T
-    else:
-        size, half = layer.kernel_size[0], layer.kernel_size[0] // 2
-        padded = nn.functional.pad(x, (half, half, half, half))
-        height, width = x.shape[-2:]
-        total = sum(
-            (
-                torch.einsum("oc,nchw->nohw", layer.weight[:, :, i, j], padded[:, :, i : i + height, j : j + width])
-                for i in range(size)
-                for j in range(size)
-            ),
-            start=x.new_zeros(()),
-        )
-    if layer.bias is not None:
-        total = total + layer.bias.reshape(-1, *(1,) * (x.dim() - 2))
-    return total
+def _stretched(gate: Tensor, elapsed: Tensor) -> Tensor:
+    """k' = 1 - (1 - k) ** elapsed: after a long gap more is forgotten, as if usual dates had lain in between."""
+    return 1 - (1 - gate).clamp(min=torch.finfo(gate.dtype).eps) ** elapsed

@@ -1,0 +1,46 @@
+"""Batch normalisation that knows which observations are real."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class MaskedBatchNorm(nn.Module):
+    """Normalises channels over the valid observations of a batch alone: padding and clouds change no statistic."""
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, channels: int, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(channels))
+        self.shift = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_variance", torch.ones(channels))
+        self.momentum = momentum
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor, mask: Tensor, axis: int) -> Tensor:
+        """x of any shape with its channels on `axis`; the mask has one channel there."""
+        shape = [1] * x.dim()
+        shape[axis] = -1
+        if self.training:
+            mean, variance = self._measure(x, mask, axis)
+        else:
+            mean, variance = self.running_mean, self.running_variance
+        gain = self.scale * torch.rsqrt(variance + self.epsilon)
+        return (x - mean.reshape(shape)) * gain.reshape(shape) + self.shift.reshape(shape)
+
+    def _measure(self, x: Tensor, mask: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        others = [place for place in range(x.dim()) if place != axis]
+        weight = mask.to(x.dtype)
+        count = weight.sum().clamp(min=1)
+        mean = (x * weight).sum(dim=others) / count
+        shape = [1] * x.dim()
+        shape[axis] = -1
+        variance = ((x - mean.reshape(shape)).square() * weight).sum(dim=others) / count
+        with torch.no_grad():
+            self.running_mean.lerp_(mean.detach(), self.momentum)
+            self.running_variance.lerp_((variance * count / (count - 1).clamp(min=1)).detach(), self.momentum)
+        return mean, variance

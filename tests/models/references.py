@@ -1,0 +1,20 @@
+"""Cells run by their naive references, one date after the other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cropstar.models.cells.cell import Cell, State
+
+
+def run_reference(cell: Cell, x: Tensor, valid: Tensor) -> tuple[Tensor, State]:
+    """x (B, T, C, ...), valid (B, T, ...): outputs of all dates (T, B, H, ...) and the last state."""
+    state = cell.initial_state(x[:, 0])
+    outputs = []
+    for t in range(x.shape[1]):
+        proposal = cell.reference(x[:, t], state)
+        mask = valid[:, t].unsqueeze(1)
+        state = tuple(torch.where(mask, new, old) for new, old in zip(proposal, state, strict=True))
+        outputs.append(state[0])
+    return torch.stack(outputs), state
