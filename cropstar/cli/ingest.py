@@ -49,9 +49,9 @@ def ingest(
     written to data/demo and ingested. A run that was stopped goes on where it was.
     """
     from cropstar.logs import event
+    from cropstar.reports.summary import summarise
     from cropstar.sources.catalogue import SOURCES, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
-    from cropstar.sources.ingest import summarise
     from cropstar.sources.request import Request
 
     if len(what) > 2:

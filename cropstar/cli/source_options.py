@@ -62,8 +62,14 @@ OPTIONS = (
     headed(PUBLISHED, "--download", is_flag=True, default=None, help="breizhcrops: fetch missing regions."),
     headed(PUBLISHED, "--mask", help="breizhcrops: none, or clouds by QA60 or CLD.  [default: none]"),
     headed(PUBLISHED, "--data", metavar="FOLDER", help="tum: which of several data folders."),
+    headed(PUBLISHED, "--labels", type=PATH, help="zuericrop: the label table.  [default: labels.csv beside the file]"),
     headed(PUBLISHED, "--dates", type=PATH, help="zuericrop: a file of dates, one a line.  [default: spread evenly]"),
-    headed(PUBLISHED, "--cloud-limit", type=float, help="zuericrop: what counts as cloud."),
+    headed(
+        PUBLISHED,
+        "--cloud-limit",
+        type=float,
+        help="zuericrop: the share of cloud that is still clear.  [default: 0.1]",
+    ),
 )
 
 

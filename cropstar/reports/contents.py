@@ -12,13 +12,11 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.calendar import from_days
-from cropstar.geo.grid import Grid
-from cropstar.geo.windows import split
-from cropstar.reports.ground import hectares_per_pixel
+from cropstar.reports.mosaic import enclose
+from cropstar.reports.tallies import count_classes, count_dates
 from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import read_model
@@ -29,7 +27,6 @@ from cropstar.store.tile import REMEDY
 MODEL = "model.safetensors"
 RESULT = "result.json"
 ACCEPTED = "give a store's folder, a tile (.h5), a model file (.safetensors) or a run's folder"
-BLOCK = 480  # pixels a side that are read at once: ten chunks, so that a tile of any size fits into memory
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,8 @@ def open_holding(path: Path, kind: str) -> Iterator[Holding]:
 def holding_facts(holding: Holding) -> dict[str, Any]:
     """Scenes, dates with their clear share, and the class table with its counts."""
     layouts = sorted({piece.reader.layout for piece in holding.pieces})
-    dates = _date_facts(holding)
+    readers = [piece.reader for piece in holding.pieces]
+    dates = count_dates(readers)
     seen = sum(row["observations"] for row in dates)
     return {
         "kind": holding.kind,
@@ -115,7 +113,7 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
         "scenes": [_scene_facts(holding, scene) for scene in holding.scenes],
         "dates": dates,
         "clear": sum(row["clear"] * row["observations"] for row in dates) / seen if seen else None,
-        "classes": _class_facts(holding, series=layouts == ["series"]),
+        "classes": count_classes(readers, holding.fingerprint),
     }
 
 
@@ -157,24 +155,6 @@ def crs_name(wkt: str) -> str:
     return name or "no coordinate system"
 
 
-def whole_grid(pieces: list[Piece]) -> tuple[Grid, list[tuple[int, int]]]:
-    """The grid that holds all tiles of a scene, and where in it each tile begins (row, column)."""
-    first = pieces[0].reader.grid
-    back, corners = ~first.affine, []
-    for piece in pieces:
-        grid = piece.reader.grid
-        x, y = grid.transform[2], grid.transform[5]
-        corners.append((round(back.d * x + back.e * y + back.f), round(back.a * x + back.b * y + back.c)))
-    top, left = min(row for row, _ in corners), min(column for _, column in corners)
-    bottom = max(row + piece.reader.grid.height for (row, _), piece in zip(corners, pieces, strict=True))
-    right = max(column + piece.reader.grid.width for (_, column), piece in zip(corners, pieces, strict=True))
-    a, b, c, d, e, f = first.transform
-    transform = (a, b, c + a * left + b * top, d, e, f + d * left + e * top)
-    return Grid(first.crs, transform, bottom - top, right - left), [
-        (row - top, column - left) for row, column in corners
-    ]
-
-
 def _fingerprint_facts(fingerprint: Fingerprint) -> dict[str, Any]:
     facts = fingerprint.to_json()
     del facts["classes"]
@@ -190,69 +170,17 @@ def _scene_facts(holding: Holding, scene: str) -> dict[str, Any]:
         "bytes": sum(piece.bytes for piece in pieces),
         "recipe": pieces[0].recipe,
     }
-    days = np.unique(np.concatenate([np.unique(piece.reader.days) for piece in pieces]))
+    days = np.unique(np.concatenate([piece.reader.observed_days for piece in pieces]))
     facts["dates"] = [day.isoformat() for day in from_days(days)]
     if facts["layout"] == "raster":
-        grid, _ = whole_grid(pieces)
+        grid, _ = enclose([piece.reader.grid for piece in pieces])
         facts |= {"shape": [grid.height, grid.width], "crs": crs_name(grid.crs), "bounds": list(grid.bounds)}
+    if facts["layout"] == "patches":
+        images = sum(len(piece.reader.lengths) for piece in pieces)
+        shape, crs = pieces[0].reader.shape, pieces[0].reader.crs
+        facts |= {"images": images, "shape": list(shape), "crs": crs_name(crs)}
     said = {name: value for name, value in holding.provenance.get(scene, {}).items() if name not in ("grid", "dates")}
     return {**facts, "provenance": said}
-
-
-def _date_facts(holding: Holding) -> list[dict[str, Any]]:
-    """The share of clear observations on each date, over all tiles that have it."""
-    clear: dict[int, int] = {}
-    seen: dict[int, int] = {}
-    for piece in holding.pieces:
-        reader = piece.reader
-        if reader.layout == "raster":
-            counts = sum(reader.valid(window).sum(axis=(1, 2)) for window in split(reader.grid.shape, BLOCK))
-            sizes = np.full(len(reader.days), reader.grid.height * reader.grid.width)
-            rows = zip(reader.days, np.asarray(counts), sizes, strict=True)
-        else:
-            days, places = np.unique(reader.days, return_inverse=True)
-            good = np.bincount(places, weights=reader.whole_mask(), minlength=len(days))
-            rows = zip(days, good, np.bincount(places, minlength=len(days)), strict=True)
-        for day, good_ones, all_of_them in rows:
-            clear[int(day)] = clear.get(int(day), 0) + int(good_ones)
-            seen[int(day)] = seen.get(int(day), 0) + int(all_of_them)
-    known = sorted(seen)
-    return [
-        {"date": date.isoformat(), "clear": clear[day] / max(seen[day], 1), "observations": seen[day]}
-        for day, date in zip(known, from_days(known), strict=True)
-    ]
-
-
-def _class_facts(holding: Holding, *, series: bool) -> list[dict[str, Any]]:
-    classes = holding.fingerprint.classes
-    pixels = np.zeros(len(classes), dtype=np.int64)
-    hectares: NDArray[np.float64] = np.zeros(len(classes))
-    for piece in holding.pieces:
-        if piece.reader.layout == "raster":
-            share = hectares_per_pixel(piece.reader.grid)
-            for window in split(piece.reader.grid.shape, 4 * BLOCK):
-                labels = piece.reader.labels(window)
-                counts = np.bincount(labels[labels >= 0], minlength=len(classes))
-                pixels += counts
-                hectares += counts * (np.nan if share is None else share)
-    parcels = np.zeros(len(classes), dtype=np.int64)
-    for scene in holding.scenes:
-        tables = [piece.reader.table for piece in holding.of_scene(scene)]
-        numbers = np.concatenate([table.numbers for table in tables])
-        labels = np.concatenate([table.labels for table in tables])
-        known = (numbers != 0) & (labels >= 0)
-        _, first = np.unique(numbers[known], return_index=True)  # a parcel on the edge lies in several tiles
-        parcels += np.bincount(labels[known][first], minlength=len(classes))
-    rows = []
-    for entry, number in zip(classes.to_json(), parcels, strict=True):
-        if series:
-            rows.append({**entry, "samples": int(number)})
-        else:
-            place = int(entry["number"])
-            area = float(hectares[place])
-            known_area = round(area, 4) if np.isfinite(area) else None
-            rows.append({**entry, "parcels": int(number), "pixels": int(pixels[place]), "hectares": known_area})
-    return rows
 
 
 def _recipe(path: Path) -> str:

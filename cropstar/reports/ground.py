@@ -1,32 +1,15 @@
-"""What a grid says about the ground: metres, hectares and the length of a scale bar."""
+"""What a map says about its ground: which way is up, a round length for the scale bar, a line under the title."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
+from cropstar.geo.ground import metres_per_unit
 from cropstar.reports.wording import length
 
 if TYPE_CHECKING:
     from cropstar.geo.grid import Grid
-
-SQUARE_METRES_PER_HECTARE = 10_000.0
-
-
-def metres_per_unit(grid: Grid) -> float | None:
-    """Metres in one unit of a projected coordinate system; None where units are degrees or not known."""
-    from rasterio.errors import CRSError
-
-    try:
-        crs = grid.rasterio_crs
-        return float(crs.linear_units_factor[1]) if crs.is_projected else None
-    except CRSError:
-        return None
-
-
-def hectares_per_pixel(grid: Grid) -> float | None:
-    unit = metres_per_unit(grid)
-    return None if unit is None else grid.pixel_area * unit**2 / SQUARE_METRES_PER_HECTARE
 
 
 def is_north_up(grid: Grid) -> bool:
@@ -41,12 +24,15 @@ def round_length(longest: float) -> float:
     return power * next(step for step in (5, 2, 1) if step * power <= longest * (1 + 1e-9) or step == 1)
 
 
-def describe(grid: Grid) -> str:
-    """The line under a map's title: how large it is, how fine, and in which coordinates."""
+def describe(grid: Grid, resolution: float = 0.0) -> str:
+    """The line under a map's title: how large it is, how fine, and in which coordinates.
+
+    Without a coordinate system a pixel is `resolution` metres wide, if that is given.
+    """
     parts = [f"{grid.width:,} \u00d7 {grid.height:,} pixels"]
     unit = metres_per_unit(grid)
-    if unit is not None:
-        side = grid.resolution * unit
+    side = resolution if not grid.crs else None if unit is None else grid.resolution * unit
+    if side:
         parts.append(f"{length(float(f'{side:.4g}'))} each")
     if grid.crs:
         from rasterio.errors import CRSError

@@ -7,16 +7,15 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+from cropstar.reports.class_lines import WIDTH, bar, class_columns, class_lines, level_sizes
 from cropstar.reports.lettering import printable
-from cropstar.reports.wording import DASH, areas, percent, score
+from cropstar.reports.wording import DASH, percent, plural, score
 
 MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-WIDTH = 100
 LABEL = 12
-BAR = 10
 MANY_DATES = 45  # above, a row is a month
 MANY_SCENES = 6
 
@@ -48,7 +47,7 @@ def size_words(size: int) -> str:
 
 def _holding_lines(facts: dict[str, Any]) -> list[str]:
     series = facts["layout"] == "series"
-    what = "one tile" if facts["kind"] == "tile" else _plural(facts["tiles"], "tile")
+    what = "one tile" if facts["kind"] == "tile" else plural(facts["tiles"], "tile")
     lines = _title(facts, f"a {facts['kind']}, {facts['layout']} layout")
     lines += _fact("holds", f"{what}, {size_words(facts['bytes'])} on disk")
     for number, scene in enumerate(facts["scenes"][:MANY_SCENES]):
@@ -63,21 +62,22 @@ def _holding_lines(facts: dict[str, Any]) -> list[str]:
     word = "valid" if series else "clear"
     if dates:
         span = f"{dates[0]['date']} to {dates[-1]['date']}, {percent(facts['clear'])} {word}"
-        lines += _fact("dates", f"{_plural(len(dates), 'date')} from {span}")
-    lines += ["", *_date_table(dates, word), "", *_class_table(facts["classes"])]
+        lines += _fact("dates", f"{plural(len(dates), 'date')} from {span}")
+    lines += ["", *_date_table(dates, word), "", *class_lines(facts["classes"])]
     return lines
 
 
 def _scene(scene: dict[str, Any]) -> str:
     said = scene["provenance"]
-    parts = [_plural(scene["tiles"], "tile")]
+    parts = [plural(scene["tiles"], "tile")]
     if "shape" in scene:
-        parts.append(f"{scene['shape'][1]:,} \u00d7 {scene['shape'][0]:,} pixels")
-    parts.append(_plural(len(scene["dates"]), "date"))
+        size = f"{scene['shape'][1]:,} \u00d7 {scene['shape'][0]:,} pixels"
+        parts.append(f"{plural(scene['images'], 'image')} of {size}" if "images" in scene else size)
+    parts.append(plural(len(scene["dates"]), "date"))
     if "source" in said:
         parts.append(f"from {said['source']}" + (f" {Path(str(said['file'])).name}" if "file" in said else ""))
     if said.get("products"):
-        parts.append(_plural(len(said["products"]), "product"))
+        parts.append(plural(len(said["products"]), "product"))
     return f"{scene['name']} ({scene['recipe'][:8]}): {', '.join(parts)}"
 
 
@@ -92,7 +92,7 @@ def _date_table(dates: list[dict[str, Any]], word: str) -> list[str]:
             (month, sum(row["clear"] * row["observations"] for row in of) / sum(row["observations"] for row in of))
             for month, of in months.items()
         ]
-    cells = [f"{day}  {_bar(share)} {_whole_percent(share):>4} %" for day, share in rows]
+    cells = [f"{day}  {bar(share)} {_whole_percent(share):>4} %" for day, share in rows]
     columns = 1 if len(cells) <= 8 else 2 if len(cells) <= 16 else 3
     height = math.ceil(len(cells) / columns)
     head = f"{'month' if len(rows) != len(dates) else 'date'} \u00d7 {word} share"
@@ -100,31 +100,11 @@ def _date_table(dates: list[dict[str, Any]], word: str) -> list[str]:
     return lines + ["  " + "    ".join(cells[place::height]) for place in range(height)]
 
 
-def _class_table(classes: list[dict[str, Any]]) -> list[str]:
-    columns = [name for name in ("parcels", "pixels", "hectares", "samples") if name in classes[0]] if classes else []
-    present = [row["hectares"] for row in classes if row.get("hectares") is not None]
-    hectares = areas([*present, sum(present)])  # one precision for the column and its sum
-    if len(present) != len(classes):
-        columns = [name for name in columns if name != "hectares"]
-    measure = columns[-1] if columns else None
-    largest = max((row[measure] for row in classes), default=0) if measure else 0
-    width = min(max((len(printable(row["name"])) for row in classes), default=0), 44)
-    lines = [f"  {'class':<{width + 2}}" + "".join(f"{name:>11}" for name in columns)]
-    for number, row in enumerate(classes):
-        cells = [hectares[number] if name == "hectares" else f"{row[name]:,}" for name in columns]
-        bar = "  " + _bar(row[measure] / largest, ground=" ") if measure and largest else ""
-        lines.append(f"  {_swatch(row)} {_name(row, width)}" + "".join(f"{cell:>11}" for cell in cells) + bar)
-    if len(classes) > 1 and columns:
-        sums = [hectares[-1] if name == "hectares" else f"{sum(row[name] for row in classes):,}" for name in columns]
-        lines.append(f"    {'in all':<{width}}" + "".join(f"{cell:>11}" for cell in sums))
-    return lines
-
-
 def _model_lines(facts: dict[str, Any]) -> list[str]:
     model = facts["model"]
     finished = "test" in facts
     lines = _title(facts, "a model file" if facts["kind"] == "model" else "a run" if finished else "an unfinished run")
-    head = f"{model.get('name', DASH)}, {_plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
+    head = f"{model.get('name', DASH)}, {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
     lines += _fact("model", f"{head} \u00b7 {facts['parameters']:,} parameters \u00b7 {size_words(facts['bytes'])}")
     rest = {name: value for name, value in model.items() if name not in ("name", "layers", "hidden")}
     words = [f"{name.replace('_', ' ')} {DASH if value is None else value}" for name, value in sorted(rest.items())]
@@ -140,7 +120,7 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     lines += _fact("digest", f"{facts['digest']} (verified)")
     if finished:
         test = facts["test"]
-        lines += ["", f"  test, on {_plural(test['parcels'], 'parcel')} that training never saw"]
+        lines += ["", f"  test, on {plural(test['parcels'], 'parcel')} that training never saw"]
         for level in ("pixel", "parcel"):
             row = test[level]
             accuracy, f1 = percent(row["overall_accuracy"]), score(row["macro_f1"])
@@ -150,18 +130,12 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     rows = list(zip(facts["bands"], norm["mean"], norm["deviation"], strict=False))
     largest = max((mean for _, mean, _ in rows), default=0.0)
     for band, mean, deviation in rows:
-        bar = _bar(mean / largest, ground=" ") if largest > 0 else ""
-        lines.append(f"  {printable(band):<8}{mean:>9.4f}{deviation:>11.4f}   {bar}")
-    lines += ["", f"  {_plural(len(facts['classes']), 'class', 'classes')}"]
-    return lines + _class_columns(facts["classes"])
-
-
-def _class_columns(classes: list[dict[str, Any]]) -> list[str]:
-    width = min(max((len(printable(row["name"])) for row in classes), default=0), 44)
-    columns = max(1, min(3, (WIDTH - 2) // (width + 9), math.ceil(len(classes) / 4)))
-    height = math.ceil(len(classes) / columns)
-    cells = [f"{row['number']:>3} {_swatch(row)} {_name(row, width)}" for row in classes]
-    return [" " + "   ".join(cells[row::height]) for row in range(height)]
+        blocks = bar(mean / largest, ground=" ") if largest > 0 else ""
+        lines.append(f"  {printable(band):<8}{mean:>9.4f}{deviation:>11.4f}   {blocks}")
+    coarser = " and ".join(str(size) for size in level_sizes(facts["classes"])[:-1])
+    levels = f", {coarser} on coarser levels" if coarser else ""
+    lines += ["", f"  {plural(len(facts['classes']), 'class', 'classes')}{levels}"]
+    return lines + class_columns(facts["classes"])
 
 
 def _title(facts: dict[str, Any], what: str) -> list[str]:
@@ -192,27 +166,6 @@ def _pixel(facts: dict[str, Any]) -> str:
     return f"pixels of {facts['resolution']:g} m" if facts["resolution"] else "no pixels, series of samples"
 
 
-def _bar(share: float, ground: str = "\u2591") -> str:
-    """Ten blocks; only nothing at all is empty."""
-    filled = min(BAR, max(math.floor(share * BAR + 0.5), 1 if share > 0 else 0))
-    return "\u2588" * filled + ground * (BAR - filled)
-
-
 def _whole_percent(share: float) -> str:
     """Only all of it reads 100, only nothing at all reads 0."""
     return str(round(100 * share)) if share in (0.0, 1.0) else str(min(max(round(100 * share), 1), 99))
-
-
-def _swatch(row: dict[str, Any]) -> str:
-    colour = str(row["colour"])
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-    return f"\x1b[38;2;{red};{green};{blue}m\u25a0\x1b[0m"
-
-
-def _name(row: dict[str, Any], width: int) -> str:
-    name = printable(row["name"])
-    return f"{name if len(name) <= width else name[: width - 1] + chr(0x2026):<{width}}"
-
-
-def _plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cropstar.geo.ground import hectares_per_pixel
 from cropstar.reports.canvas import DPI, HAIRLINE, MUTED, encode, house_style, new_sheet
-from cropstar.reports.ground import describe, hectares_per_pixel
+from cropstar.reports.ground import describe
 from cropstar.reports.legend import ROW, Entry, Legend
 from cropstar.reports.lettering import Ruler
 from cropstar.reports.painting import NODATA, count_values, drawn_size, is_true_to_scale, paint

@@ -1,4 +1,4 @@
-"""The curves of tables: samples of every length, their dates brought onto one season."""
+"""The curves of samples with dates of their own, which are brought onto one season."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def read_curves(pieces: list[Piece], fingerprint: Fingerprint) -> tuple[Curves, 
     total = sum(len(piece.reader.starts) - 1 for piece in pieces)
     step = max(1, math.ceil(total / MOST_SAMPLES))
     days = np.unique(np.concatenate([np.unique(piece.reader.days) for piece in pieces]))
-    moved = _onto_one_season(days, fingerprint)
-    # Leap years and orbits shift the dates of one year against another's by a few days.
-    binned = _gather(moved, 0 if moved is days else NEIGHBOURS)
+    binned = bring_together(days, fingerprint)
     curves = Curves(fingerprint, np.unique(binned))
     places = np.searchsorted(curves.positions, binned)  # of each day of `days`
     used = 0
@@ -38,6 +36,13 @@ def read_curves(pieces: list[Piece], fingerprint: Fingerprint) -> tuple[Curves, 
                 rows = (position == place) & valid
                 curves.add(int(place), values[rows].T, np.full(int(rows.sum()), labels[index]))
     return curves, used, total
+
+
+def bring_together(days: NDArray[np.int32], fingerprint: Fingerprint) -> NDArray[np.int32]:
+    """For each of the sorted days the day of one season that its observations are drawn at."""
+    moved = _onto_one_season(days, fingerprint)
+    # Leap years and orbits shift the dates of one year against another's by a few days.
+    return _gather(moved, 0 if moved is days else NEIGHBOURS)
 
 
 def _gather(days: NDArray[np.int32], reach: int) -> NDArray[np.int32]:

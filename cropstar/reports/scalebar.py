@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cropstar.geo.ground import metres_per_unit
 from cropstar.reports.canvas import INK
-from cropstar.reports.ground import is_north_up, metres_per_unit, round_length
+from cropstar.reports.ground import is_north_up, round_length
 from cropstar.reports.wording import length
 
 if TYPE_CHECKING:

@@ -76,3 +76,7 @@ def shares(fractions: Sequence[float]) -> list[str]:
 
 def length(metres: float) -> str:
     return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

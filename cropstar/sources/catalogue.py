@@ -78,9 +78,39 @@ def breizhcrops(request: Request) -> Sequence[Scene]:
     return open_breizhcrops(path, BreizhCropsOptions(**request.take("breizhcrops", *names)))
 
 
+@SOURCES.register("tum")
+def tum(request: Request) -> Sequence[Scene]:
+    """TUM's image series (MTLCC) and series of points (fieldRNN)."""
+    from cropstar.sources.tum import TumOptions, open_tum
+
+    path = request.need_path("tum", "datasets/full/240")
+    return open_tum(path, TumOptions(**request.take("tum", "year", "data")))
+
+
+@SOURCES.register("zuericrop")
+def zuericrop(request: Request) -> Sequence[Scene]:
+    """ZueriCrop: one HDF5 file of small images, and its labels.csv."""
+    from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
+
+    path = request.need_path("zuericrop", "ZueriCrop.hdf5")
+    given = request.take("zuericrop", "labels", "dates", "year", "level", "cloud_limit", "bands")
+    if "level" in given:
+        given["level"] = _whole_number(given["level"], "--level")
+    return open_zuericrop(path, ZueriCropOptions(**given))
+
+
+def _whole_number(text: str, option: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"wrong value of {option}", why=f"'{text}' is no number", remedy="give 1, 2 or 3") from None
+
+
 def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
     from cropstar.sources.breizhcrops.files import looks_like_breizhcrops
+    from cropstar.sources.tum.files import looks_like_tum
+    from cropstar.sources.zuericrop import looks_like_zuericrop
 
     if path is None:
         return "synthetic"
@@ -94,4 +124,8 @@ def guess_source(path: Path | None) -> str:
         return "sentinel2"
     if looks_like_breizhcrops(path):
         return "breizhcrops"
+    if looks_like_zuericrop(path):
+        return "zuericrop"
+    if looks_like_tum(path):
+        return "tum"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")

@@ -22,7 +22,7 @@ class PatchImage:
 
     name: str
     transform: Transform
-    days: NDArray[np.int32]  # (T,)
+    days: NDArray[np.int32]  # (T,), at least one
     values: NDArray[np.uint16]  # (T, C, H, W), zero where not valid
     valid: NDArray[np.bool_]  # (T, H, W)
     labels: NDArray[np.int16]  # (H, W), UNLABELLED where there is none

@@ -50,18 +50,29 @@ class Image(Protocol):
     def parcels(self, window: Window | None = None) -> NDArray[np.int32]: ...
 
 
+class OpenFiles:
+    """Readers whose files are open; the one opened first lets go when there are too many."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._readers: dict[Path, TileReader] = {}
+
+    def make_room_for(self, reader: TileReader) -> None:
+        self._readers.pop(reader.path, None)
+        while len(self._readers) >= self._most:
+            self._readers.pop(next(iter(self._readers))).close()
+        self._readers[reader.path] = reader
+
+
 class TileReader:
     """An open tile. Arrays are read on demand; what is small is kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         self.path = path
+        self._pool = pool
+        self._file: h5py.File | None = None
         # Kept open: looking a dataset up by name takes about as long as reading a patch of it.
         self._datasets: dict[str, h5py.Dataset] = {}
-        try:
-            # The chunk cache is off: in random order a chunk is gone from it before it is wanted again.
-            self._handle = h5py.File(path, "r", rdcc_nbytes=0)
-        except OSError as failure:
-            raise _unreadable(path, failure) from None
         try:
             version = int(self._handle.attrs["format"])
             self.layout = layout.read_text(self._handle, "layout")
@@ -177,8 +188,23 @@ class TileReader:
         return self._read("values", rows), self._read("valid", rows).view(np.bool_), self.days[rows]
 
     def close(self) -> None:
+        """Let the file go; it is opened again when something more is read."""
         self._datasets.clear()
-        self._handle.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def _handle(self) -> h5py.File:
+        if self._file is None:
+            if self._pool is not None:
+                self._pool.make_room_for(self)
+            try:
+                # The chunk cache is off: in random order a chunk is gone from it before it is wanted again.
+                self._file = h5py.File(self.path, "r", rdcc_nbytes=0)
+            except OSError as failure:
+                raise _unreadable(self.path, failure) from None
+        return self._file
 
     def _read(self, name: str, selection: Any = ()) -> NDArray[Any]:
         dataset = self._dataset(name)

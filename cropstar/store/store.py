@@ -20,7 +20,7 @@ from cropstar.errors import ArtifactError, InputError
 from cropstar.store import layout
 from cropstar.store.atomic import locked, sweep, write_json
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.reader import TileReader
+from cropstar.store.reader import OpenFiles, TileReader
 from cropstar.store.tile import REMEDY
 
 MANIFEST = "manifest.json"
@@ -61,6 +61,7 @@ class Store:
         self.folder = folder
         self.manifest = manifest
         self._readers: dict[str, TileReader] = {}
+        self._open_files = OpenFiles(MOST_OPEN)
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -87,12 +88,14 @@ class Store:
         return self.manifest.fingerprint
 
     def reader(self, name: str) -> TileReader:
-        """The tile's reader, kept open; the one opened first makes room when there are too many."""
+        """The tile's reader; it may be kept: its file is opened again where it had to make room for another."""
         if name not in self._readers:
-            while len(self._readers) >= MOST_OPEN:
-                self._readers.pop(next(iter(self._readers))).close()
-            self._readers[name] = TileReader(tile_path(self.folder, name))
+            self._readers[name] = TileReader(tile_path(self.folder, name), self._open_files)
         return self._readers[name]
+
+    @property
+    def tiles(self) -> list[TileReader]:
+        return [reader for _, reader in self.readers()]
 
     def readers(self) -> Iterator[tuple[TileEntry, TileReader]]:
         for entry in self.manifest.tiles:

@@ -43,7 +43,7 @@ def test_bavarian_fields_from_table_to_model(run_cli: Cli, real_data: Path, tmp_
     table = real_data / "bavaria" / "fields_2016_2017.parquet"
     answer = run_cli("ingest", table, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
-    assert "1199 samples, 28 dates" in answer.stderr
+    assert "1,199 samples, 28 dates" in answer.stderr
     answer = run_cli("train", "--model", "star", *SMALL, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert "300 parcels that training never saw" in answer.stderr

@@ -13,7 +13,8 @@ from rasterio.crs import CRS
 
 from cropstar.errors import InputError, MismatchError
 from cropstar.geo.grid import Grid
-from cropstar.reports.ground import hectares_per_pixel, round_length
+from cropstar.geo.ground import hectares_per_pixel
+from cropstar.reports.ground import round_length
 from cropstar.reports.lettering import Ruler, printable
 from cropstar.reports.painting import NODATA_GROUND, NODATA_LINES
 from cropstar.reports.quicklook import draw_map

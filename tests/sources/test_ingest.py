@@ -16,8 +16,9 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import Window
 from cropstar.logs import logger
+from cropstar.reports.summary import summarise
 from cropstar.sources.catalogue import SOURCES
-from cropstar.sources.ingest import IngestResult, ingest, summarise
+from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.request import Request
 from cropstar.sources.scene import RasterScene
 from cropstar.store.store import MANIFEST, TILES, Store, read_manifest, writing
@@ -281,6 +282,6 @@ def test_what_is_said_of_a_store(
     assert all(name in text for name in opened.fingerprint.classes.names)
     parcels = opened.manifest.scenes["tile"]["parcels"]
     opened.close()
-    assert "4 tiles, 6 dates from 2023-" in text
+    assert f"4 tiles, {parcels} parcels, 6 dates from 2023-" in text
     fields = {key: value for record in caplog.records for key, value in getattr(record, "fields", {}).items()}
     assert (fields["tiles"], fields["dates"], fields["parcels"]) == (4, 6, parcels)

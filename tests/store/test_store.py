@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cropstar.errors import ArtifactError, InputError
+from cropstar.geo.windows import Window
 from cropstar.store import layout
 from cropstar.store.store import MANIFEST, TILES, Store, newest_store, read_manifest, write_manifest, writing
 from tests.examples import a_raster_tile, store_of
@@ -167,3 +169,16 @@ def test_writing_sweeps_and_locks(store: Path) -> None:
             pass
     Store.open(store).close()
     assert len(list((store / TILES).iterdir())) == 3
+
+
+def test_a_reader_may_be_kept_when_others_take_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cropstar.store.store.MOST_OPEN", 2)
+    tiles = {f"tile-{number}": a_raster_tile((1, 1, 4, 4), seed=number) for number in range(5)}
+    store = Store.open(store_of(tmp_path, tiles))
+    readers = store.tiles
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    for _ in range(2):
+        for reader, tile in zip(readers, tiles.values(), strict=True):
+            assert np.array_equal(reader.values(Window(0, 0, 4, 4)), tile.values)
+    assert not before or len(os.listdir("/proc/self/fd")) <= before
+    store.close()

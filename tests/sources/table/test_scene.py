@@ -13,7 +13,8 @@ import pytest
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import logger
-from cropstar.sources.ingest import IngestResult, ingest, summarise
+from cropstar.reports.summary import summarise
+from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.table import TableOptions, open_table
 from cropstar.store.reader import TileReader
 from cropstar.store.store import MANIFEST, TILES, Store
@@ -206,7 +207,7 @@ def test_what_is_said_of_a_store_of_series(
         ["wheat", "1", "samples"],
     ]
     assert (
-        "1 tiles, 3 samples, 6 dates from 2021-04-01 to 2021-06-30, bands B04 B08, 83% of the observations valid"
+        "1 tile, 3 samples, 6 dates from 2021-04-01 to 2021-06-30, bands B04 B08, 83% of the observations valid"
         in text
     )
     assert " ha\n" not in text

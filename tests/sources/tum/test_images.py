@@ -1,0 +1,213 @@
+"""Image series end to end: what is in the files is what a store gives back."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays_of
+from numpy.typing import NDArray
+
+from cropstar.errors import UsageError
+from cropstar.geo.calendar import to_days
+from cropstar.geo.windows import Window
+from cropstar.sources.ingest import ingest
+from cropstar.sources.scene import Scene
+from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum
+from cropstar.sources.tum.regions import connected
+from cropstar.store.classes import UNLABELLED
+from cropstar.store.reader import Patch
+from cropstar.store.store import Store
+from tests.sources.tum.tiles import some_arrays, write_collection, write_rasters, write_tile
+
+WHOLE = Window(0, 0, 12, 12)
+
+
+def one(path: Path, **options: object) -> Scene:
+    (scene,) = open_tum(path, TumOptions(**options))  # type: ignore[arg-type]
+    return scene
+
+
+@pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
+def test_a_store_gives_back_the_tiles(tmp_path: Path, ending: str) -> None:
+    written = write_collection(tmp_path / "240", ending=ending)
+    scene = one(tmp_path / "240", images_per_tile=3)
+    assert scene.name == "240-data16-2016"
+    assert [piece.name.rpartition("-")[2] for piece in scene.pieces()] == ["n0000000", "n0000003"]
+    ingest([scene], tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    assert store.fingerprint.classes.names == ["sugar beet", "summer oat", "meadow", "winter wheat", "maize"]
+    assert store.fingerprint.bands[:5] == ("B04", "B03", "B02", "B08", "B05")
+    assert (store.fingerprint.resolution, store.fingerprint.scale, len(store.fingerprint.bands)) == (10.0, 1e-4, 13)
+    images = [image for _, reader in store.readers() for image in reader.images if isinstance(image, Patch)]
+    assert [image.name for image in images] == ["5", "7", "16", "101"]
+    numbers: list[int] = []
+    for image in images:
+        raw = written[2016, int(image.name)]
+        assert image.days.tolist() == to_days([date(2016, 1, 30), date(2016, 3, 30), date(2016, 7, 18)]).tolist()
+        values = image.values(WHOLE)
+        for place, source in enumerate((1, 0, 2)):  # by date
+            assert np.array_equal(values[place, :4], raw["x10"][source].transpose(2, 0, 1))
+            coarse = raw["x20"][source].repeat(2, axis=0).repeat(2, axis=1)
+            assert np.array_equal(values[place, 4:10], coarse.transpose(2, 0, 1))
+            coarsest = raw["x60"][source].repeat(6, axis=0).repeat(6, axis=1)
+            assert np.array_equal(values[place, 10:], coarsest.transpose(2, 0, 1))
+        assert image.valid(WHOLE).all()
+        expected = np.full((12, 12), UNLABELLED)
+        expected[:, :5], expected[:, 7:] = 2, 4
+        assert np.array_equal(image.labels(), expected)
+        assert image.table.keys == [image.name] * 2
+        assert image.table.groups == [image.name] * 2
+        assert image.table.labels.tolist() == [2, 4]
+        assert image.grid.transform == (10.0, 0.0, 650000.0 + 240 * int(image.name), 0.0, -10.0, 5350000.0)
+        assert image.grid.rasterio_crs.to_epsg() == 32632
+        numbers += image.table.numbers.tolist()
+    assert len(set(numbers)) == 8
+    store.close()
+
+
+def test_the_manifest_has_the_folds(tmp_path: Path) -> None:
+    write_collection(tmp_path / "240", (2016, 2017))
+    first, second = open_tum(tmp_path)
+    assert (first.name, second.name) == ("240-data16-2016", "240-data17-2017")
+    about = first.describe()
+    assert about["splits"] == {"fold0": {"train": ["5", "7"], "validation": ["16"], "test": ["101"]}}
+    assert about["dates"] == ["2016-01-30", "2016-03-30", "2016-07-18"]
+    assert about["images"] == 4
+    assert second.describe()["dates"] == ["2017-01-30", "2017-03-31", "2017-07-19"]
+    assert about["origin"] == second.describe()["origin"]  # the same ground
+    (tmp_path / "240" / "tileids" / "eval.tileids").unlink()
+    (second,) = open_tum(tmp_path, TumOptions(year=2017))
+    assert second.describe()["splits"] == {"fold0": {"train": ["5", "7"], "validation": [], "test": ["16"]}}
+    ingest(open_tum(tmp_path), tmp_path / "store")
+    assert ingest(open_tum(tmp_path), tmp_path / "store").written == 0
+
+
+def test_invalid_pixels_and_odd_values(tmp_path: Path) -> None:
+    write_collection(tmp_path / "240", tiles=(1,))
+    raw = some_arrays()
+    raw["x10"][0, 2, 3, 1] = 0  # one band of one pixel
+    raw["x10"][2] = -1
+    raw["x20"][1, 0, 0, 0] = -5  # valid all the same: bands of 10 m decide
+    raw["doy"][:] = [366, 30, 30, -1]  # of equal days the first counts
+    write_tile(tmp_path / "240" / "data16" / "1.tfrecord.gz", raw)
+    scene = one(tmp_path)
+    tile = scene.build(scene.pieces()[0])
+    assert scene.describe()["dates"] == ["2016-01-30", "2016-12-31"]
+    assert tile.lengths.tolist() == [2]  # type: ignore[union-attr]
+    assert tile.valid[0, 0].all()
+    assert not tile.valid[0, 1, 2, 3]
+    assert tile.valid[0, 1].sum() == 143
+    assert (tile.values[0, 1, :, 2, 3] == 0).all()
+    assert tile.values[0, 0, 4, 0, 0] == 0
+
+
+def test_worker_processes_build_the_same(tmp_path: Path) -> None:
+    write_collection(tmp_path / "240")
+    scene = one(tmp_path)
+    copy = pickle.loads(pickle.dumps(scene))
+    (piece,) = copy.pieces()
+    mine, theirs = scene.build(piece), copy.build(piece)
+    for name, array in mine.arrays().items():
+        assert np.array_equal(array, theirs.arrays()[name])
+    assert one(tmp_path).recipe == scene.recipe
+    write_tile(tmp_path / "240" / "data16" / "5.tfrecord.gz", some_arrays(seed=99))
+    assert one(tmp_path).recipe != scene.recipe
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_geotiffs_give_the_same_images(tmp_path: Path, nested: bool) -> None:
+    written = write_collection(tmp_path / "records" / "240", tiles=(5, 7))
+    expected = one(tmp_path / "records")
+    days = ["20160330", "20160130", "20160718"]
+    if nested:  # the converter writes the records' year, which is wrong
+        days = ["20170331", "20170130", "20170719"]
+    root = tmp_path / "rasters" / "data16"
+    for tile in (5, 7):
+        write_rasters((root if nested else root / "data") / str(tile), written[2016, tile], days, nested=nested)
+    (root / "classes.txt").write_text((tmp_path / "records" / "240" / "classes.txt").read_text())
+    scene = one(tmp_path / "rasters")
+    assert scene.name == ("data16-2016" if nested else "data16-data-2016")
+    assert scene.describe()["dates"] == expected.describe()["dates"]
+    ours, theirs = scene.build(scene.pieces()[0]), expected.build(expected.pieces()[0])
+    for name in ("values", "valid", "labels", "parcels"):
+        assert np.array_equal(ours.arrays()[name], theirs.arrays()[name])
+    assert ours.crs.startswith("PROJCS")  # type: ignore[union-attr]
+    assert ours.transforms[0].tolist() == [10.0, 0.0, 650000.0, 0.0, -10.0, 5350000.0]  # type: ignore[union-attr]
+    ingest([scene], tmp_path / "store")
+
+
+def test_years_of_geotiffs(tmp_path: Path) -> None:
+    arrays = some_arrays()
+    write_rasters(tmp_path / "tif" / "5", arrays, ["20151220", "20160130"], nested=False)
+    scene = one(tmp_path / "tif")
+    assert scene.describe()["dates"] == ["2015-12-20", "2016-01-30"]  # names of two years are meant
+    write_rasters(tmp_path / "other" / "5", arrays, ["20170130"], nested=True)
+    assert one(tmp_path / "other").describe()["dates"] == ["2017-01-30"]
+    assert one(tmp_path / "other", year=2016).describe()["dates"] == ["2016-01-30"]
+
+
+def test_choosing_among_folders(tmp_path: Path) -> None:
+    write_collection(tmp_path / "full" / "240", (2016, 2017), tiles=(5,))
+    write_collection(tmp_path / "full" / "480", (2016,), tiles=(5,))
+    with pytest.raises(UsageError, match=r"which data\?.*240/data16, 240/data17, 480/data16"):
+        open_tum(tmp_path)
+    assert [scene.name for scene in open_tum(tmp_path, TumOptions(data="240"))] == [
+        "240-data16-2016",
+        "240-data17-2017",
+    ]
+    assert one(tmp_path, data="480/data16").name == "480-data16-2016"
+    assert one(tmp_path, data="480").name == "480-data16-2016"
+    assert one(tmp_path, data="data17").name == "240-data17-2017"
+    assert one(tmp_path, data="240", year=2017).name == "240-data17-2017"
+    assert one(tmp_path / "full" / "240" / "data16").name == "240-data16-2016"
+    with pytest.raises(UsageError, match=r"no data 'data18'.*there is 240/data16"):
+        open_tum(tmp_path, TumOptions(data="data18"))
+    with pytest.raises(UsageError, match="no data of 2018"):
+        open_tum(tmp_path, TumOptions(year=2018))
+
+
+def test_what_looks_like_it(tmp_path: Path) -> None:
+    assert not looks_like_tum(tmp_path)
+    assert not looks_like_tum(tmp_path / "nowhere")
+    (tmp_path / "5").mkdir()
+    (tmp_path / "other.tfrecord").touch()
+    assert not looks_like_tum(tmp_path)
+    (tmp_path / "5" / "y.tif").touch()
+    assert looks_like_tum(tmp_path)
+    write_collection(tmp_path / "a" / "b" / "240", tiles=(1,))
+    assert looks_like_tum(tmp_path / "a")
+
+
+def test_without_companions(tmp_path: Path) -> None:
+    write_tile(tmp_path / "tiles" / "3.tfrecord", some_arrays())
+    with pytest.raises(UsageError, match=r"which year\?"):
+        open_tum(tmp_path / "tiles")
+    scene = one(tmp_path / "tiles", year=2016)
+    assert len(scene.fingerprint.classes) == 17
+    assert scene.fingerprint.classes.names[2] == "meadow"
+    tile = scene.build(scene.pieces()[0])
+    assert tile.crs == ""  # type: ignore[union-attr]
+    assert scene.describe()["splits"] == {}
+
+
+@given(arrays_of.arrays(np.int16, st.tuples(st.integers(1, 9), st.integers(1, 9)), elements=st.integers(0, 2)))
+def test_regions_are_those_of_a_flood(labels: NDArray[np.int16]) -> None:
+    found = connected(labels)
+    flooded = np.zeros(labels.shape, dtype=int)
+    for number, start in enumerate(np.ndindex(labels.shape), start=1):
+        waiting = [start] if not flooded[start] else []
+        while waiting:
+            row, column = waiting.pop()
+            if not flooded[row, column]:
+                flooded[row, column] = number
+                for place in ((row + 1, column), (row - 1, column), (row, column + 1), (row, column - 1)):
+                    inside = 0 <= place[0] < labels.shape[0] and 0 <= place[1] < labels.shape[1]
+                    if inside and labels[place] == labels[start]:
+                        waiting.append(place)
+    assert np.array_equal(found, flooded)  # both number by the first pixel
