@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -12,11 +14,14 @@ from cropstar.cli.source_options import source_options
 from cropstar.errors import UsageError
 from cropstar.places import STORES
 
+ADDRESS = re.compile("https?://", re.IGNORECASE)
 EXAMPLES = examples("""
 cropstar ingest                                       the demonstration scene, into data/stores/demo
 cropstar ingest tile.tif --parcels parcels.gpkg       a stacked GeoTIFF and its labelled parcels
 cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data/stores/brittany
 cropstar ingest SAFE_FOLDER --parcels p.shp           Sentinel-2 L2A products, folders or .zip
+cropstar ingest FOLDER --pattern 'S2_{tile}_{band}_{date}.tif' --parcels p.gpkg    dated GeoTIFFs
+cropstar ingest https://stac.example.org/v1 --from 2023-03-01 --to 2023-10-31 --parcels p.gpkg
 cropstar ingest tile.tif --classes classes.yaml --erode 10    other classes; edges of 10 m left out
 cropstar ingest breizhcrops_dataset --level L1C       BreizhCrops, one scene a region
 cropstar ingest fields.parquet                        a table of series, one row an observation
@@ -57,13 +62,15 @@ def ingest(
     if len(what) > 2:
         raise UsageError("too many arguments", why=" ".join(what), remedy="cropstar ingest [SOURCE] [PATH]")
     named = what[0] if len(what) == 2 or (what and what[0] in SOURCES) else None
-    path = Path(what[-1]) if what and what[-1] is not named else None
-    source = named or guess_source(path)
+    place = what[-1] if what and what[-1] is not named else None
+    url = place if place and ADDRESS.match(place) else None  # a Path would lose one of its slashes
+    path = Path(place) if place and not url else None
+    source = named or ("stac" if url else guess_source(path))
 
     given = {name: value for name, value in special.items() if value not in (None, ())}
-    scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed, given))
+    scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed, given, url))
     try:
-        name = "demo" if path is None else path.resolve().stem
+        name = path.resolve().stem if path else urlsplit(url).hostname or "stac" if url else "demo"
         result = run_ingest(scenes, output or STORES / name, overwrite=overwrite)
     finally:
         for scene in scenes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from cropstar import logs
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 PATH = click.Path(path_type=Path)
+DAY = click.DateTime(["%Y-%m-%d"])
 
 
 def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -35,6 +37,10 @@ def split_decimals(_: click.Context, __: click.Parameter, value: str | None) -> 
         return tuple(float(part) for part in value.split(",")) if value else None
     except ValueError:
         raise click.BadParameter(f"'{value}' is not a list of numbers such as 7.5,47.2,7.9,47.4") from None
+
+
+def only_day(_: click.Context, __: click.Parameter, value: datetime | None) -> date | None:
+    return value.date() if value else None
 
 
 class HeadedOption(click.Option):

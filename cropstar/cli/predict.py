@@ -40,9 +40,9 @@ def predict(
 ) -> None:
     """Classify a raster series: a GeoTIFF with one byte a pixel, and a picture of it.
 
-    RASTER is a GeoTIFF whose bands say their date and name, or a folder of Sentinel-2 L2A products. The
-    map is the same whatever the window: each is computed with the margin that the model looks at. Pixels
-    never seen clearly are nodata.
+    RASTER is a GeoTIFF whose bands say their date and name, or a folder of dated GeoTIFFs or of
+    Sentinel-2 L2A products. The map is the same whatever the window: each is computed with the margin
+    that the model looks at. Pixels never seen clearly are nodata.
     """
     from cropstar.devices import choose_device
     from cropstar.prediction.predict import PredictOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from cropstar.cli.options import PATH, Command, headed, split_decimals, split_names, split_numbers
+from cropstar.cli.options import DAY, PATH, Command, headed, only_day, split_decimals, split_names, split_numbers
 
 LABELS = "Parcels on images (stack, sentinel2, stac)"
 IMAGES = "Images"
@@ -44,9 +44,10 @@ OPTIONS = (
     headed(IMAGES, "--masks", metavar="PATTERN", help="Names of cloud masks beside dated files; 0 is clear."),
     headed(STAC, "--collection", help="The collection.  [default: sentinel-2-l2a]"),
     headed(STAC, "--bbox", callback=split_decimals, metavar="W,S,E,N", help="Degrees.  [default: around the parcels]"),
-    headed(STAC, "--from", "start", metavar="DATE", help="First day, e.g. 2018-03-01."),
-    headed(STAC, "--to", "end", metavar="DATE", help="Last day."),
+    headed(STAC, "--from", "start", type=DAY, callback=only_day, metavar="DATE", help="First day, e.g. 2018-03-01."),
+    headed(STAC, "--to", "end", type=DAY, callback=only_day, metavar="DATE", help="Last day."),
     headed(STAC, "--max-cloud", type=float, metavar="PERCENT", help="Leave cloudier items out.  [default: 100]"),
+    headed(STAC, "--crs", help="Coordinate system of the mosaic.  [default: that of most items]"),
     headed(STAC, "--resolution", type=float, metavar="METRES", help="Pixels a side.  [default: 10]"),
     headed(TABLES, "--id-column", help="The column that names the field.  [default: guessed]"),
     headed(TABLES, "--date-column", help="The column of the date.  [default: guessed]"),

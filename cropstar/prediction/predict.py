@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from cropstar import __version__
 from cropstar.devices import keep_large_buffers
 from cropstar.errors import UsageError
+from cropstar.geo.ground import hectares_per_pixel
 from cropstar.geo.windows import split
 from cropstar.logs import event
 from cropstar.prediction.predictor import Predictor
@@ -80,9 +81,10 @@ def predict(source: Path, output: Path, options: PredictOptions) -> MapResult:
                 counts += np.bincount(chosen.ravel(), minlength=256)
                 bar.update(chosen.size)
         seconds = time.monotonic() - started
-        hectares = total * series.grid.pixel_area / 10_000
+        area = hectares_per_pixel(series.grid)
+        ground = "" if area is None else f", {total * area / seconds:,.0f} ha/s"
         event(
-            f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s, {hectares / seconds:,.0f} ha/s",
+            f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s{ground}",
             pixels=total,
             seconds=seconds,
         )

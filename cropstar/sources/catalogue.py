@@ -13,7 +13,6 @@ from cropstar.sources.labelling import LABEL_OPTIONS, Opened, label_scenes
 from cropstar.sources.request import Request
 from cropstar.sources.scene import Scene
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
-from cropstar.sources.stack import StackSeries
 from cropstar.store.atomic import locked, sweep
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
@@ -37,11 +36,20 @@ def synthetic(request: Request) -> Sequence[Scene]:
 
 @SOURCES.register("stack")
 def stack(request: Request) -> Sequence[Scene]:
-    """A GeoTIFF with dates x bands, and a vector file of parcels."""
-    request.take("stack", *LABEL_OPTIONS)
+    """A GeoTIFF with dates x bands or a folder of dated ones, and a vector file of parcels."""
+    from cropstar.sources.stack import StackOptions, open_stack
+
+    names = [one.name for one in fields(StackOptions)]
+    given = request.take("stack", *names, *LABEL_OPTIONS)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
-    series = StackSeries(path)
-    return label_scenes([Opened(series, [path])], request, {})
+    options = StackOptions(**{name: value for name, value in given.items() if name in names})
+    opened = [Opened(series, series.files, _places(path, series.files)) for series in open_stack(path, options)]
+    return label_scenes(opened, request, options.to_json())
+
+
+def _places(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]:
+    """Where files lie in a folder: of 2018-03-12/B02.tif the folder is the date, so it belongs to the recipe."""
+    return {"names": [file.relative_to(folder).as_posix() for file in files]} if folder.is_dir() else {}
 
 
 @SOURCES.register("sentinel2")
@@ -56,6 +64,31 @@ def sentinel2(request: Request) -> Sequence[Scene]:
         raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
     opened = [Opened(series, series.files) for series in open_series(path, options)]
     return label_scenes(opened, request, options.to_json())
+
+
+@SOURCES.register("stac")
+def stac(request: Request) -> Sequence[Scene]:
+    """Sentinel-2 from a STAC catalogue: the items of an area and a season as one mosaic."""
+    from cropstar.sources.stac import StacOptions, lonlat_extent, open_stac
+
+    names = [one.name for one in fields(StacOptions)]
+    given = request.take("stac", *names, *LABEL_OPTIONS)
+    if request.url is None:
+        raise UsageError(
+            "the source 'stac' needs an address", remedy="cropstar ingest https://... --from --to --parcels"
+        )
+    if request.parcels is None:
+        raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
+    if "start" not in given or "end" not in given:
+        raise UsageError("which season?", remedy="give --from 2023-03-01 --to 2023-10-31")
+    chosen = {"collection": "sentinel-2-l2a"} | {name: value for name, value in given.items() if name in names}
+    if "bbox" not in chosen:
+        chosen["bbox"] = lonlat_extent(request.parcels)
+    opened = [
+        Opened(series, [], {"stac": series.recipe_material()})
+        for series in open_stac(request.url, StacOptions(**chosen))
+    ]
+    return label_scenes(opened, request, {})
 
 
 @SOURCES.register("table")
@@ -109,6 +142,7 @@ def _whole_number(text: str, option: str) -> int:
 def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
     from cropstar.sources.breizhcrops.files import looks_like_breizhcrops
+    from cropstar.sources.stack import looks_like_stack
     from cropstar.sources.tum.files import looks_like_tum
     from cropstar.sources.zuericrop import looks_like_zuericrop
 
@@ -128,4 +162,6 @@ def guess_source(path: Path | None) -> str:
         return "zuericrop"
     if looks_like_tum(path):
         return "tum"
+    if looks_like_stack(path):
+        return "stack"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")

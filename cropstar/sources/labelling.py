@@ -35,7 +35,7 @@ class Opened:
 def label_scenes(opened: Sequence[Opened], request: Request, options: dict[str, Any]) -> Sequence[Scene]:
     """Scenes of the series, all labelled from one parcel file and with one class table."""
     try:
-        parcel_file = request.parcels or _parcels_beside(opened)
+        parcel_file = request.parcels or _parcels_beside(request.path)
         companions = _with_companions(parcel_file)
         tile_size = request.tile_size or TILE_SIZE
         options = {"tile_size": tile_size, "label_column": request.label_column, **options}
@@ -92,11 +92,16 @@ def _with_companions(path: Path) -> list[Path]:
     return [path, *(entry for entry in beside if entry.suffix.lower() in SHAPEFILE_COMPANIONS)]
 
 
-def _parcels_beside(opened: Sequence[Opened]) -> Path:
-    """The one vector file in the raster's folder; more than one is no guess to make."""
-    folder = opened[0].files[0].parent
-    found = sorted(entry for entry in folder.glob("*") if entry.suffix.lower() in VECTOR_ENDINGS)
-    if len(found) != 1:
-        why = "none lies beside the raster" if not found else f"{len(found)} lie beside the raster"
-        raise UsageError("which parcels?", why=why, remedy="give them with --parcels parcels.gpkg")
-    return found[0]
+def _parcels_beside(path: Path | None) -> Path:
+    """The one vector file beside the raster, or in or beside its folder; more than one is no guess to make."""
+    places = [] if path is None else [path, path.parent] if path.is_dir() else [path.parent]
+    for place in places:
+        found = sorted(entry for entry in place.iterdir() if entry.suffix.lower() in VECTOR_ENDINGS)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            why = f"{len(found)} lie {'in the folder' if place == path else 'beside the raster'}"
+            raise UsageError("which parcels?", why=why, remedy="give them with --parcels parcels.gpkg")
+    raise UsageError(
+        "which parcels?", why="none lies beside the raster", remedy="give them with --parcels parcels.gpkg"
+    )

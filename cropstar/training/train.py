@@ -141,9 +141,9 @@ def _longest(store: Store) -> int:
 
 
 def _reading(store: Store) -> dict[str, Any]:
-    """How Sentinel-2 products were read, so that those to be mapped are read alike."""
+    """How images were brought to one grid and masked, so that those to be mapped are read alike."""
     for scene in store.manifest.scenes.values():
-        if scene.get("source") == "sentinel2":
+        if "resampling" in scene and "scene_classes" in scene:
             return {"resampling": scene["resampling"], "clear": scene["scene_classes"]}
     return {}
 

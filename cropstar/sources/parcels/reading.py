@@ -60,7 +60,7 @@ def read_parcels(
     margin = outlines.margin_on(grid, erode)
     frame = open_vector(path)
     column = find_label_column(frame, label_column, path)
-    shapes = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
+    shapes = _on_grid(frame, grid, path)
     everything = Candidates(_array(keys_of(frame)), _array(labels_of(frame[column])), shapes)
     found = _with_classes(_on_scene(everything, grid, path), rules, path)
     classes = rules.table(found.names.tolist())
@@ -88,6 +88,17 @@ def _on_scene(everything: Candidates, grid: Grid, path: Path) -> Candidates:
     found = replace(found, shapes=shapes)
     found = found.without(shapely.area(found.shapes) <= 0, "without an area")
     return found.without(~shapely.intersects(found.shapes, shapely.box(*grid.bounds)), BESIDE)
+
+
+def _on_grid(frame: Any, grid: Grid, path: Path) -> Any:
+    """The geometries in the grid's coordinate system."""
+    from pyproj.exceptions import ProjError
+
+    try:
+        return frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
+    except ProjError as failure:
+        why = f"there is no way from their coordinate system to the images' ({failure})"
+        raise InputError("parcels in other coordinates", path=path, why=why, remedy="reproject them first") from None
 
 
 def _with_classes(found: Candidates, rules: ClassRules, path: Path) -> Candidates:

@@ -1,4 +1,4 @@
-"""GeoTIFF stacks: one file with dates x bands, each band saying its date and name.
+"""One GeoTIFF with dates x bands, each band saying its date and name.
 
 A band tells what it is by its tags (`DATE`, `BAND`) or by its description, such as "2023-05-14 B08".
 A band called SCL is Sentinel-2's scene classification and becomes the validity mask.
@@ -7,25 +7,25 @@ A band called SCL is Sentinel-2's scene classification and becomes the validity 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from rasterio.errors import RasterioError
 
-from cropstar.errors import InputError
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION, clear_sky, observed
-from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, clear_sky, observed
 from cropstar.geo.windows import Window
+from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands, Observations
+from cropstar.sources.stack.handles import OpenRasters
+from cropstar.sources.stack.headers import DEFAULT_SCALE, require_scaled_integers
+from cropstar.sources.stack.values import to_values
 
 DESCRIPTION = re.compile(r"(?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})[\s_:]+(?P<band>[A-Za-z]\w*)$")
-BRIGHTEST = np.iinfo(np.uint16).max
-DEFAULT_SCALE = 1e-4  # Sentinel-2's quantification, where the file does not say
 REMEDY = "describe each band as 'YYYY-MM-DD BAND', for example '2023-05-14 B08'"
 
 
@@ -39,57 +39,45 @@ class BandKey:
 
 
 class StackSeries:
-    """A T x C-band GeoTIFF as a Series."""
+    """A T x C-band GeoTIFF as a Series. For one thread; a copy in another process opens the file anew."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, bands: Bands | None = None, clear: Collection[int] = CLEAR_SCENE_CLASSES) -> None:
         self.name = path.stem
         self._path = path
-        self._dataset = open_raster(path)
+        self._clear = tuple(clear)
+        self._files = OpenRasters()
         try:
-            keys = _band_keys(self._dataset, path)
-            self.dates, self.bands, self._order, self._masks = _arrange(keys, path)
-            self.scale, self.offset = _radiometry(self._dataset, self._order, path)
-        except InputError:
-            self._dataset.close()
+            dataset = self._files.dataset(path)
+            keys = _band_keys(dataset, path)
+            self.dates, self.bands, self._order, self._masks = _arrange(keys, path, bands)
+            self.scale, self.offset = _radiometry(dataset, self._order, path)
+            self.grid = Grid.of(dataset)
+            self._nodata = dataset.nodata
+        except BaseException:
+            self.close()
             raise
-        self.grid = Grid.of(self._dataset)
-        self._nodata = self._dataset.nodata
         self.provenance: dict[str, Any] = {"source": "stack", "file": path.name}
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file on the disk that tells what the series is."""
+        return [self._path]
 
     def read(self, window: Window) -> Observations:
         """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
-        values = self._read(self._order, window).reshape(len(self.dates), len(self.bands), *window_shape(window))
+        shape = (len(self.dates), len(self.bands), window.height, window.width)
+        values = self._files.read(self._path, self._order, window).reshape(shape)
         valid = observed(values, self._nodata)
         if self._masks:
-            valid &= clear_sky(self._read(self._masks, window))
-        values = np.where(valid[:, None], values, 0)
-        if values.dtype != np.uint16:
-            # Dark pixels of a signed stack may be a little below zero: wrapped around they would be the brightest.
-            values = np.clip(values, 0, BRIGHTEST).astype(np.uint16)
-        return Observations(values, valid)
+            valid &= clear_sky(self._files.read(self._path, self._masks, window), self._clear)
+        return Observations(to_values(np.where(valid[:, None], values, 0)), valid)
 
     def close(self) -> None:
-        self._dataset.close()
-
-    def _read(self, indexes: list[int], window: Window) -> NDArray[Any]:
-        try:
-            pixels: NDArray[Any] = self._dataset.read(indexes, window=rasterio_window(window))
-        except RasterioError as failure:
-            why = f"the pixels cannot be read ({failure})"
-            raise InputError("damaged raster", path=self._path, why=why, remedy="get the file again") from None
-        return pixels
-
-
-def window_shape(window: Window) -> tuple[int, int]:
-    return window.height, window.width
+        self._files.close()
 
 
 def _band_keys(dataset: Any, path: Path) -> list[BandKey]:
-    if dataset.crs is None:
-        raise InputError("no coordinate system", path=path, remedy="set one with gdal_edit -a_srs")
-    if not np.issubdtype(np.dtype(dataset.dtypes[0]), np.integer):
-        why = f"values are {dataset.dtypes[0]}"
-        raise InputError("not a scaled integer stack", path=path, why=why, remedy="store reflectance x 10000 as uint16")
+    require_scaled_integers(dataset, path)
     keys = []
     for index in dataset.indexes:
         tags = dataset.tags(index)
@@ -108,7 +96,9 @@ def _band_keys(dataset: Any, path: Path) -> list[BandKey]:
     return keys
 
 
-def _arrange(keys: list[BandKey], path: Path) -> tuple[tuple[date, ...], Bands, list[int], list[int]]:
+def _arrange(
+    keys: list[BandKey], path: Path, wanted: Bands | None
+) -> tuple[tuple[date, ...], Bands, list[int], list[int]]:
     """Order the file's bands as dates x bands, and the mask bands by date."""
     table: dict[tuple[date, str], int] = {}
     for key in keys:
@@ -122,9 +112,12 @@ def _arrange(keys: list[BandKey], path: Path) -> tuple[tuple[date, ...], Bands, 
         if missing:
             why = f"{day} has no {', '.join(missing)}"
             raise InputError("bands are missing", path=path, why=why, remedy="give every date the same bands")
-    bands = tuple(band for band in names if band != SCENE_CLASSIFICATION)
+    bands = tuple(band for band in wanted or names if band != SCENE_CLASSIFICATION)
     if not bands:
         raise InputError("no reflectance bands", path=path, remedy=REMEDY)
+    for band in bands:
+        if band not in names:
+            raise UsageError(f"no band '{band}'", path=path, remedy=did_you_mean(band, names))
     order = [table[day, band] for day in dates for band in bands]
     masks = [table[day, SCENE_CLASSIFICATION] for day in dates] if SCENE_CLASSIFICATION in names else []
     return dates, bands, order, masks

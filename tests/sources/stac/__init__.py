@@ -1,0 +1,1 @@
+"""Tests of the STAC source against a real API on this machine."""
