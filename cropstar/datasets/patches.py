@@ -14,8 +14,8 @@ from cropstar.datasets.splits import Split
 from cropstar.geo.windows import Window, split
 from cropstar.store import layout
 from cropstar.store.classes import UNLABELLED
+from cropstar.store.images import Image
 from cropstar.store.normalisation import Normalisation, measure
-from cropstar.store.reader import Image
 from cropstar.store.store import Store
 
 

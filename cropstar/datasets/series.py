@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from cropstar.datasets.batch import Batch, collate
+from cropstar.datasets.batch import Batch
 from cropstar.datasets.splits import Split
 from cropstar.store.normalisation import Normalisation, measure
 from cropstar.store.store import Store
@@ -21,27 +22,43 @@ class SeriesDataset:
         self.part = part
         self.batch_size = batch_size
         self._store = store
-        self._normalisation = normalisation
-        self._running = {parcel: index for index, parcel in enumerate(sorted(split.part_of))}
-        self._places = list(_places(store, split, part))
+        self._names = [entry.name for entry in store.manifest.tiles]
+        self._factor, self._shift = normalisation.factors(store.fingerprint.scale, store.fingerprint.offset)
+        running = {parcel: index for index, parcel in enumerate(sorted(split.part_of))}
+        tiles = {name: number for number, name in enumerate(self._names)}
+        samples = []
+        for name, place in _places(store, split, part):
+            reader = store.reader(name)
+            parcel = reader.scene, int(reader.table.numbers[place])
+            rows = reader.starts[place : place + 2]
+            samples.append((tiles[name], *rows, reader.table.labels[place], running[parcel]))
+        columns = np.array(samples, dtype=np.int64).reshape(-1, 5).T
+        self._tiles, self._starts, self._ends, self._labels, self._parcels = columns  # one entry a sample
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._tiles)
 
     def batch(self, indexes: list[int]) -> Batch:
-        return collate([self._read(*self._places[index]) for index in indexes], size=None)
-
-    def _read(self, tile: str, index: int) -> dict[str, NDArray[Any]]:
-        reader = self._store.reader(tile)
-        values, valid, days = reader.sample(index)
-        number = int(reader.table.numbers[index])
-        return {
-            "x": self._normalisation.apply(values, reader.fingerprint.scale, reader.fingerprint.offset),
-            "valid": valid,
-            "days": days,
-            "labels": np.array(reader.table.labels[index], dtype=np.int64),
-            "parcels": np.array(self._running[reader.scene, number], dtype=np.int64),
-        }
+        """Filled up to the longest series; what is added is not valid, zero, and of the last date."""
+        starts, ends = self._starts[indexes], self._ends[indexes]
+        lengths = ends - starts
+        longest = int(lengths.max())
+        x = np.zeros((len(indexes), longest, len(self._factor)), dtype=np.float32)  # (B, T, C)
+        valid = np.zeros((len(indexes), longest), dtype=bool)
+        days = np.empty((len(indexes), longest), dtype=np.int32)
+        places = zip(self._tiles[indexes].tolist(), starts.tolist(), ends.tolist(), strict=True)
+        for row, (tile, start, end) in enumerate(places):
+            values, clear, dates = self._store.reader(self._names[tile]).series
+            count = end - start
+            x[row, :count] = values[start:end]
+            valid[row, :count] = clear[start:end]
+            days[row, :count] = dates[start:end]
+            days[row, count:] = dates[end - 1]
+        x *= self._factor
+        x += self._shift
+        x[np.arange(longest) >= lengths[:, None]] = 0
+        arrays = (x, valid, days, self._labels[indexes], self._parcels[indexes])
+        return Batch(*(torch.from_numpy(array) for array in arrays))
 
 
 def measure_series(store: Store, split: Split) -> Normalisation:

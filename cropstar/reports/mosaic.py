@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cropstar.geo.grid import Grid
-from cropstar.store.reader import Image, TileReader
+from cropstar.store.images import Image
+from cropstar.store.reader import TileReader
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from cropstar.reports.curves import Curves
 from cropstar.reports.mosaic import lay_on_ground
 from cropstar.reports.samples import bring_together
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.reader import Image
+from cropstar.store.images import Image
 
 LONGEST = 480  # pixels of the canvas
 BLOCK = 96  # pixels a side read at once: two chunks; 70 dates of 13 bands are 17 MB

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 FORMAT = 1  # raised when older readers would misread a newer tile
 PATCH = 48  # pixels a side of a chunk, which holds all dates and bands: patches of 48, 24, 16 or 12 lie in one
-SERIES_ROWS = 8192  # rows of a series tile in one chunk
+TABLE_ROWS = 8192  # of a small table in one chunk
 
 
 def compression() -> dict[str, Any]:
@@ -38,16 +38,24 @@ def write_patches(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
     group.create_dataset(name, data=values, chunks=chunk, **compression())
 
 
+def write_series(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    """Rows of series end to end, neither in chunks nor compressed: readers map them into memory.
+
+    Means over parcels hardly compress (by a quarter), and a sample would cost the whole chunk that it lies in.
+    """
+    group.create_dataset(name, data=values)
+
+
 def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
-    """Rows of a series tile, or small tables."""
+    """Small tables."""
     if values.size == 0:
         group.create_dataset(name, data=values)
         return
-    chunk = (min(SERIES_ROWS, values.shape[0]), *values.shape[1:])
+    chunk = (min(TABLE_ROWS, values.shape[0]), *values.shape[1:])
     group.create_dataset(name, data=values, chunks=chunk, **compression())
 
 
-WRITERS = {"raster": write_raster, "patches": write_patches, "series": write_rows}  # of the large arrays
+WRITERS = {"raster": write_raster, "patches": write_patches, "series": write_series}  # of the large arrays
 
 
 def encode_strings(values: list[str]) -> NDArray[Any]:

@@ -21,11 +21,15 @@ class Normalisation:
 
     def apply(self, values: NDArray[Any], scale: float, offset: float) -> NDArray[np.float32]:
         """values (T, C, ...) stored integers."""
+        factor, shift = self.factors(scale, offset)
         shape = (-1, *(1,) * (values.ndim - 2))
-        factor = (scale / np.array(self.deviation)).reshape(shape).astype(np.float32)
-        shift = ((offset - np.array(self.mean)) / np.array(self.deviation)).reshape(shape).astype(np.float32)
-        normalised: NDArray[np.float32] = values.astype(np.float32) * factor + shift
+        normalised: NDArray[np.float32] = values.astype(np.float32) * factor.reshape(shape) + shift.reshape(shape)
         return normalised
+
+    def factors(self, scale: float, offset: float) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(C,) and (C,): stored values times the first plus the second."""
+        mean, deviation = np.array(self.mean), np.array(self.deviation)
+        return (scale / deviation).astype(np.float32), ((offset - mean) / deviation).astype(np.float32)
 
     def to_json(self) -> dict[str, Any]:
         return {"mean": list(self.mean), "deviation": list(self.deviation)}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,37 +18,11 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
 from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.images import Image, Patch
 from cropstar.store.tile import REMEDY, ParcelTable
 
 # What h5py says of a damaged file.
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
-
-
-class Image(Protocol):
-    """A time series of images: a raster tile, or one image of a tile of patches."""
-
-    path: Path
-    scene: str
-
-    @property
-    def fingerprint(self) -> Fingerprint: ...
-
-    @property
-    def grid(self) -> Grid: ...
-
-    @property
-    def days(self) -> NDArray[np.int32]: ...
-
-    @property
-    def table(self) -> ParcelTable: ...
-
-    def values(self, window: Window) -> NDArray[Any]: ...
-
-    def valid(self, window: Window) -> NDArray[np.bool_]: ...
-
-    def labels(self, window: Window | None = None) -> NDArray[np.int16]: ...
-
-    def parcels(self, window: Window | None = None) -> NDArray[np.int32]: ...
 
 
 class OpenFiles:
@@ -71,6 +46,7 @@ class TileReader:
         self.path = path
         self._pool = pool
         self._file: h5py.File | None = None
+        self._map: mmap.mmap | None = None
         # Kept open: looking a dataset up by name takes about as long as reading a patch of it.
         self._datasets: dict[str, h5py.Dataset] = {}
         try:
@@ -183,12 +159,35 @@ class TileReader:
         return self._read("parcels", window.slices if window else ())
 
     def sample(self, index: int) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32]]:
-        """One sample of a series tile: values (T, C), valid (T,), days (T,)."""
-        rows = slice(int(self.starts[index]), int(self.starts[index + 1]))
-        return self._read("values", rows), self._read("valid", rows).view(np.bool_), self.days[rows]
+        """One sample of a series tile: values (T, C), valid (T,), days (T,); read-only."""
+        rows = slice(self.starts[index], self.starts[index + 1])
+        values, valid, days = self.series
+        return values[rows], valid[rows], days[rows]
+
+    @cached_property
+    def series(self) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32]]:
+        """All rows of a series tile: values (rows, C), valid (rows,), days (rows,)."""
+        return self._mapped("values"), self._mapped("valid").view(np.bool_), self.days
+
+    def _mapped(self, name: str) -> NDArray[Any]:
+        """An array as it lies in the file, brought into memory by the system where it is touched."""
+        dataset = self._dataset(name)
+        try:
+            offset = dataset.id.get_offset()  # None of chunks, as older tiles have them, and of nothing
+            if offset is None:
+                return self._read(name)
+            if self._map is None:
+                with self.path.open("rb") as handle:
+                    self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+            array: NDArray[Any] = np.frombuffer(self._map, dataset.dtype, dataset.size, offset)
+        except UNREADABLE as failure:  # a size that the file does not have is a ValueError of frombuffer
+            raise _unreadable(self.path, failure) from None
+        return array.reshape(dataset.shape)
 
     def close(self) -> None:
         """Let the file go; it is opened again when something more is read."""
+        self.__dict__.pop("series", None)  # a map holds a file open too; it goes with the last array that looks into it
+        self._map = None
         self._datasets.clear()
         if self._file is not None:
             self._file.close()
@@ -244,53 +243,6 @@ class TileReader:
             return layout.read_text(self._handle, name)
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
-
-
-class Patch:
-    """One image of a tile of patches."""
-
-    def __init__(self, tile: TileReader, index: int) -> None:
-        self.path, self.scene = tile.path, tile.scene
-        self._tile, self._index = tile, index
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        return self._tile.fingerprint
-
-    @property
-    def name(self) -> str:
-        return self._tile.names[self._index]
-
-    @property
-    def grid(self) -> Grid:
-        a, b, c, d, e, f = (float(part) for part in self._tile.transforms[self._index])
-        height, width = self._tile.shape
-        return Grid(self._tile.crs, (a, b, c, d, e, f), height, width)
-
-    @property
-    def days(self) -> NDArray[np.int32]:
-        return self._tile.days[self._index, : self._length]
-
-    @property
-    def table(self) -> ParcelTable:
-        """The parcels of this image alone."""
-        return self._tile.table.select(np.unique(self.parcels()))
-
-    def values(self, window: Window) -> NDArray[Any]:
-        return self._tile.read_patch("values", self._index, (slice(self._length), slice(None), *window.slices))
-
-    def valid(self, window: Window) -> NDArray[np.bool_]:
-        return self._tile.read_patch("valid", self._index, (slice(self._length), *window.slices)).view(np.bool_)
-
-    def labels(self, window: Window | None = None) -> NDArray[np.int16]:
-        return self._tile.read_patch("labels", self._index, window.slices if window else ())
-
-    def parcels(self, window: Window | None = None) -> NDArray[np.int32]:
-        return self._tile.read_patch("parcels", self._index, window.slices if window else ())
-
-    @property
-    def _length(self) -> int:
-        return int(self._tile.lengths[self._index])
 
 
 def _unreadable(path: Path, failure: Exception) -> ArtifactError:

@@ -26,10 +26,16 @@ class ClassMapping:
 
 
 def read_classes(root: Path) -> ClassMapping:
-    """The mapping beside the data: its ids are the classes' numbers, closed up where some are not used."""
+    """The mapping beside the data."""
     path = root / MAPPING
     if not path.is_file():
-        raise InputError("no class mapping", path=root, why=f"{MAPPING} is missing", remedy="put it there")
+        remedy = "put it there, or let --download get it"
+        raise InputError("no class mapping", path=root, why=f"{MAPPING} is missing", remedy=remedy)
+    return read_mapping(path)
+
+
+def read_mapping(path: Path) -> ClassMapping:
+    """Its ids are the classes' numbers, closed up where some are not used."""
     frame = read_texts(path)
     code = next((name for name in CODE_COLUMNS if name in frame), None)
     if code is None or not {"id", "classname"} <= set(frame):

@@ -125,7 +125,7 @@ def list_parcels(files: RegionFiles) -> Listing:
         return Listing([Parcel(path.stem, _code(first_row(path), path), path.name) for path in paths])
     if not files.h5.is_file():
         why = f"{files.h5.name} is missing"
-        remedy = "download it with the package breizhcrops, or choose other regions"
+        remedy = f"get it with --regions {files.region} --download, or choose other regions"
         raise InputError(f"no series of the region '{files.region}'", path=files.h5.parent, why=why, remedy=remedy)
     return read_index(files.index)
 

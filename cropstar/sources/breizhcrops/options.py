@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ class BreizhCropsOptions:
     mask: str = "none"  # clouds: an observation is valid where QA60 (L1C) or CLD (L2A) is at most `cloud_limit`
     cloud_limit: float = 0.0  # these columns are means over the parcel: 102.4 is a tenth of it under clouds
     samples_per_tile: int = 4096
+    download: bool = False  # fetch what is missing of `regions`
 
     def __post_init__(self) -> None:
         if self.level is not None and self.level not in LEVELS:
@@ -30,6 +32,8 @@ class BreizhCropsOptions:
             raise UsageError(f"unknown mask '{self.mask}'", remedy=f"choose one of: {', '.join(MASKS)}")
         if self.samples_per_tile < 1:
             raise UsageError("the samples of a tile must be above zero")
+        if self.download and not self.regions:
+            raise UsageError("which regions shall be downloaded?", remedy="name them, e.g. --regions frh01,frh02")
 
     def to_json(self) -> dict[str, Any]:
         """What of them changes a tile."""
@@ -58,6 +62,20 @@ FOLDS: dict[str, Fold] = {
     "test-frh01": Fold(("frh02", "frh03", "frh04"), ("frh01",)),
     "validation": Fold(("frh01", "frh02"), ("frh03",)),
 }
+
+# Of the lists of ids beside raw csv: their names are the groups of the parcels.
+ID_LISTS = {"train": ("train",), "validation": ("valid", "validation"), "test": ("eval", "test")}
+
+
+def fold_splits() -> dict[str, dict[str, list[str]]]:
+    """The folds as a store names its splits; their groups are regions."""
+    return {
+        name: {"train": list(fold.train), "validation": [], "test": list(fold.test)} for name, fold in FOLDS.items()
+    }
+
+
+def id_splits(lists: Collection[str]) -> dict[str, dict[str, list[str]]]:
+    return {"ids": {part: [name for name in names if name in lists] for part, names in ID_LISTS.items()}}
 
 
 def scene_name(region: str, year: int, level: str) -> str:

@@ -16,8 +16,9 @@ from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
 from cropstar.sources.breizhcrops.classes import ClassMapping, explain_codes, read_classes
+from cropstar.sources.breizhcrops.download import download_missing
 from cropstar.sources.breizhcrops.files import Listing, Parcel, RegionFiles, find_regions, list_parcels, read_parts
-from cropstar.sources.breizhcrops.options import BreizhCropsOptions
+from cropstar.sources.breizhcrops.options import BreizhCropsOptions, fold_splits, id_splits
 from cropstar.sources.breizhcrops.readers import BANDS, find_columns, reading
 from cropstar.sources.scene import Piece, recipe_of
 from cropstar.sources.table.columns import short_list
@@ -27,6 +28,7 @@ from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SeriesTile
 
 SCALE = 1e-4
+UNLISTED = ""  # the group of a parcel that is in none of the lists of ids: no split deals it out
 
 
 class BreizhCropsScene:
@@ -60,18 +62,21 @@ class BreizhCropsScene:
         self._parcels, self._observations, days = self._look_through(mapped)
         self.empty = listed.empty + len(mapped) - len(self._parcels)
         self._dates = from_days(days)
-        parts = {part: len(ids) for part, ids in read_parts(root, files.region).items()} if files.is_raw else {}
+        parts = read_parts(root, files.region) if files.is_raw else {}
+        self._groups = _groups(parts, root) if parts else None
+        self._splits = id_splits(parts) if parts else fold_splits()
         self.provenance: dict[str, Any] = {
             "source": "breizhcrops",
             "region": files.region,
+            "group": files.region,
             "year": files.year,
             "level": files.level,
             "files": "csv" if files.is_raw else files.h5.name,
             "left_out": {"unmapped": sum(self.left_out.values()), "empty": self.empty},
-            **({"id_lists": parts} if parts else {}),
+            **({"id_lists": {part: len(ids) for part, ids in parts.items()}} if parts else {}),
         }
         own = sorted(files.data.glob("*.csv")) if files.is_raw else [files.index, files.h5]
-        settings = {"name": self.name, "columns": self._columns, **options.to_json()}
+        settings = {"name": self.name, "columns": self._columns, "groups": self._groups, **options.to_json()}
         self.recipe = recipe_of([*own, mapping.path], settings)
         self.fingerprint = Fingerprint(BANDS[files.level], SCALE, 0.0, 0.0, Season.of(self._dates), mapping.classes)
 
@@ -117,9 +122,13 @@ class BreizhCropsScene:
             days=np.concatenate([one.days for one in series]),
             values=_compact(np.concatenate([one.values for one in series])),  # (rows, C)
             valid=valid,
-            table=ParcelTable(numbers, [parcel.key for parcel in chosen], labels),
+            table=ParcelTable(numbers, [parcel.key for parcel in chosen], labels, self._groups_of(chosen)),
             provenance=self.provenance,
         )
+
+    def _groups_of(self, parcels: list[Parcel]) -> list[str] | None:
+        """The list that each parcel is in; of h5 files the region is the group of all."""
+        return None if self._groups is None else [self._groups.get(parcel.key, UNLISTED) for parcel in parcels]
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says of the scene."""
@@ -128,6 +137,7 @@ class BreizhCropsScene:
             "dates": [day.isoformat() for day in self._dates],
             "samples": len(self._parcels),
             "observations": self._observations,
+            "splits": self._splits,
             **self.provenance,
         }
 
@@ -138,6 +148,8 @@ class BreizhCropsScene:
 def open_breizhcrops(path: Path, options: BreizhCropsOptions | None = None) -> list[BreizhCropsScene]:
     """One scene for each region that is there and asked for; all have the classes of one mapping."""
     options = options or BreizhCropsOptions()
+    if options.download:
+        download_missing(path, options)
     if not path.is_dir():
         raise InputError("no such folder", path=path, remedy="give the folder that holds classmapping.csv")
     mapping = read_classes(path)
@@ -157,7 +169,7 @@ def _choose(path: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
         what = f"no region '{missing[0]}'" if missing else "no BreizhCrops region"
         asked = " ".join(str(value) for value in (options.year, options.level) if value is not None)
         why = f"there is {short_list([files.name for files in present]) or 'none'}"
-        remedy = "choose one of these, or download it with the package breizhcrops"
+        remedy = "choose one of these, or get others with --regions and --download"
         raise InputError(f"{what}{f' of {asked}' if asked else ''}", path=path, why=why, remedy=remedy)
     found = [files for files in found if wanted is None or files.region in wanted]
     levels = sorted({files.level for files in found})
@@ -189,6 +201,17 @@ def _require_unique(parcels: list[Parcel], files: RegionFiles) -> None:
     key, count = Counter(parcel.key for parcel in parcels).most_common(1)[0]
     if count > 1:
         raise InputError(f"the parcel '{key}' stands {count} times", path=files.index, remedy="correct the index")
+
+
+def _groups(parts: dict[str, list[str]], root: Path) -> dict[str, str]:
+    """The list of each id; one in two of them would be trained on and tested on."""
+    groups: dict[str, str] = {}
+    for part, ids in parts.items():
+        for key in ids:
+            if groups.setdefault(key, part) != part:
+                why = f"'{key}' is in those of {groups[key]} and {part}"
+                raise InputError("a parcel stands in two lists", path=root / "ids", why=why, remedy="correct the lists")
+    return groups
 
 
 def _compact(values: NDArray[np.float64]) -> NDArray[Any]:
