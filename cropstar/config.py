@@ -39,7 +39,7 @@ class ModelConfig(Section):
     day_encoding: Literal["none", "sincos"] = "sincos"
     pool: Literal["last", "mean"] = Field("last", description="scores from the last state or from the mean of all")
     normalise: bool = Field(False, description="batch normalisation between layers")
-    variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh")
+    variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh; of lstm_forget: paper or janet")
     revisit: float | None = Field(None, gt=0, description="of star: usual days between dates, to model irregular ones")
 
     @model_validator(mode="before")

@@ -40,7 +40,8 @@ class MaskedBatchNorm(nn.Module):
         shape = [1] * x.dim()
         shape[axis] = -1
         variance = ((x - mean.reshape(shape)).square() * weight).sum(dim=others) / count
-        with torch.no_grad():
-            self.running_mean.lerp_(mean.detach(), self.momentum)
-            self.running_variance.lerp_((variance * count / (count - 1).clamp(min=1)).detach(), self.momentum)
+        with torch.no_grad():  # a batch without a valid observation teaches nothing
+            momentum = self.momentum * weight.any().to(x.dtype)
+            self.running_mean.lerp_(mean.detach(), momentum)
+            self.running_variance.lerp_((variance * count / (count - 1).clamp(min=1)).detach(), momentum)
         return mean, variance

@@ -35,8 +35,11 @@ class RecurrentStack(nn.Module):
         return self.layers()[-1].hidden
 
     def radius(self, length: int) -> int:
-        """How far the last state of a pixel looks: one pixel a layer and a date."""
-        return len(self.cells) + length - 1 if self.layers()[0].spatial else 0
+        """How far the last state of a pixel looks: through every layer, and back in time through the widest."""
+        cells = self.layers()
+        if not cells[0].spatial:
+            return 0
+        return sum(cell.input_reach for cell in cells) + (length - 1) * max(cell.state_reach for cell in cells)
 
     def initialise(self, memory: float) -> None:
         for cell in self.layers():
@@ -92,7 +95,10 @@ class BidirectionalStack(nn.Module):
 
     def radius(self, length: int) -> int:
         """A layer above sees what the one below has seen from either end of the season."""
-        return len(self.forwards) * length if self.layers()[0].spatial else 0
+        cells = self.layers()[: len(self.forwards)]
+        if not cells[0].spatial:
+            return 0
+        return sum(cell.input_reach + (length - 1) * cell.state_reach for cell in cells)
 
     def initialise(self, memory: float) -> None:
         for cell in self.layers():

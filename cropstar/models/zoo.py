@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.cells import star  # noqa: F401  (registers the cell)
 from cropstar.models.cells.cell import CELLS, Cell, CellOptions
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier

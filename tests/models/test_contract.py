@@ -12,10 +12,10 @@ from cropstar.config import ModelConfig
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.stack import RecurrentStack
-from cropstar.models.zoo import Shape, build_model, known_models
+from cropstar.models.zoo import Shape, build_model
 from tests.models.references import run_reference
 
-MEMBERS = known_models()
+MEMBERS = [*(prefix + cell for cell in sorted(CELLS) for prefix in ("", "conv")), "lstm_forget+star", "convlstm+star"]
 Inputs = tuple[Tensor, Tensor, Tensor]
 
 
@@ -170,3 +170,36 @@ def test_fast_path_equals_naive_reference_with_gradients(
     naive_gradients = torch.autograd.grad((naive * weight).sum(), learnt, allow_unused=True)
     for quick, slow in zip(fast_gradients, naive_gradients, strict=True):
         torch.testing.assert_close(quick, slow, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", [*(f"conv{cell}" for cell in sorted(CELLS)), "biconvgru", "convgru+star"])
+@pytest.mark.parametrize(("layers", "length"), [(1, 1), (2, 3)])
+def test_no_pixel_looks_further_than_the_radius(name: str, layers: int, length: int) -> None:
+    """Windows with this margin give the map of one pass: a change outside must not reach the centre."""
+    model = make(name, layers=layers, hidden=3, bands=2, day_encoding="none")
+    radius = model.radius(length)
+    middle = radius + 2
+    x = torch.randn(1, length, 2, 2 * middle + 1, 2 * middle + 1, dtype=torch.float64, requires_grad=True)
+    valid = torch.ones(1, length, *x.shape[-2:], dtype=torch.bool)
+    model(x, valid, torch.zeros(1, length))[0, :, middle, middle].sum().backward()
+    assert x.grad is not None
+    reached = int((x.grad.abs().sum(dim=(0, 1, 2)).nonzero() - middle).abs().max())
+    assert radius - 4 <= reached <= radius  # not much wider than needed either
+
+
+@pytest.mark.parametrize("name", ["star", "convstar", "lstm+star", "bigru", "biconvgru"])
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_scores_by_date_and_pooling(name: str, pool: str) -> None:
+    torch.manual_seed(0)
+    config = ModelConfig(name=name, layers=2, hidden=4, pool=pool)  # type: ignore[arg-type]
+    model = build_model(config, Shape(4, 6, 7)).double().eval()
+    assert isinstance(model, RecurrentClassifier)
+    x, valid, days = inputs(model)
+    if not model.streaming:
+        assert torch.isfinite(model(x, valid, days)).all()
+        return
+    dated = model.by_date(x, valid, days)
+    for t in range(x.shape[1]):
+        so_far = model(x[:, : t + 1], valid[:, : t + 1], days[:, : t + 1])
+        torch.testing.assert_close(dated[:, t], so_far, rtol=0, atol=1e-12)
+    torch.testing.assert_close(run_steps(model, x, valid, days), dated[:, -1], rtol=0, atol=1e-12)

@@ -1,1 +1,5 @@
-"""One recurrent cell a file, with its naive reference beside the fast path."""
+"""One recurrent cell a file, with its naive reference beside the fast path. Importing this registers them all."""
+
+from cropstar.models.cells import gru, indrnn, lstm, lstm_forget, mingru, rhn, rnn, star
+
+__all__ = ["gru", "indrnn", "lstm", "lstm_forget", "mingru", "rhn", "rnn", "star"]

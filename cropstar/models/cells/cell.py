@@ -34,6 +34,9 @@ class Cell(nn.Module, ABC):
     state_parts = 1
     variants: tuple[str, ...] = ("paper",)
     dated = False  # whether `advance` is given the day, as the last part of what was projected
+    # Of images: how many pixels away one date reads its input, and the state before it.
+    input_reach = 1
+    state_reach = 1
 
     def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
         super().__init__()

@@ -11,6 +11,9 @@ computed for all dates at once. Variants in the wild, to compare weights and res
 - `janet`: the authors' TensorFlow code, with a gate that keeps, f = sigmoid(W_x x + W_h h + b), and an offset of one
   on the input side: h_t = tanh(f * h_{t-1} + (1 - sigmoid(W_x x + W_h h + b - 1)) * z_t);
 - `no-outer-tanh`: the authors' ZueriCrop code, h_t = (1 - k_t) * h_{t-1} + k_t * z_t.
+
+With `revisit` given, k follows the time since the last valid date, k' = 1 - (1 - k) ** (days / revisit): after a long
+gap more is forgotten, as if usual dates had lain in between.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class StarCell(Cell):
 
     def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
         super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.dated = options.revisit is not None
+        self.dated = options.revisit is not None and options.variant != "janet"  # whose two gates have no one k
         self.state_parts = 2 if self.dated else 1
         self.input_value = product(inputs, hidden, spatial=spatial, bias=True)  # W_z, b_z
         self.input_gate = product(inputs, hidden, spatial=spatial, bias=True)  # W_x, b_k
@@ -62,26 +65,32 @@ class StarCell(Cell):
         logits = gate_input + self.state_gate(hidden)
         if self.options.variant == "janet":
             mixed = torch.sigmoid(logits) * hidden + (1 - torch.sigmoid(logits - JANET_OFFSET)) * value
+        elif day:
+            mixed = torch.lerp(hidden, value, _stretched(logits, self._elapsed(day[0], seen[0])))
         else:
-            gate = torch.sigmoid(logits)
-            if day:
-                gate = _stretched(gate, self._elapsed(day[0], seen[0]))
-            mixed = torch.lerp(hidden, value, gate)
+            mixed = torch.lerp(hidden, value, torch.sigmoid(logits))
         hidden = mixed if self.options.variant == "no-outer-tanh" else torch.tanh(mixed)
         return (hidden, day[0].expand_as(seen[0])) if day else (hidden,)
 
     def reference(self, x: Tensor, state: State) -> State:
         h = state[0]
         z = torch.tanh(written_out(self.input_value, x))
-        k = torch.sigmoid(written_out(self.input_gate, x) + written_out(self.state_gate, h))
-        return (torch.tanh((1 - k) * h + k * z),)
+        s = written_out(self.input_gate, x) + written_out(self.state_gate, h)
+        if self.options.variant == "janet":
+            return (torch.tanh(torch.sigmoid(s) * h + (1 - torch.sigmoid(s - 1)) * z),)
+        k = torch.sigmoid(s)
+        mixed = (1 - k) * h + k * z
+        return (mixed if self.options.variant == "no-outer-tanh" else torch.tanh(mixed),)
 
     def _elapsed(self, day: Tensor, seen: Tensor) -> Tensor:
-        """The time since the last valid date in units of the usual revisit; one at the first date."""
+        """The time since the last valid date in units of the usual revisit; one at the first date.
+
+        A series read backwards has the dates before it in the future: it is the distance that counts.
+        """
         assert self.options.revisit is not None
-        return torch.where(seen.isnan(), torch.ones_like(seen), (day - seen) / self.options.revisit)
+        return torch.where(seen.isnan(), torch.ones_like(seen), (day - seen).abs() / self.options.revisit)
 
 
-def _stretched(gate: Tensor, elapsed: Tensor) -> Tensor:
-    """k' = 1 - (1 - k) ** elapsed: after a long gap more is forgotten, as if usual dates had lain in between."""
-    return 1 - (1 - gate).clamp(min=torch.finfo(gate.dtype).eps) ** elapsed
+def _stretched(logits: Tensor, elapsed: Tensor) -> Tensor:
+    """1 - (1 - k) ** elapsed for k = sigmoid(logits), exact also where k is close to 0 or to 1."""
+    return -torch.expm1(elapsed * torch.nn.functional.logsigmoid(-logits))
