@@ -41,6 +41,8 @@ class ModelConfig(Section):
     normalise: bool = Field(False, description="batch normalisation between layers")
     variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh; of lstm_forget: paper or janet")
     revisit: float | None = Field(None, gt=0, description="of star: usual days between dates, to model irregular ones")
+    heads: int | None = Field(None, ge=1, le=64, description="of attention; null: 8 for transformer, 16 for ltae")
+    kernel: int | None = Field(None, ge=1, le=64, description="dates under a convolution in time; null: by the network")
 
     @model_validator(mode="before")
     @classmethod

@@ -13,7 +13,8 @@ from torch import nn
 from cropstar.config import ModelConfig
 from cropstar.errors import ArtifactError
 from cropstar.models.contract import Classifier
-from cropstar.models.zoo import Shape, build_model
+from cropstar.models.registry import Shape
+from cropstar.models.zoo import build_model
 
 
 def weights_of(model: nn.Module) -> dict[str, NDArray[Any]]:

@@ -7,7 +7,6 @@ layers above: `lstm_forget+star` is one LSTM layer under STAR layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from cropstar.config import ModelConfig
@@ -17,21 +16,11 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier
 from cropstar.models.days import EXTRA_CHANNELS
 from cropstar.models.heads import ImageHead, SeriesHead
+from cropstar.models.networks import inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
+from cropstar.models.networks.options import refuse_others
+from cropstar.models.registry import NETWORKS, Shape
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
-from cropstar.registry import Registry, did_you_mean
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What the data prescribe: bands in, classes out, dates of a season."""
-
-    bands: int
-    classes: int
-    length: int
-
-
-Builder = Callable[[ModelConfig, Shape], Classifier]
-NETWORKS: Registry[Builder] = Registry("model")  # those that are not recurrent
+from cropstar.registry import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -67,6 +56,7 @@ def parse(name: str) -> Recurrent:
 
 
 def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentClassifier:
+    refuse_others(config, "memory", "pool", "normalise", "variant", "revisit")
     if config.normalise and kind.bidirectional:
         raise UsageError("batch normalisation is not for bidirectional models", remedy="leave model.normalise out")
     inputs = shape.bands + EXTRA_CHANNELS[config.day_encoding]

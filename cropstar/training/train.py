@@ -18,8 +18,9 @@ from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.contract import Classifier
+from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
-from cropstar.models.zoo import Shape, build_model
+from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
 from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model

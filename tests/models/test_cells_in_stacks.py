@@ -8,8 +8,9 @@ from torch import Tensor
 
 from cropstar.config import ModelConfig
 from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.registry import Shape
 from cropstar.models.stack import RecurrentStack, run_layer
-from cropstar.models.zoo import Shape, build_model
+from cropstar.models.zoo import build_model
 from tests.models.references import run_reference
 
 

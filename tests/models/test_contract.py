@@ -11,8 +11,9 @@ from torch import Tensor
 from cropstar.config import ModelConfig
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.registry import Shape
 from cropstar.models.stack import RecurrentStack
-from cropstar.models.zoo import Shape, build_model
+from cropstar.models.zoo import build_model
 from tests.models.references import run_reference
 
 MEMBERS = [*(prefix + cell for cell in sorted(CELLS) for prefix in ("", "conv")), "lstm_forget+star", "convlstm+star"]

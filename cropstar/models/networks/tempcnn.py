@@ -1,0 +1,99 @@
+"""`tempcnn`: convolutions in time and a dense layer (Pelletier, Webb & Petitjean 2019).
+
+`layers` convolutions of `kernel` taps (5 by default), each with batch normalisation, ReLU and dropout, then a dense
+layer of 4 x hidden over all dates, then the classes. Published: layers 3, hidden 64, dropout 0.5.
+
+Masks: the convolutions run over the valid observations alone, with zeros beyond the last one at every layer; the
+statistics of the batch normalisation are theirs alone.
+
+Difference from the publication: its dense layer has a weight for every date, so every series must have the same dates.
+Here the sequence of observations is first stretched to as many segments as the season has dates (64 at most), each the
+mean of the observations that fall into it. A season without a masked date passes unchanged, as published.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cropstar.config import ModelConfig
+from cropstar.models.contract import Classifier
+from cropstar.models.days import EXTRA_CHANNELS, with_days
+from cropstar.models.networks.convolution import SameConvolution
+from cropstar.models.networks.dense import DenseLayer
+from cropstar.models.networks.observations import observe
+from cropstar.models.networks.options import kernel_size, refuse_others
+from cropstar.models.normalisation import MaskedBatchNorm
+from cropstar.models.registry import NETWORKS, Shape
+
+KERNEL = 5
+SEGMENTS = 64  # at most: the dense layer grows with them
+EXPANSION = 4  # of the dense layer
+
+
+class Convolution(nn.Module):
+    def __init__(self, inputs: int, hidden: int, kernel: int, dropout: float) -> None:
+        super().__init__()
+        self.product = SameConvolution(inputs, hidden, kernel)
+        self.norm = MaskedBatchNorm(hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # x (B, C, N), mask (B, 1, N)
+        activated: Tensor = self.dropout(nn.functional.relu(self.norm(self.product(x), mask, 1)))
+        return activated * mask
+
+
+class TemporalCNN(Classifier):
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        layers: int,
+        hidden: int,
+        kernel: int = KERNEL,
+        dropout: float = 0.0,
+        day_encoding: str = "none",
+    ) -> None:
+        super().__init__()
+        self.day_encoding = day_encoding
+        self.segments = min(max(shape.length, 1), SEGMENTS)
+        widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
+        self.convolutions = nn.ModuleList(Convolution(width, hidden, kernel, dropout) for width in widths[:-1])
+        self.dense = DenseLayer(hidden * self.segments, EXPANSION * hidden, dropout)
+        self.scores = nn.Linear(EXPANSION * hidden, shape.classes)
+
+    def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        observed = observe(x, valid, days)
+        mask = observed.present.unsqueeze(1)
+        features = with_days(observed.values, observed.days, self.day_encoding).transpose(1, 2) * mask
+        for convolution in self.convolutions:
+            features = convolution(features, mask)
+        stretched = stretch(features, observed.counts, self.segments)
+        scores: Tensor = self.scores(self.dense(stretched.flatten(1), mask.any(dim=2)))
+        return scores
+
+
+def stretch(features: Tensor, counts: Tensor, segments: int) -> Tensor:
+    """The first `counts` of features (B, H, N) as means over equal segments (B, H, segments).
+
+    An observation that lies across a border counts in both segments, by its share. No observations give zeros.
+    """
+    start = torch.arange(features.shape[2], device=features.device, dtype=features.dtype).reshape(1, -1, 1)
+    length = counts.to(features.dtype).reshape(-1, 1, 1) / segments
+    left = length * torch.arange(segments, device=features.device, dtype=features.dtype)  # (B, 1, segments)
+    shared = torch.minimum(start + 1, left + length) - torch.maximum(start, left)
+    weight = shared.clamp(min=0) / length.clamp(min=1 / segments)  # (B, N, segments)
+    return features @ weight
+
+
+@NETWORKS.register("tempcnn")
+def build(config: ModelConfig, shape: Shape) -> TemporalCNN:
+    refuse_others(config, "kernel")
+    return TemporalCNN(
+        shape,
+        layers=config.layers,
+        hidden=config.hidden,
+        kernel=kernel_size(config, KERNEL),
+        dropout=config.dropout,
+        day_encoding=config.day_encoding,
+    )

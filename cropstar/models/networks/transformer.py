@@ -1,0 +1,114 @@
+"""`transformer`: the encoder of Vaswani et al. (2017) over dates, as Rußwurm & Körner (2020) use it for crops.
+
+Bands are projected to `hidden` channels, the place in the year is added, `layers` layers of attention with `heads`
+heads (8 by default) and of two dense layers (4 x hidden between them) follow, and the scores come from the largest
+value of each channel over the season.
+
+Masks: no date attends to a masked one and the maximum is over valid dates alone.
+
+Differences from the publications: normalisation stands before each part instead of after it, which trains without a
+long warm-up; keys have no bias, as it would cancel out in the softmax and never learn; places are days of the year.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cropstar.config import ModelConfig
+from cropstar.models.contract import Classifier
+from cropstar.models.networks.observations import masked_max, observe
+from cropstar.models.networks.options import head_count, refuse_others
+from cropstar.models.networks.positions import encode
+from cropstar.models.registry import NETWORKS, Shape
+
+HEADS = 8
+EXPANSION = 4  # of the dense layers
+
+
+class Attention(nn.Module):
+    """Every date asks all others."""
+
+    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        self.query = nn.Linear(hidden, hidden)
+        self.key = nn.Linear(hidden, hidden, bias=False)
+        self.value = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(hidden, hidden)
+
+    def forward(self, x: Tensor, attended: Tensor) -> Tensor:  # x (B, N, H), attended (B, N)
+        query, key, value = (
+            part(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )  # each (B, heads, N, H / heads)
+        mixed = nn.functional.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attended[:, None, None, :].expand(-1, 1, x.shape[1], -1),
+            dropout_p=self.dropout if self.training else 0.0,
+        )
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return out
+
+
+class EncoderLayer(nn.Module):
+    def __init__(self, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(hidden)
+        self.attention = Attention(hidden, heads, dropout)
+        self.dense_norm = nn.LayerNorm(hidden)
+        self.widen = nn.Linear(hidden, EXPANSION * hidden)
+        self.narrow = nn.Linear(EXPANSION * hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), attended))
+        change = self.narrow(self.dropout(nn.functional.relu(self.widen(self.dense_norm(x)))))
+        after: Tensor = x + self.dropout(change)
+        return after
+
+
+class TransformerEncoder(Classifier):
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        layers: int,
+        hidden: int,
+        heads: int,
+        dropout: float = 0.0,
+        day_encoding: str = "sincos",
+    ) -> None:
+        super().__init__()
+        self.day_encoding = day_encoding
+        self.embed = nn.Linear(shape.bands, hidden)
+        self.layers = nn.ModuleList(EncoderLayer(hidden, heads, dropout) for _ in range(layers))
+        self.norm = nn.LayerNorm(hidden)
+        self.scores = nn.Linear(hidden, shape.classes)
+
+    def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        observed = observe(x, valid, days)
+        features = self.embed(observed.values)
+        features = features + encode(observed, features.shape[2], self.day_encoding)
+        # A softmax over nothing is no number on some devices: a series without observations attends to its first blank.
+        first = torch.arange(features.shape[1], device=x.device) == 0
+        attended = observed.present | (first & ~observed.present.any(dim=1, keepdim=True))
+        for layer in self.layers:
+            features = layer(features, attended)
+        scores: Tensor = self.scores(masked_max(self.norm(features).transpose(1, 2), observed.present.unsqueeze(1)))
+        return scores
+
+
+@NETWORKS.register("transformer")
+def build(config: ModelConfig, shape: Shape) -> TransformerEncoder:
+    refuse_others(config, "heads")
+    return TransformerEncoder(
+        shape,
+        layers=config.layers,
+        hidden=config.hidden,
+        heads=head_count(config, HEADS, config.hidden),
+        dropout=config.dropout,
+        day_encoding=config.day_encoding,
+    )
