@@ -12,3 +12,5 @@ MAXIMUM_CLASSES = 255
 MAXIMUM_CONFIG_BYTES = 1_000_000
 # The JSON in a model file: class tables and provenance, not data.
 MAXIMUM_HEADER_BYTES = 16_000_000
+# A tile is made, compressed and checked in memory, by every worker; 240 pixels of 70 dates and 13 bands are a tenth.
+MAXIMUM_TILE_BYTES = 2**30

@@ -58,6 +58,7 @@ def ingest(
     from cropstar.sources.catalogue import SOURCES, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
     from cropstar.sources.request import Request
+    from cropstar.sources.workers import bound_gdal, default_workers
 
     if len(what) > 2:
         raise UsageError("too many arguments", why=" ".join(what), remedy="cropstar ingest [SOURCE] [PATH]")
@@ -67,11 +68,12 @@ def ingest(
     path = Path(place) if place and not url else None
     source = named or ("stac" if url else guess_source(path))
 
+    bound_gdal()  # before anything is opened: GDAL asks for the size of its cache once
     given = {name: value for name, value in special.items() if value not in (None, ())}
     scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed, given, url))
     try:
         name = path.resolve().stem if path else urlsplit(url).hostname or "stac" if url else "demo"
-        result = run_ingest(scenes, output or STORES / name, overwrite=overwrite)
+        result = run_ingest(scenes, output or STORES / name, overwrite=overwrite, workers=workers or default_workers())
     finally:
         for scene in scenes:
             scene.close()

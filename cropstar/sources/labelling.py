@@ -9,7 +9,7 @@ from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES
 from cropstar.logs import logger
 from cropstar.sources.class_rules import KEEP_ALL, read_rules
 from cropstar.sources.parcels import NothingLabelled, Parcels, read_parcels
@@ -45,6 +45,8 @@ def label_scenes(opened: Sequence[Opened], request: Request, options: dict[str, 
             options["classes"] = rules.to_json()
         if erode:
             options["erode"] = erode
+        for one in opened:
+            _require_bounded(one.series, tile_size)
         labelled = _labelled(
             opened,
             lambda grid: read_parcels(parcel_file, grid, label_column=request.label_column, rules=rules, erode=erode),
@@ -68,6 +70,15 @@ def label_scenes(opened: Sequence[Opened], request: Request, options: dict[str, 
         for one in opened:
             one.series.close()
         raise
+
+
+def _require_bounded(series: Series, tile_size: int) -> None:
+    """A tile is made in memory: one of a long season must be small enough for that."""
+    side = min(tile_size, max(series.grid.shape))
+    size = 2 * len(series.dates) * len(series.bands) * side**2
+    if size > MAXIMUM_TILE_BYTES:
+        why = f"{len(series.dates)} dates of {len(series.bands)} bands are {size / 2**30:.1f} GiB a tile"
+        raise UsageError(f"tiles of {tile_size} pixels are too large", why=why, remedy="give a smaller --tile-size")
 
 
 def _labelled(opened: Sequence[Opened], read: Callable[[Grid], Parcels]) -> list[tuple[Opened, Parcels]]:

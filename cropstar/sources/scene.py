@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ import numpy as np
 
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.windows import Window, split
+from cropstar.sources.decoding import DecodedSeries, cell_size
 from cropstar.sources.parcels import Parcels
 from cropstar.sources.series import Series
 from cropstar.store import layout
@@ -22,6 +23,8 @@ from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import RasterTile, Tile
 
 SAMPLES, SAMPLE_BYTES = 64, 2**20
+# Of many large files, such as the 900 of a season, less is read of each: a disk gives a gigabyte in seconds.
+MAXIMUM_DIGESTED_BYTES, SMALL_SAMPLE_BYTES, FEWEST_SAMPLES = 2**30, 2**16, 8
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,13 @@ class Piece:
 
 
 class Scene(Protocol):
-    """What ingest stores: named pieces that can be built one by one, in any order."""
+    """What ingest stores: named pieces that can be built one by one, in any order.
+
+    A scene that is read from files while it is built may say how many bytes that is in an attribute `volume`. It is
+    then built by several processes: each is sent a pickled copy, which holds no open file and opens its own when they
+    are needed. Whatever a piece is built from, the tile depends on the piece alone. A scene that lies in memory has
+    no `volume` and stays in the process that opened it.
+    """
 
     name: str
     recipe: str
@@ -66,6 +75,27 @@ class RasterScene:
         self.fingerprint = Fingerprint(
             series.bands, series.scale, series.offset, series.grid.resolution, Season.of(series.dates), parcels.classes
         )
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values; see `Scene`."""
+        series = self._series
+        return 2 * len(series.dates) * len(series.bands) * series.grid.height * series.grid.width
+
+    @property
+    def decoding(self) -> DecodedSeries | None:
+        """The series, if it is worth decoding in large parts."""
+        return self._series if isinstance(self._series, DecodedSeries) else None
+
+    def cells(self, pieces: Sequence[Piece], scratch_bytes: int) -> list[list[Piece]]:
+        """The pieces in groups that are decoded together, in the order of the scene."""
+        if self.decoding is None:
+            return [list(pieces)]
+        size = cell_size(self.decoding, self._series.grid.shape, self._tile_size, scratch_bytes)
+        groups: dict[tuple[int, int], list[Piece]] = {}
+        for piece in pieces:
+            groups.setdefault((piece.window.top // size, piece.window.left // size), []).append(piece)
+        return list(groups.values())
 
     def pieces(self) -> list[Piece]:
         # The recipe is in the name: a tile is never replaced by another one of the same name.
@@ -110,18 +140,23 @@ def recipe_of(files: list[Path], options: dict[str, Any]) -> str:
     """A digest of what a scene is made from: equal recipes give equal tiles."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([layout.FORMAT, options], sort_keys=True).encode())
-    for path in files:
-        for block in _sampled(path):
+    sizes = [path.stat().st_size for path in files]
+    count, length = SAMPLES, SAMPLE_BYTES
+    if sum(min(size, SAMPLES * SAMPLE_BYTES) for size in sizes) > MAXIMUM_DIGESTED_BYTES:
+        count = max(MAXIMUM_DIGESTED_BYTES // (len(files) * SMALL_SAMPLE_BYTES), FEWEST_SAMPLES)
+        length = SMALL_SAMPLE_BYTES
+    for path, size in zip(files, sizes, strict=True):
+        whole = size <= SAMPLE_BYTES
+        for block in _sampled(path, size, SAMPLES if whole else count, SAMPLE_BYTES if whole else length):
             digest.update(block)
     return digest.hexdigest()
 
 
-def _sampled(path: Path) -> Iterator[bytes]:
+def _sampled(path: Path, size: int, count: int, length: int) -> Iterator[bytes]:
     """A file's name, size and content, of a large one evenly spread samples: nobody waits for gigabytes."""
-    size = path.stat().st_size
     yield f"{path.name}:{size}".encode()
-    step = max(math.ceil((size - SAMPLE_BYTES) / (SAMPLES - 1)), SAMPLE_BYTES)
+    step = max(math.ceil((size - length) / (count - 1)), length)
     with path.open("rb") as handle:
         for start in range(0, size, step):
             handle.seek(start)
-            yield handle.read(SAMPLE_BYTES)
+            yield handle.read(length)

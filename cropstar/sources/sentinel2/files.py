@@ -6,6 +6,7 @@ import os
 import struct
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import IO, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ MAXIMUM_SIDE = 12_000
 # A season has some 70 dates of 11 files; systems allow 1,024 open files and others want some too.
 MAXIMUM_OPEN = 800
 MAXIMUM_BOXES = 100
+LEAST_ROWS = 256  # to be read at a time
 DRIVERS = {".jp2": "JP2OpenJPEG", ".tif": "GTiff", ".tiff": "GTiff"}
 JP2_SIGNATURE = b"\x00\x00\x00\x0cjP  \r\n\x87\n"
 CODESTREAM_START, CODESTREAM_END = b"\xff\x4f\xff\x51", b"\xff\xd9"
@@ -69,6 +71,21 @@ class BandFiles:
             why = f"the pixels cannot be read ({failure.__cause__ or failure})"
             raise InputError("damaged band file", path=place.label, why=why, remedy=REMEDY) from None
         return pixels
+
+    def strips(self, place: Place, window: Window) -> Iterator[tuple[int, NDArray[Any]]]:
+        """All rows of a window, as many at a time as are stored together, with where they begin in the window."""
+        step = self.dataset(place).block_shapes[0][0]
+        step *= max(LEAST_ROWS // step, 1)
+        top = window.top
+        while top < window.bottom:
+            bottom = min((top // step + 1) * step, window.bottom)
+            yield top - window.top, self.read(place, Window(top, window.left, bottom - top, window.width))
+            top = bottom
+
+    def release(self, place: Place) -> None:
+        """Close a file that will not be asked again soon: GDAL forgets its blocks."""
+        if place in self._open and self._process == os.getpid():
+            self._open.pop(place).close()
 
     def close(self) -> None:
         while self._open:

@@ -45,6 +45,22 @@ class Take:
         return [self.product.metadata, *(layer.place for layer in (*self.layers, *masks))]
 
 
+class Layers:
+    """All layers of a series in the order of the dates, each product's scene classification before its bands."""
+
+    def __init__(self, days: Iterable[list[Take]]) -> None:
+        self.all: list[Layer] = []
+        self.chains: list[range] = []  # the layers of one product each
+        self.masks: set[int] = set()
+        for take in (take for takes in days for take in takes):
+            if take.scene_classes:
+                self.masks.add(len(self.all))
+            layers = [*([take.scene_classes] if take.scene_classes else []), *take.layers]
+            self.chains.append(range(len(self.all), len(self.all) + len(layers)))
+            self.all += layers
+        self.numbers = {layer.place: number for number, layer in enumerate(self.all)}
+
+
 @dataclass(frozen=True)
 class Plan:
     """All of one tile. The takes of a day stand newest first."""

@@ -30,9 +30,10 @@ from cropstar.geo.alignment import Piece, interpolate, nearest
 from cropstar.geo.radiometry import clear_sky
 from cropstar.geo.windows import Window
 from cropstar.logs import logger
+from cropstar.sources.decoding import Scratch
 from cropstar.sources.sentinel2.files import BandFiles
 from cropstar.sources.sentinel2.options import Sentinel2Options
-from cropstar.sources.sentinel2.plan import SCALE, Layer, Plan, Take, make_plan
+from cropstar.sources.sentinel2.plan import SCALE, Layer, Layers, Plan, Take, make_plan
 from cropstar.sources.sentinel2.products import Product, find_products
 from cropstar.sources.series import Observations
 
@@ -81,6 +82,8 @@ class Sentinel2Series:
         self.provenance = _provenance(self.tile, plan, self.options)
         self._days = list(plan.days.values())
         self._unused = [product.metadata.file for product in plan.empty]
+        self._layers = Layers(self._days)
+        self._scratch: Scratch | None = None
         for number, note in enumerate(self.notes):
             logger.log(logging.WARNING if number < len(plan.warnings) else logging.INFO, note)
 
@@ -89,13 +92,6 @@ class Sentinel2Series:
         """Every file on the disk that tells what the series is."""
         used = {place.file for takes in self._days for take in takes for place in take.places}
         return sorted(used.union(self._unused))
-
-    @property
-    def block_shape(self) -> tuple[int, int]:
-        """The rows and columns that the finest band is stored by: windows of whole blocks decode nothing twice."""
-        layer = min(self._days[0][0].layers, key=lambda each: each.alignment.ratio)
-        height, width = self._files.dataset(layer.place).block_shapes[0]
-        return height, width
 
     def read(self, window: Window) -> Observations:
         """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
@@ -110,6 +106,27 @@ class Sentinel2Series:
 
     def close(self) -> None:
         self._files.close()
+
+    def decoded_places(self, window: Window) -> tuple[Window, ...]:
+        """See `DecodedSeries`, also for the following ones."""
+        return tuple(layer.alignment.source(window) for layer in self._layers.all)
+
+    def decoding_chains(self) -> list[range]:
+        return self._layers.chains
+
+    def decode(self, number: int, scratch: Scratch) -> bool:
+        place = self._layers.all[number].place
+        found = False
+        for first_row, rows in self._files.strips(place, scratch.places[number]):
+            scratch.write(number, first_row, rows)
+            if not found:
+                seen = clear_sky(rows, self.options.clear) if number in self._layers.masks else rows
+                found = bool(seen.any())
+        self._files.release(place)
+        return found
+
+    def read_from(self, scratch: Scratch | None) -> None:
+        self._scratch = scratch
 
     def _fill(self, take: Take, window: Window, values: NDArray[np.uint16], valid: NDArray[np.bool_]) -> None:
         """Add what a product knows of the pixels that none before it knew; values (C, h, w), valid (h, w)."""
@@ -133,7 +150,8 @@ class Sentinel2Series:
 
     def _piece(self, layer: Layer, window: Window) -> Piece:
         place = layer.alignment.source(window)
-        return Piece(self._files.read(layer.place, place), place, layer.alignment)
+        pixels = self._scratch.read(self._layers.numbers[layer.place], place) if self._scratch else None
+        return Piece(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
 
 
 def to_values(numbers: NDArray[Any], offset: float, gain: float) -> NDArray[Any]:

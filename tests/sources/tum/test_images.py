@@ -21,7 +21,7 @@ from cropstar.sources.scene import Scene
 from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum
 from cropstar.sources.tum.regions import connected
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.reader import Patch
+from cropstar.store.images import Patch
 from cropstar.store.store import Store
 from tests.sources.tum.tiles import some_arrays, write_collection, write_rasters, write_tile
 
