@@ -12,6 +12,7 @@ import click
 from cropstar import __version__
 from cropstar.cli.ingest import ingest
 from cropstar.cli.inspect import inspect
+from cropstar.cli.models import models
 from cropstar.cli.predict import predict
 from cropstar.cli.train import train
 from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
@@ -23,6 +24,7 @@ Start here:
   cropstar train --model convstar --layers 4    train on the newest store
   cropstar predict data/demo/tile.tif           map it with the newest model
   cropstar inspect data/stores/demo             what is in a store, a tile or a model
+  cropstar models                               what can be trained, and what it costs
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
 7 partial result, 130/143 stopped by a signal after saving.
@@ -39,7 +41,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, train, predict):
+for command in (ingest, inspect, models, train, predict):
     cropstar.add_command(command)
 
 

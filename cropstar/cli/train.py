@@ -39,6 +39,7 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option(
     "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
 )
+@click.option("--diagnose", is_flag=True, help="Record gradients, weights and states of the first epoch by layer.")
 @click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
 @device
 @speech
@@ -58,6 +59,7 @@ def train(
     resume: Path | None,
     fresh: bool,
     checkpoint_seconds: float,
+    diagnose: bool,
     print_config: bool,
     device: str,
 ) -> None:
@@ -97,7 +99,8 @@ def train(
     from cropstar.training.train import TrainOptions
     from cropstar.training.train import train as run_training
 
-    run, result = run_training(config, TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds))
+    how = TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose)
+    run, result = run_training(config, how)
     event(run.headline(), test=result["test"])
     event(f"model  {run.model}", model=str(run.model))
     event(f"report {run.report}", report=str(run.report))

@@ -24,6 +24,7 @@ from cropstar.models.contract import Classifier
 from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
+from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.evaluation import evaluate, score
 from cropstar.training.metrics import macro_f1, overall_accuracy
 from cropstar.training.runs import Run
@@ -45,6 +46,7 @@ class Task:
     classes: int
     device: torch.device
     checkpoint_seconds: float
+    diagnosis: Diagnosis | None = None
 
     @property
     def batches(self) -> int:
@@ -62,6 +64,8 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         event("all epochs are done, going on with the evaluation")
     elif progress.step:
         event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
+    if task.diagnosis is not None:
+        task.diagnosis.begin(progress.epoch, progress.step)
     total, size = config.epochs * task.batches, task.training.batch_size
     started, last_saved = time.monotonic() - progress.seconds, time.monotonic()
     with stop_on_request() as stop, progress_bar(total, "train", "batch") as bar:
@@ -80,6 +84,8 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                 if stop:
                     assert stop.signal is not None
                     raise Interrupted(stop.signal, f"the state after batch {progress.step} of {total} is saved")
+            if task.diagnosis is not None:
+                task.diagnosis.end()
             finish_epoch(task, progress, save_model)
             progress.seconds = time.monotonic() - started
             save_checkpoint(task.run, progress, model, optimiser)
@@ -113,6 +119,8 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
         )
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
+    if task.diagnosis is not None:
+        task.diagnosis.record(progress.step)
     nn.utils.clip_grad_norm_(task.model.parameters(), config.optimiser.clip)
     optimiser.step()
     progress.loss_sum += value * len(labels)

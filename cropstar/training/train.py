@@ -25,6 +25,7 @@ from cropstar.reports.report import write_report
 from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
+from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.evaluation import Evaluation, evaluate
 from cropstar.training.loop import Task, fit
 from cropstar.training.runs import Run, claim_run, open_run
@@ -40,6 +41,7 @@ class TrainOptions:
     resume: Path | None = None
     fresh: bool = False
     checkpoint_seconds: float = 30.0
+    diagnose: bool = False
 
 
 def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, Any]]:
@@ -79,6 +81,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             shape.classes,
             options.device,
             options.checkpoint_seconds,
+            Diagnosis(model, run.folder) if options.diagnose else None,
         )
         progress = fit(task, lambda best, _: _save(run.model, card, best))
         _, weights, _ = read_model(run.model)

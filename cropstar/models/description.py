@@ -1,0 +1,247 @@
+"""What a model costs and how far it looks, measured on the model itself.
+
+Counted are multiply-accumulates (MACs) of products: matrices, convolutions and attention, not what is done number by
+number. They are counted in a real pass over one pixel, so that any network is counted by what it does; a 3x3
+convolution has 9 x in x out of them at each pixel, at the raster's edge too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from cropstar.config import ModelConfig
+from cropstar.errors import ResourceError, UsageError
+from cropstar.models.cells.cell import Cell
+from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Classifier
+from cropstar.models.parts import kind_of, name_of, parts_of
+from cropstar.models.registry import Shape
+from cropstar.models.stack import BidirectionalStack
+from cropstar.models.zoo import build_model
+
+LARGEST = 500_000_000  # parameters of a model that is looked at
+# Settings that some models have, each with a value that is not its default: who refuses it has no use for it.
+TRIALS = {"pool": "mean", "normalise": True, "revisit": 5.0, "memory": 2.0, "heads": 1, "kernel": 3}
+
+
+@dataclass(frozen=True)
+class PartFacts:
+    """A layer, a head, or what lies between: `macs` are of a pixel and a whole season."""
+
+    name: str
+    kind: str
+    inputs: int | None  # channels
+    outputs: int | None
+    parameters: int
+    macs: int
+    once: bool  # computed once a season, however many dates it has
+
+
+@dataclass(frozen=True)
+class OptionFacts:
+    """A setting that the model has, beyond layers and width."""
+
+    key: str
+    value: Any
+    meaning: str
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    name: str
+    description: str
+    reads: str  # series or images
+    streams: bool
+    config: dict[str, Any]
+    shape: Shape
+    parameters: int
+    macs_per_date: float  # of a pixel; what grows faster than the season is spread over its dates
+    macs_once: int  # of a pixel
+    macs_per_season: int
+    radius: int  # pixels around a pixel that its scores depend on
+    state_bytes: int | None  # of a pixel, in float32
+    parts: tuple[PartFacts, ...]
+    options: tuple[OptionFacts, ...]
+    documentation: tuple[str, ...]  # of its cells, from the lowest layer up, or of the network
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def describe(config: ModelConfig, shape: Shape) -> ModelFacts:
+    """The facts of a member of the zoo, composed ones too; an unknown name is answered with the nearest known."""
+    model = _build(config, shape)
+    parts = measure(model, shape)
+    season = sum(part.macs for part in parts)
+    once = sum(part.macs for part in parts if part.once)
+    texts = _documentation(model)
+    return ModelFacts(
+        config.name,
+        _first_lines(texts, model),
+        "images" if model.spatial else "series",
+        model.streaming,
+        config.model_dump(mode="json"),
+        shape,
+        _count(model),
+        (season - once) / shape.length,
+        once,
+        season,
+        model.radius(shape.length),
+        _state_bytes(model, shape.bands) if model.streaming else None,
+        parts,
+        _options(config, model),
+        texts,
+    )
+
+
+def measure(model: Classifier, shape: Shape) -> tuple[PartFacts, ...]:
+    """Parameters and products, part by part.
+
+    Two passes that differ by one date tell apart what is done for each date and what is done once, and which axis of
+    a part's input is time.
+    """
+    recurrent = isinstance(model, RecurrentClassifier)
+    length = 1 if recurrent else shape.length  # every date costs a recurrent model the same
+    dates = shape.length if recurrent else 1
+    first, second = (_pass(model, shape.bands, length + more) for more in (0, 1))
+    facts = []
+    for path, part in parts_of(model).items():
+        macs, once = _within(first.macs, path), _within(first.macs, path) == _within(second.macs, path)
+        inputs, outputs = _channels(part, path, first, second)
+        total = macs if once else macs * dates
+        facts.append(PartFacts(name_of(path), kind_of(part), inputs, outputs, _count(part), total, once and macs > 0))
+    between = dates * (first.macs[""] - sum(_within(first.macs, path) for path in parts_of(model)))
+    unowned = _count(model) - sum(part.parameters for part in facts)
+    if between or unowned:
+        facts.append(PartFacts("between", "products", None, None, unowned, between, once=False))
+    return tuple(facts)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    macs: dict[str, int]  # by the path of the module that was called; "" is all
+    inputs: dict[str, torch.Size]
+    outputs: dict[str, torch.Size]
+
+
+def _pass(model: Classifier, bands: int, length: int) -> _Pass:
+    seen: tuple[dict[str, torch.Size], dict[str, torch.Size]] = ({}, {})
+
+    def watch(path: str, part: nn.Module) -> Any:
+        def note(_: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+            seen[0][path], seen[1][path] = given[0].shape, output.shape
+
+        return part.register_forward_hook(note)
+
+    hooks = [watch(path, part) for path, part in parts_of(model).items()]
+    counter = FlopCounterMode(display=False)
+    try:
+        # The kernel for attention that is written out in products: fused ones are not counted on every device.
+        with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]), counter:
+            model(*_one_pixel(model, bands, length))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    named = {name.partition(".")[2]: kinds for name, kinds in counter.get_flop_counts().items() if name != "Global"}
+    macs = {path: sum(kinds.values()) // 2 for path, kinds in named.items()}  # a product and a sum each
+    return _Pass({**macs, "": counter.get_total_flops() // 2}, *seen)
+
+
+def _one_pixel(model: Classifier, bands: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    space = (1, 1) if model.spatial else ()
+    days = 19_000 + 5 * torch.arange(length).unsqueeze(0)
+    return torch.zeros(1, length, bands, *space), torch.ones(1, length, *space, dtype=torch.bool), days
+
+
+def _within(macs: dict[str, int], path: str) -> int:
+    """Of all modules below a path; a cell is never called itself, only its products are."""
+    if path in macs:
+        return macs[path]
+    below = [name for name in macs if name.startswith(f"{path}.")]
+    return sum(macs[name] for name in below if not any(name.startswith(f"{other}.") for other in below))
+
+
+def _channels(part: nn.Module, path: str, first: _Pass, second: _Pass) -> tuple[int | None, int | None]:
+    """Of a part's input and output: all axes but the batch and the one that grew with the season."""
+    if isinstance(part, Cell):
+        return part.inputs, part.hidden
+    found = [
+        math.prod(size for size, later in zip(before[path][1:], after[path][1:], strict=True) if size == later)
+        if path in before
+        else None
+        for before, after in ((first.inputs, second.inputs), (first.outputs, second.outputs))
+    ]
+    return found[0], found[1]
+
+
+def _build(config: ModelConfig, shape: Shape) -> Classifier:
+    """The model with weights that are all zero and take no memory: drawing them would be most of the work."""
+    with torch.device("meta"):
+        model = build_model(config, shape)
+    if _count(model) > LARGEST:
+        why = f"it would have {_count(model):,} parameters, more than {LARGEST:,}"
+        raise ResourceError(f"'{config.name}' of this size is too large", why=why, remedy="choose a smaller width")
+    zeros = {name: torch.zeros((), dtype=each.dtype).expand(each.shape) for name, each in model.state_dict().items()}
+    model.load_state_dict(zeros, assign=True)
+    return model.eval()
+
+
+def _state_bytes(model: Classifier, bands: int) -> int:
+    x, valid, days = _one_pixel(model, bands, 1)
+    with torch.no_grad():
+        state = model.step(x[:, 0], valid[:, 0], days[:, 0], None)
+    return sum(part.numel() * part.element_size() for layer in state for part in layer)
+
+
+def _options(config: ModelConfig, model: Classifier) -> tuple[OptionFacts, ...]:
+    """The settings that the model does not refuse, found by trying them."""
+    facts = []
+    if isinstance(model, RecurrentClassifier):
+        variants = [cell.variants for cell in model.stack.layers()]
+        shared = [name for name in variants[0] if all(name in others for others in variants)]
+        if len(shared) > 1:
+            facts.append(OptionFacts("variant", config.variant, f"one of {', '.join(shared)}"))
+    small = ModelConfig(name=config.name, layers=min(config.layers, 1 + config.name.count("+")), hidden=1)
+    for key, value in TRIALS.items():
+        try:
+            with torch.random.fork_rng(devices=[]):  # looking at a model must not change what is drawn next
+                build_model(small.model_copy(update={key: value}), Shape(1, 1, 2))
+        except UsageError:
+            continue
+        facts.append(OptionFacts(key, getattr(config, key), ModelConfig.model_fields[key].description or ""))
+    return tuple(facts)
+
+
+def _documentation(model: Classifier) -> tuple[str, ...]:
+    """The docstrings of the modules that define the model."""
+    owners = model.stack.layers() if isinstance(model, RecurrentClassifier) else [model]
+    modules = dict.fromkeys(type(owner).__module__ for owner in owners)
+    return tuple(inspect.getdoc(sys.modules[module]) or "" for module in modules)
+
+
+def _first_lines(texts: tuple[str, ...], model: Classifier) -> str:
+    """What a model is, in one line: a network's text begins with its name, which is known already."""
+    lines = []
+    for text in texts:
+        line = text.partition("\n")[0].rstrip(".")
+        name, colon, rest = line.partition(": ")
+        lines.append(rest if colon and name.startswith("`") else line)
+    both = "; in both directions of time" if _is_bidirectional(model) else ""
+    return "; above it: ".join(lines) + both
+
+
+def _is_bidirectional(model: Classifier) -> bool:
+    return isinstance(model, RecurrentClassifier) and isinstance(model.stack, BidirectionalStack)
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
