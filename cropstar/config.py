@@ -11,7 +11,7 @@ import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from cropstar.errors import InputError, UsageError
 from cropstar.limits import MAXIMUM_CONFIG_BYTES
@@ -20,7 +20,6 @@ from cropstar.registry import did_you_mean
 from cropstar.strictyaml import dump_yaml, load_yaml
 
 LaxPath = Annotated[Path, Field(strict=False)]
-Fraction = Annotated[float, Field(gt=0, lt=1)]
 SHORT = reprlib.Repr()  # of a wrong value in a message: a few words of YAML aliases can stand for gigabytes
 SHORT.maxlevel = 2
 CONVOLUTIONAL = re.compile("(bi)?conv")  # how the names of image models begin
@@ -53,26 +52,111 @@ class ModelConfig(Section):
         return data
 
 
+def _group_names(value: Any) -> tuple[str, ...]:
+    """YAML reads 2017 as a number; groups are known by their text."""
+    plain = isinstance(value, list | tuple) and all(type(name) in (str, int) for name in value)
+    if not plain or not value or len(set(map(str, value))) < len(value):
+        raise ValueError("give the names of groups, each once, as a list")
+    return tuple(map(str, value))
+
+
+def _share_or_groups(value: Any) -> float | tuple[str, ...]:
+    if isinstance(value, list | tuple):
+        return _group_names(value)
+    if type(value) not in (int, float) or not 0 < value < 1:
+        raise ValueError("give a share between 0 and 1, or a list of groups")
+    return float(value)
+
+
+Groups = Annotated[tuple[str, ...], BeforeValidator(_group_names)]
+ShareOrGroups = Annotated[float | tuple[str, ...], BeforeValidator(_share_or_groups)]
+
+
 class SplitConfig(Section):
-    """Parcels, not pixels, are dealt out, class by class: no field is in two parts."""
+    """What is dealt out to training, validation and test. Whatever it is, no field is in two parts, but by pixel."""
 
     name: str | None = Field(None, description="one of the data set's own splits, such as a published fold")
-    validation: Fraction = 0.15
-    test: Fraction = 0.25
+    by: Literal["parcel", "block", "scene", "group", "pixel"] = Field("parcel", description="what stays together")
+    block: float = Field(1000.0, gt=0, description="metres a side, by block")
+    folds: int | None = Field(None, ge=2, le=1000, description="cross-validation: one of so many is the test part")
+    fold: int = Field(1, ge=1, description="which of the folds, from 1")
+    train: Groups | None = Field(None, description="scenes or groups by name; null: all that are not named elsewhere")
+    validation: ShareOrGroups = 0.15
+    test: ShareOrGroups = 0.25
+
+    @property
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """The scenes or groups that are given by name, part by part."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {part: names for part, names in parts.items() if isinstance(names, tuple)}
 
     @model_validator(mode="after")
     def _something_is_left(self) -> Self:
-        if self.validation + self.test >= 1:
+        if isinstance(self.validation, float) and isinstance(self.test, float) and self.validation + self.test >= 1:
             raise ValueError("validation and test together must leave something to train on")
         return self
+
+    @model_validator(mode="after")
+    def _one_way_to_split(self) -> Self:
+        names = [name for part in self.named.values() for name in part]
+        if self.name is not None and (self.by != "parcel" or self.folds or names):
+            raise ValueError("split.name is a split of its own: leave out split.by, split.folds and lists of groups")
+        if names and self.by not in ("scene", "group"):
+            raise ValueError("groups by name are for split.by=group and split.by=scene")
+        if names and (self.folds or "test" not in self.named):
+            raise ValueError("where groups are given by name, name those of split.test, and no split.folds")
+        if len(set(names)) < len(names):
+            raise ValueError("a group is named for two parts of the split")
+        if self.fold > (self.folds or 1):
+            raise ValueError(f"split.fold is {self.fold} of {self.folds or 'no'} split.folds")
+        return self
+
+
+class RegularConfig(Section):
+    """Irregular dates brought to regular ones. Not needed: every model works on the dates as they are, by mask."""
+
+    every: int | None = Field(None, ge=1, le=366, description="days that are averaged to one; null: dates as they are")
+    fill: Literal["none", "linear"] = Field("none", description="of stretches without a clear date between clear ones")
+
+    @model_validator(mode="after")
+    def _regular_before_filled(self) -> Self:
+        if self.fill != "none" and self.every is None:
+            raise ValueError("regular.fill needs regular.every")
+        return self
+
+
+class AugmentationConfig(Section):
+    """What is changed at random in training samples, anew in every epoch."""
+
+    date_dropout: float = Field(0.0, ge=0, lt=1, description="share of dates hidden at random")
+    day_jitter: int = Field(0, ge=0, le=60, description="dates are moved by up to so many days")
+    flips: bool = Field(False, description="images are turned and mirrored")
+    noise: float = Field(0.0, ge=0, description="deviation of noise in each band, where the band's own is 1")
+
+
+class SamplingConfig(Section):
+    """The order of an epoch's samples."""
+
+    order: Literal["shuffled", "balanced"] = Field(
+        "shuffled", description="balanced: rare classes are drawn more often"
+    )
+    power: float = Field(1.0, gt=0, le=1, description="of balanced: 1 draws all classes alike, near 0 as they come")
 
 
 class OptimiserConfig(Section):
     learning_rate: float = Field(0.001, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
-    schedule: Literal["constant", "polynomial"] = "polynomial"
+    schedule: Literal["constant", "polynomial", "noam", "plateau"] = "polynomial"
     warmup: int = Field(10, ge=0, description="steps of linear increase at the start")
+    plateau: int = Field(5, ge=1, description="of the schedule plateau: epochs without a better score before halving")
+
+
+class LossConfig(Section):
+    """Cross-entropy of the labelled pixels or series, with rare classes and hard examples weighing more if asked."""
+
+    balance: float = Field(0.0, ge=0, le=1, description="0: as the classes come; 1: every class weighs the same")
+    focus: float = Field(0.0, ge=0, le=10, description="gamma of the focal loss; 0: plain cross-entropy")
 
 
 class TrainConfig(Section):
@@ -87,7 +171,14 @@ class TrainConfig(Section):
     series_batch: int = Field(64, ge=1, description="series a step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
-    date_dropout: float = Field(0.0, ge=0, lt=1, description="share of dates hidden at random in training")
+    target: Literal["pixel", "parcel"] | None = Field(
+        None, description="what has a class; parcel: the mean of its clear pixels; null: pixels of images, else parcels"
+    )
+    loss: LossConfig = LossConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    augmentation: AugmentationConfig = AugmentationConfig()
+    regular: RegularConfig = RegularConfig()
+    patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better validation score")
     seed: int = Field(0, ge=0, lt=2**63)
 
 

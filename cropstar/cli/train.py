@@ -27,6 +27,8 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--model", help="convstar (images) or star (series).  [default: convstar]")
 @click.option("--layers", type=int, help="Recurrent layers.  [default: 4]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
+@click.option("--target", help="pixel or parcel.  [default: pixels of images, parcels of tables]")
+@click.option("--split-by", help="parcel, block, scene, group or pixel.  [default: parcel]")
 @click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: parcels by lot]")
 @click.option("--epochs", type=int, help="Passes over the training parcels.  [default: 5]")
 @click.option("--batch", type=int, help="Patches or series a step.  [default: 8 patches, 64 series]")
@@ -49,6 +51,8 @@ def train(
     model: str | None,
     layers: int | None,
     hidden: int | None,
+    target: str | None,
+    split_by: str | None,
     split: str | None,
     epochs: int | None,
     batch: int | None,
@@ -76,6 +80,8 @@ def train(
         "model.name": model,
         "model.layers": layers,
         "model.hidden": hidden,
+        "target": target,
+        "split.by": split_by,
         "split.name": split,
         "epochs": epochs,
         "batch": batch,

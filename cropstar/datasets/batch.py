@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,13 +29,6 @@ class Batch:
     @property
     def is_image(self) -> bool:
         return self.x.dim() == 5
-
-    def hide_dates(self, share: float) -> Batch:
-        """Hide some dates of each sample at random, as clouds would: no crop shall be known by one date alone."""
-        if share == 0:
-            return self
-        kept = torch.rand(self.valid.shape[:2]) >= share  # (B,T)
-        return replace(self, valid=self.valid & kept.reshape(*kept.shape, *(1,) * (self.valid.dim() - 2)))
 
     def as_series(self) -> Batch:
         """The labelled pixels alone, each as a series of its own."""

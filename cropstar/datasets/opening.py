@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from cropstar.config import TrainConfig
-from cropstar.datasets.batch import Dataset
+from cropstar.config import RegularConfig, TrainConfig
+from cropstar.datasets.parcels import ParcelDataset, measure_pooled, pool_parcels
 from cropstar.datasets.patches import PatchDataset, measure_patches
+from cropstar.datasets.prepared import Countable, Prepared
 from cropstar.datasets.series import SeriesDataset, measure_series
 from cropstar.datasets.splits import PARTS, Split
 from cropstar.errors import UsageError
@@ -13,11 +14,23 @@ from cropstar.store.store import Store
 
 
 def open_parts(
-    store: Store, split: Split, config: TrainConfig, *, spatial: bool
-) -> tuple[dict[str, Dataset], Normalisation]:
+    store: Store, split: Split, config: TrainConfig, *, spatial: bool, regular: RegularConfig | None = None
+) -> tuple[dict[str, Prepared], Normalisation]:
     """Training, validation and test, and the normalisation measured on the training part."""
+    parts, normalisation = _open(store, split, config, spatial=spatial)
+    season = store.fingerprint.season
+    return {
+        part: Prepared(samples, season, regular or RegularConfig()) for part, samples in parts.items()
+    }, normalisation
+
+
+def _open(
+    store: Store, split: Split, config: TrainConfig, *, spatial: bool
+) -> tuple[dict[str, Countable], Normalisation]:
     layouts = {entry.layout for entry in store.manifest.tiles}
     if layouts == {"series"}:
+        if config.target == "pixel":
+            raise UsageError("no pixels", path=store.folder, why="the store holds series", remedy="leave target out")
         if spatial:
             why = f"the store holds series without neighbours, and {config.model.name} wants images"
             raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
@@ -29,6 +42,8 @@ def open_parts(
         raise UsageError(
             "a store of images and series", path=store.folder, remedy="ingest images and series into two stores"
         )
+    if config.target == "parcel":
+        return _pooled(store, split, config, spatial=spatial)
     normalisation = measure_patches(store, split)
     return {
         # Larger patches for judging: fewer pixels have their neighbours cut off. A map, computed with the
@@ -37,4 +52,20 @@ def open_parts(
             store, split, part, config.patch * (1 if part == "train" else 2), normalisation, config.batch
         )
         for part in PARTS
+    }, normalisation
+
+
+def _pooled(
+    store: Store, split: Split, config: TrainConfig, *, spatial: bool
+) -> tuple[dict[str, Countable], Normalisation]:
+    """The parcels of images as series of their means."""
+    if spatial:
+        why = f"a parcel is one series, and {config.model.name} wants images"
+        raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
+    if config.split.by == "pixel":
+        raise UsageError("parcels cannot be split by pixel", remedy="leave split.by or the target out")
+    pooled = pool_parcels(store, split)
+    normalisation = measure_pooled(pooled, store, split)
+    return {
+        part: ParcelDataset(pooled, store, split, part, normalisation, config.series_batch) for part in PARTS
     }, normalisation

@@ -52,6 +52,12 @@ class ParcelDataset:
     def __len__(self) -> int:
         return len(self._parcels)
 
+    def class_counts(self, classes: int) -> NDArray[np.int64]:
+        """(samples, classes): one in the column of the parcel's class."""
+        labels = [self._labels[parcel] for parcel in self._parcels]
+        table: NDArray[np.int64] = np.eye(classes, dtype=np.int64)[labels]
+        return table
+
     def batch(self, indexes: list[int]) -> Batch:
         return collate([self._sample(self._parcels[index]) for index in indexes], size=None)
 

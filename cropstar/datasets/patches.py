@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.datasets.batch import Batch, collate
-from cropstar.datasets.splits import Split
-from cropstar.geo.windows import Window, split
+from cropstar.datasets.parts import Split
+from cropstar.datasets.places import Place
+from cropstar.geo.windows import split
 from cropstar.store import layout
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.images import Image
 from cropstar.store.normalisation import Normalisation, measure
 from cropstar.store.store import Store
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a sample lies: a window of an image of a tile."""
-
-    tile: str
-    number: int  # of the image in its tile
-    window: Window
-
-    def image(self, store: Store) -> Image:
-        return store.reader(self.tile).images[self.number]
 
 
 class PatchDataset:
@@ -43,7 +30,7 @@ class PatchDataset:
         self._split = split_
         self._size = size
         self._normalisation = normalisation
-        self._running = {parcel: index for index, parcel in enumerate(sorted(split_.part_of))}
+        self._running = split_.running_numbers()
         self.places = list(labelled_places(store, split_, part, size))
 
     def __len__(self) -> int:
@@ -53,11 +40,21 @@ class PatchDataset:
         """Patches of possibly different numbers of dates; missing dates and pixels are not valid."""
         return collate([self._read(self.places[index]) for index in indexes], self._size)
 
+    def class_counts(self, classes: int) -> NDArray[np.int64]:
+        """(samples, classes): the labelled pixels of each class."""
+        table = np.zeros((len(self), classes), dtype=np.int64)
+        for row, place in enumerate(self.places):
+            image, window = place.image(self._store), place.window
+            inside = self._split.mask(image.scene, image.parcels(window), self.part, place)
+            labels = image.labels(window)[inside]
+            table[row] = np.bincount(labels[labels != UNLABELLED], minlength=classes)
+        return table
+
     def _read(self, place: Place) -> dict[str, NDArray[Any]]:
         image, window = place.image(self._store), place.window
         fingerprint = image.fingerprint
         numbers = image.parcels(window)
-        inside = self._split.mask(image.scene, numbers, self.part)
+        inside = self._split.mask(image.scene, numbers, self.part, place)
         running = np.full(numbers.shape, -1, dtype=np.int64)
         for number in np.unique(numbers[inside]):
             running[numbers == number] = self._running[image.scene, int(number)]
@@ -73,7 +70,7 @@ class PatchDataset:
 def labelled_places(store: Store, split_: Split, part: str, size: int) -> Iterator[Place]:
     """The windows of a regular grid over each image that hold pixels of a part."""
     for entry, reader in store.readers():
-        inside = split_.mask(reader.scene, reader.parcels(), part)
+        inside = split_.tile_mask(entry.name, reader, part)
         for number, image in enumerate(inside.reshape(-1, *inside.shape[-2:])):
             for window in split(image.shape, size):
                 if image[window.slices].any():
@@ -86,7 +83,7 @@ def measure_patches(store: Store, split_: Split) -> Normalisation:
     def observations() -> Iterator[NDArray[Any]]:
         for place in labelled_places(store, split_, "train", layout.PATCH):
             image, window = place.image(store), place.window
-            inside = split_.mask(image.scene, image.parcels(window), "train")
+            inside = split_.mask(image.scene, image.parcels(window), "train", place)
             chosen = image.valid(window) & inside  # (T,H,W)
             yield np.moveaxis(image.values(window), 1, -1)[chosen]
 

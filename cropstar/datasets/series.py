@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from cropstar.datasets.batch import Batch
-from cropstar.datasets.splits import Split
+from cropstar.datasets.parts import Split
 from cropstar.store.normalisation import Normalisation, measure
 from cropstar.store.store import Store
 
@@ -24,7 +24,7 @@ class SeriesDataset:
         self._store = store
         self._names = [entry.name for entry in store.manifest.tiles]
         self._factor, self._shift = normalisation.factors(store.fingerprint.scale, store.fingerprint.offset)
-        running = {parcel: index for index, parcel in enumerate(sorted(split.part_of))}
+        running = split.running_numbers()
         tiles = {name: number for number, name in enumerate(self._names)}
         samples = []
         for name, place in _places(store, split, part):
@@ -37,6 +37,11 @@ class SeriesDataset:
 
     def __len__(self) -> int:
         return len(self._tiles)
+
+    def class_counts(self, classes: int) -> NDArray[np.int64]:
+        """(samples, classes): one in the column of the sample's class."""
+        table: NDArray[np.int64] = np.eye(classes, dtype=np.int64)[self._labels]
+        return table
 
     def batch(self, indexes: list[int]) -> Batch:
         """Filled up to the longest series; what is added is not valid, zero, and of the last date."""

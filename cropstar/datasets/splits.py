@@ -1,122 +1,63 @@
-"""Dealing parcels out to training, validation and test, so that no field is in two of them."""
+"""Dealing a store out to training, validation and test, so that no field is in two of them."""
 
 from __future__ import annotations
 
-import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cropstar.config import SplitConfig
-from cropstar.errors import InputError, UsageError
-from cropstar.logs import logger
-from cropstar.registry import did_you_mean
-from cropstar.store.classes import UNLABELLED
+from cropstar.datasets.blocks import blocks_of
+from cropstar.datasets.fields import Fields, ParcelId
+from cropstar.datasets.named_splits import by_name, named_splits
+from cropstar.datasets.parts import PARTS, Split
+from cropstar.datasets.pixels import split_pixels
+from cropstar.datasets.units import by_units
+from cropstar.errors import InputError
 from cropstar.store.store import Store
 
-PARTS = ("train", "validation", "test")
-ParcelId = tuple[str, int]  # scene and number in it
-FieldName = tuple[str, str]  # origin and key: a field may lie in several pieces, which stay together
-
-
-@dataclass(frozen=True)
-class Split:
-    """Which part each parcel belongs to."""
-
-    part_of: dict[ParcelId, str]
-    label_of: dict[ParcelId, int]
-
-    def mask(self, scene: str, parcels: NDArray[np.int32], part: str) -> NDArray[np.bool_]:
-        """True on the pixels of a parcel raster that belong to a part."""
-        numbers, inverse = np.unique(parcels, return_inverse=True)
-        wanted = np.array([self.part_of.get((scene, int(number))) == part for number in numbers])
-        chosen: NDArray[np.bool_] = wanted[inverse].reshape(parcels.shape)
-        return chosen
-
-    def counts(self, classes: int) -> dict[str, list[int]]:
-        """Parcels per class in each part."""
-        table = {part: [0] * classes for part in PARTS}
-        for parcel, part in self.part_of.items():
-            table[part][self.label_of[parcel]] += 1
-        return table
-
-    def to_json(self) -> dict[str, Any]:
-        members: dict[str, dict[str, list[int]]] = {part: defaultdict(list) for part in PARTS}
-        for (scene, number), part in sorted(self.part_of.items()):
-            members[part][scene].append(number)
-        return members
-
-
-@dataclass(frozen=True)
-class Fields:
-    """The labelled parcels of a store, and which of them are pieces of one field."""
-
-    label_of: dict[ParcelId, int]
-    group_of: dict[ParcelId, str]  # region, year, tile or fold: what a data set's own splits deal out
-    pieces: dict[FieldName, list[ParcelId]]
-
-    @classmethod
-    def of(cls, store: Store) -> Fields:
-        labels: dict[ParcelId, int] = {}
-        groups: dict[ParcelId, str] = {}
-        names: dict[ParcelId, FieldName] = {}
-        for _, reader in store.readers():
-            table, provenance = reader.table, reader.provenance
-            # Scenes labelled from one file share its fields: a field of two dates, tiles or years is still one field.
-            origin = str(provenance.get("origin", reader.scene))
-            own = table.groups or [str(provenance.get("group", reader.scene))] * len(table.keys)
-            for number, key, label, group in zip(table.numbers, table.keys, table.labels, own, strict=True):
-                if label != UNLABELLED:
-                    parcel = reader.scene, int(number)
-                    labels[parcel], groups[parcel], names[parcel] = int(label), group, (origin, key)
-        pieces: dict[FieldName, list[ParcelId]] = defaultdict(list)
-        for parcel in sorted(labels):
-            pieces[names[parcel]].append(parcel)
-        return cls(labels, groups, dict(pieces))
-
-    def dealt(self, seed: int, chosen: Iterable[FieldName]) -> Iterator[list[FieldName]]:
-        """Class by class (a field has the class of its first piece), in an order that depends on the seed and the
-        field's own name alone."""
-        by_class: dict[int, list[FieldName]] = defaultdict(list)
-        for field in chosen:
-            by_class[self.label_of[self.pieces[field][0]]].append(field)
-        for _, members in sorted(by_class.items()):
-            yield sorted(members, key=lambda field: _shuffled(seed, *field))
+__all__ = ["PARTS", "ParcelId", "Split", "named_splits", "split_parcels"]
 
 
 def split_parcels(store: Store, config: SplitConfig, seed: int) -> Split:
-    """Deal out the parcels: by the data set's own split where one is named, else by lot."""
+    """Deal out by what the configuration says; the same seed gives the same parts, whatever the order of tiles."""
     fields = Fields.of(store)
-    if config.name is not None:
-        part_of = _by_name(store, fields, config.name, config.validation, seed)
-        remedy = "choose another split, or leave split.name out"
+    about = _about(config, seed)
+    if config.by == "pixel":
+        split: Split = split_pixels(store, fields, config, seed, about)
+        counts = split.counts(max(fields.label_of.values(), default=0) + 1)
+        filled = {part for part in PARTS if any(counts[part])}
     else:
-        part_of = _by_lot(fields, config, seed)
-        remedy = "label more parcels or change split.validation and split.test"
+        part_of, units = _part_of(store, fields, config, seed)
+        if units:
+            about["units"] = {part: sorted(unit for unit in units if units[unit] == part) for part in PARTS}
+        split = Split(part_of, {parcel: fields.label_of[parcel] for parcel in part_of}, about)
+        filled = set(part_of.values())
     for part in PARTS:
-        if part not in part_of.values():
-            why = f"{len(fields.label_of)} parcels in {len(set(fields.label_of.values()))} classes are too few"
-            if config.name is not None:
-                why = f"the split '{config.name}' gives it none of those that are in the store"
+        if part not in filled:
+            why, remedy = _too_few(fields, config, about)
             raise InputError(f"no parcel is left for {part}", path=store.folder, why=why, remedy=remedy)
-    return Split(part_of, {parcel: fields.label_of[parcel] for parcel in part_of})
+    return split
 
 
-def named_splits(store: Store) -> dict[str, dict[tuple[str, str], str]]:
-    """The data sets' own splits: of each the part of every scene's groups."""
-    found: dict[str, dict[tuple[str, str], str]] = {}
-    for scene, about in store.manifest.scenes.items():
-        for name, parts in about.get("splits", {}).items():
-            for part, groups in parts.items():
-                found.setdefault(name, {}).update({(scene, str(group)): part for group in groups})
-    return found
+def _part_of(
+    store: Store, fields: Fields, config: SplitConfig, seed: int
+) -> tuple[dict[ParcelId, str], dict[str, str]]:
+    """The part of every parcel, and of every unit where whole units were dealt out."""
+    if config.name is not None:
+        assert isinstance(config.validation, float)
+        return by_name(store, fields, config.name, config.validation, seed), {}
+    if config.by == "parcel":
+        return (_by_fold if config.folds else _by_lot)(fields, config, seed), {}
+    if config.by == "block":
+        blocks = blocks_of(store, fields, config.block)
+        unit_of = {parcel: block for field, block in blocks.items() for parcel in fields.pieces[field]}
+    else:
+        unit_of = {parcel: parcel[0] for parcel in fields.label_of} if config.by == "scene" else fields.group_of
+    return by_units(fields, unit_of, config, seed, store.folder)
 
 
 def _by_lot(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:
+    assert isinstance(config.validation, float)
+    assert isinstance(config.test, float)
     part_of: dict[ParcelId, str] = {}
     for members in fields.dealt(seed, fields.pieces):
         test = round(len(members) * config.test)
@@ -127,29 +68,42 @@ def _by_lot(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, st
     return part_of
 
 
-def _by_name(store: Store, fields: Fields, name: str, share: float, seed: int) -> dict[ParcelId, str]:
-    """A published split; where it has no validation part, a share of its training fields becomes one."""
-    known = named_splits(store)
-    if name not in known:
-        why = "the data set has none of its own" if not known else ""
-        remedy = did_you_mean(name, known) if known else "leave split.name out: parcels are dealt out by lot"
-        raise UsageError(f"unknown split '{name}'", path=store.folder, why=why, remedy=remedy)
-    part_of_field: dict[FieldName, str] = {}
-    torn = 0
-    for field, pieces in fields.pieces.items():
-        parts = {known[name].get((parcel[0], fields.group_of[parcel])) for parcel in pieces} - {None}
-        if len(parts) == 1:
-            part_of_field[field] = str(parts.pop())
-        elif parts:
-            torn += 1
-    if torn:
-        logger.warning("%d fields lie in two parts of the split '%s' and are left out of all", torn, name)
-    if "validation" not in part_of_field.values():
-        training = [field for field, part in part_of_field.items() if part == "train"]
-        for members in fields.dealt(seed, training):
-            part_of_field.update(dict.fromkeys(members[: round(len(members) * share)], "validation"))
+def _by_fold(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:
+    """Fields dealt to the folds in turn, class after class; of the rest a share becomes validation."""
+    assert config.folds is not None
+    assert isinstance(config.validation, float)
+    order = [field for members in fields.dealt(seed, fields.pieces) for field in members]
+    rest = [field for place, field in enumerate(order) if place % config.folds + 1 != config.fold]
+    part_of_field = {**dict.fromkeys(order, "test"), **dict.fromkeys(rest, "train")}
+    part_of_field.update(dict.fromkeys(fields.share(seed, rest, config.validation), "validation"))
     return {parcel: part for field, part in part_of_field.items() for parcel in fields.pieces[field]}
 
 
-def _shuffled(seed: int, origin: str, key: str) -> bytes:
-    return hashlib.blake2b(f"{seed}|{origin}|{key}".encode(), digest_size=8).digest()
+def _about(config: SplitConfig, seed: int) -> dict[str, Any]:
+    """By what, from which seed, with the settings that matter."""
+    given = config.model_dump(mode="json")
+    if config.name is not None:
+        return {"by": "name", "seed": seed, "name": config.name, "validation": config.validation}
+    chosen = ["validation", *(["folds", "fold"] if config.folds else ["test"])]
+    chosen += ["block"] if config.by == "block" else []
+    chosen += ["train"] if config.train is not None else []
+    return {"by": config.by, "seed": seed, **{key: given[key] for key in chosen}}
+
+
+def _too_few(fields: Fields, config: SplitConfig, about: dict[str, Any]) -> tuple[str, str]:
+    """Why a part is empty, and what helps."""
+    if config.name is not None:
+        why = f"the split '{config.name}' gives it none of those that are in the store"
+        return why, "choose another split, or leave split.name out"
+    if "units" in about:
+        units = sum(map(len, about["units"].values()))
+        size = f" of {config.block:g} m" if config.by == "block" else ""
+        why = f"{len(fields.label_of)} parcels lie in {units} {config.by}{'s' * (units != 1)}{size}"
+        if config.named:
+            return why, "name other groups, or leave them out"
+        remedy = "make split.block smaller" if config.by == "block" else "take split.by=parcel"
+        return why, remedy
+    why = f"{len(fields.label_of)} parcels in {len(set(fields.label_of.values()))} classes are too few"
+    if config.folds:
+        return why, "label more parcels, or change split.validation and split.folds"
+    return why, "label more parcels or change split.validation and split.test"

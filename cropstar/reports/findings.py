@@ -104,3 +104,16 @@ def _in_words(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_in_words(item) for item in value) or DASH
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def intervals(test: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The 95 % intervals of the main figures in words, empty where there is none."""
+    words: dict[str, dict[str, str]] = {}
+    for level in ("parcel", "pixel"):
+        known = test[level].get("intervals", {})
+        accuracy, f1 = known.get("overall_accuracy"), known.get("macro_f1")
+        words[level] = {
+            "overall_accuracy": f"{100 * accuracy[0]:.0f}\u2013{100 * accuracy[1]:.0f} %" if accuracy else "",
+            "macro_f1": f"{f1[0]:.2f}\u2013{f1[1]:.2f}" if f1 else "",
+        }
+    return words

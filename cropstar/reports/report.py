@@ -10,6 +10,8 @@ from cropstar.errors import ArtifactError
 from cropstar.reports import findings, wording
 from cropstar.reports.confusion import confusion_matrix
 from cropstar.reports.figures import loss_curve, score_curve
+from cropstar.reports.reliability import reliability_plots
+from cropstar.reports.season_curve import season_curve
 from cropstar.store.atomic import write_text
 
 PARTS = frozenset(
@@ -68,6 +70,12 @@ def _render(data: dict[str, Any]) -> str:
         settings=findings.settings(data["model"]),
         loss=_inline(loss_curve(history, best_epoch)) if history else None,
         scores=_inline(score_curve(history, best_epoch)) if history else None,
+        intervals=findings.intervals(test),
+        calibration=data.get("calibration"),
+        reliability=[_inline(plot) for plot in reliability_plots(data["calibration"])] if "calibration" in data else [],
+        sets=data.get("sets"),
+        earliness=data.get("earliness"),
+        season=_inline(season_curve(data["earliness"], classes)) if "earliness" in data else None,
         matrices={level: _inline(confusion_matrix(test[level]["confusion"], classes)) for level in ("parcel", "pixel")},
     )
 

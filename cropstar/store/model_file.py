@@ -9,7 +9,7 @@ from typing import Any
 from cropstar.errors import ArtifactError
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.normalisation import Normalisation
-from cropstar.store.tensors import Tensors, read_header, read_tensors, write_tensors
+from cropstar.store.tensors import Tensors, read_tensors, write_tensors
 
 KIND = "model"
 
@@ -23,6 +23,7 @@ class ModelCard:
     fingerprint: Fingerprint
     normalisation: Normalisation
     provenance: dict[str, Any]
+    calibration: dict[str, Any] | None = None  # what makes scores into confidence; None of a model still in training
 
 
 def write_model(path: Path, card: ModelCard, tensors: Tensors) -> str:
@@ -33,6 +34,7 @@ def write_model(path: Path, card: ModelCard, tensors: Tensors) -> str:
         "fingerprint": card.fingerprint.to_json(),
         "normalisation": card.normalisation.to_json(),
         "provenance": card.provenance,
+        **({} if card.calibration is None else {"calibration": card.calibration}),
     }
     return write_tensors(path, KIND, header, tensors)
 
@@ -43,11 +45,6 @@ def read_model(path: Path) -> tuple[ModelCard, Tensors, str]:
     return _card(header, path), tensors, str(header["digest"])
 
 
-def read_card(path: Path) -> ModelCard:
-    """The card alone, without loading the weights."""
-    return _card(read_header(path, KIND), path)
-
-
 def _card(header: dict[str, Any], path: Path) -> ModelCard:
     try:
         return ModelCard(
@@ -56,6 +53,7 @@ def _card(header: dict[str, Any], path: Path) -> ModelCard:
             Fingerprint.from_json(header["fingerprint"], path),
             Normalisation.from_json(header["normalisation"]),
             dict(header["provenance"]),
+            header.get("calibration"),
         )
     except (KeyError, TypeError, ValueError) as failure:
         why = f"its header cannot be understood ({failure})"

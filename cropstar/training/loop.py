@@ -18,6 +18,9 @@ from torch import nn
 
 from cropstar.config import TrainConfig
 from cropstar.datasets.batch import Dataset
+from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.sampling import epoch_order
+from cropstar.datasets.transforms import Draw
 from cropstar.errors import CropstarError, Interrupted
 from cropstar.logs import event
 from cropstar.models.contract import Classifier
@@ -26,6 +29,7 @@ from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
 from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.evaluation import evaluate, score
+from cropstar.training.losses import Criterion, class_weights
 from cropstar.training.metrics import macro_f1, overall_accuracy
 from cropstar.training.runs import Run
 from cropstar.training.schedule import learning_rate
@@ -41,7 +45,7 @@ class Task:
     config: TrainConfig
     run: Run
     model: Classifier
-    training: Dataset
+    training: Prepared
     validation: Dataset
     classes: int
     device: torch.device
@@ -66,15 +70,18 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
     if task.diagnosis is not None:
         task.diagnosis.begin(progress.epoch, progress.step)
+    counts = task.training.class_counts(task.classes)  # (samples, classes)
+    weights = class_weights(counts.sum(axis=0), config.loss)
+    criterion = Criterion(config.loss, None if weights is None else weights.to(task.device))
     total, size = config.epochs * task.batches, task.training.batch_size
     started, last_saved = time.monotonic() - progress.seconds, time.monotonic()
     with stop_on_request() as stop, progress_bar(total, "train", "batch") as bar:
         bar.update(progress.step)
-        while progress.epoch < config.epochs:
-            order = np.random.default_rng([config.seed, progress.epoch]).permutation(len(task.training))
+        while progress.epoch < config.epochs and not _is_enough(task, progress):
+            order = epoch_order(len(task.training), config.seed, progress.epoch, config.sampling, counts)
             while progress.batch < task.batches:
                 chosen = order[progress.batch * size :][:size].tolist()
-                loss = train_step(task, optimiser, chosen, progress, total)
+                loss = train_step(task, optimiser, criterion, chosen, progress, total)
                 bar.update()
                 bar.set_postfix(epoch=progress.epoch + 1, loss=f"{loss:.3f}", best=f"{max(progress.best_score, 0):.3f}")
                 progress.seconds = time.monotonic() - started
@@ -93,14 +100,18 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
     return progress
 
 
-def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progress: Progress, total: int) -> float:
-    """One batch: scores of the labelled pixels, their mean cross-entropy, one step of Adam."""
+def train_step(
+    task: Task, optimiser: torch.optim.Adam, criterion: Criterion, chosen: list[int], progress: Progress, total: int
+) -> float:
+    """One batch: scores of the labelled pixels, their mean loss, one step of Adam."""
     config = task.config
     torch.manual_seed(int(np.random.SeedSequence([config.seed, progress.step]).generate_state(1)[0]))
     for group in optimiser.param_groups:
-        group["lr"] = learning_rate(config.optimiser, progress.step, total)
+        group["lr"] = learning_rate(config.optimiser, progress.step, total, progress.history)
     task.model.train()
-    batch = task.training.batch(chosen).hide_dates(config.date_dropout)
+    start = progress.batch * task.training.batch_size
+    draw = Draw(config.seed, progress.epoch, range(start, start + len(chosen)))
+    batch = task.training.augmented(chosen, config.augmentation, draw)
     scored = score(task.model, batch, task.device)
     # Pixels that no date saw would teach the head nothing but the shares of the classes.
     labels, scores = scored.labels[scored.seen].to(task.device), scored.scores[scored.seen.to(task.device)]
@@ -108,7 +119,7 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
     progress.step += 1
     if not len(labels):
         return 0.0
-    loss = nn.functional.cross_entropy(scores, labels)
+    loss = criterion(scores, labels)
     value = float(loss.detach())
     if not math.isfinite(value):
         raise CropstarError(
@@ -127,6 +138,15 @@ def train_step(task: Task, optimiser: torch.optim.Adam, chosen: list[int], progr
     progress.pixels += len(labels)
     progress.samples += len(labels)
     return value
+
+
+def _is_enough(task: Task, progress: Progress) -> bool:
+    """Whether validation has not become better for longer than the configuration has patience."""
+    patience = task.config.patience
+    if patience is None or progress.batch or progress.epoch - progress.best_epoch < patience:
+        return False
+    event(f"stopped: no better validation score since epoch {progress.best_epoch}", epoch=progress.epoch)
+    return True
 
 
 def finish_epoch(task: Task, progress: Progress, save_model: SaveModel) -> None:

@@ -65,7 +65,10 @@ class Run:
             f"overall accuracy {figures['overall_accuracy'] or 0:.3f}, macro-F1 {figures['macro_f1'] or 0:.3f}"
             for figures in (result["test"]["pixel"], result["test"]["parcel"])
         )
-        unseen = f"on {sum(result['split']['counts']['test'])} parcels that training never saw: "
+        count = sum(result["split"]["counts"]["test"])
+        unseen = f"on {count} parcels that training never saw: "
+        if result["split"]["by"] == "pixel":
+            unseen = "on pixels of fields that training has seen, which flatters: "
         # A series without a grid is a parcel: there are no pixels to count.
         return unseen + (f"{pixel} by pixel; {parcel} by parcel" if result["data"]["resolution"] else parcel)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import torch
 
 from cropstar import __version__
 from cropstar.config import TrainConfig, dump
+from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
+from cropstar.datasets.regular import count_periods
 from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.geo.calendar import from_days
@@ -26,7 +28,7 @@ from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.diagnosis import Diagnosis
-from cropstar.training.evaluation import Evaluation, evaluate
+from cropstar.training.judging import Judgement, judge
 from cropstar.training.loop import Task, fit
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.state import Progress
@@ -51,8 +53,9 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         store = Store.open(config.store)
         hold.callback(store.close)
         split = split_parcels(store, config.split, config.seed)
-        _say_split(store, split, config.split.name)
-        shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store))
+        description = describe_split(store, split)
+        _say_split(store, split, description)
+        shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store, config))
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
         data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
@@ -64,13 +67,19 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         parameters = sum(parameter.numel() for parameter in model.parameters())
         event(f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters; run {run.folder}")
 
-        parts, normalisation = open_parts(store, split, config, spatial=model.spatial)
+        parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
         card = ModelCard(
             config.model.model_dump(mode="json"),
             asdict(shape),
             store.fingerprint,
             normalisation,
-            {"version": __version__, "seed": config.seed, "scenes": _recipes(store), "reading": _reading(store)},
+            {
+                "version": __version__,
+                "seed": config.seed,
+                "scenes": _recipes(store),
+                "reading": _reading(store),
+                **_dates(config),
+            },
         )
         task = Task(
             config,
@@ -86,8 +95,10 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         progress = fit(task, lambda best, _: _save(run.model, card, best))
         _, weights, _ = read_model(run.model)
         load_weights(model, weights, run.model)
-        tested = evaluate(model, parts["test"], shape.classes, options.device)
-        result = _result(config, run, store, split, parameters, progress, tested)
+        judged = judge(model, parts, shape.classes, store.fingerprint.season, options.device)
+        confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
+        _save(run.model, replace(card, calibration=confidence), model)
+        result = _result(config, run, store, split, parameters, progress, judged)
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
@@ -104,7 +115,7 @@ def _result(
     split: Split,
     parameters: int,
     progress: Progress,
-    tested: Evaluation,
+    judged: Judgement,
 ) -> dict[str, Any]:
     """All that the report shows, as plain data."""
     fingerprint = store.fingerprint
@@ -122,16 +133,13 @@ def _result(
             "tiles": len(store.manifest.tiles),
             "resolution": fingerprint.resolution,
         },
-        "split": {
-            "by": config.split.name or "parcel",
-            "counts": split.counts(len(fingerprint.classes)),
-            "parcels": split.to_json(),
-        },
+        "split": {**split.to_json(), "counts": split.counts(len(fingerprint.classes))},
         "model": {**config.model.model_dump(mode="json"), "parameters": parameters},
         "config": dump(config),
         "history": progress.history,
         "best_epoch": progress.best_epoch,
-        "test": tested.to_json(),
+        "test": judged.test.to_json(config.seed),
+        **judged.facts,
         "throughput": {
             "samples_per_second": progress.samples / max(progress.seconds, 1e-9),
             "seconds": round(progress.seconds, 1),
@@ -140,8 +148,15 @@ def _result(
     }
 
 
-def _longest(store: Store) -> int:
+def _longest(store: Store, config: TrainConfig) -> int:
+    if config.regular.every is not None:
+        return count_periods(store.fingerprint.season, config.regular.every)
     return max(reader.length for _, reader in store.readers())
+
+
+def _dates(config: TrainConfig) -> dict[str, Any]:
+    """How dates were made regular, so that a map is made of the same."""
+    return {"regular": config.regular.model_dump(mode="json")} if config.regular.every is not None else {}
 
 
 def _reading(store: Store) -> dict[str, Any]:
@@ -156,16 +171,17 @@ def _recipes(store: Store) -> dict[str, str]:
     return {name: scene["recipe"] for name, scene in store.manifest.scenes.items()}
 
 
-def _say_split(store: Store, split: Split, name: str | None) -> None:
-    classes = store.fingerprint.classes
-    counts = split.counts(len(classes))
+def _say_split(store: Store, split: Split, description: dict[str, Any]) -> None:
+    counts = split.counts(len(store.fingerprint.classes))
     totals = ", ".join(f"{sum(counts[part])} for {part}" for part in PARTS)
-    how = f"by the data set's own split '{name}'" if name else "class by class"
-    event(f"parcels split {how}: {totals}", **{part: sum(counts[part]) for part in PARTS})
+    event(f"split by {description['how']}: {totals}", **{part: sum(counts[part]) for part in PARTS})
+    for line in describe_lines(description, store.fingerprint.classes.names):
+        logger.debug("  %s", line)
+    for crop in store.fingerprint.classes:
+        if not counts["train"][crop.number] and any(counts[part][crop.number] for part in PARTS):
+            logger.warning("no parcel of '%s' is left for training: no model can know it", crop.name)
     own = named_splits(store)
-    if own and not name:
+    if own and "name" not in description:
         logger.info(
             "the data set has splits of its own, for figures that compare: --split %s", " or ".join(sorted(own))
         )
-    for entry in classes:
-        logger.debug("  %-20s %s", entry.name, "  ".join(f"{part} {counts[part][entry.number]}" for part in PARTS))

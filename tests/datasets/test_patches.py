@@ -12,7 +12,8 @@ import torch
 
 from cropstar.config import SplitConfig
 from cropstar.datasets.batch import Batch
-from cropstar.datasets.patches import PatchDataset, Place, labelled_places, measure_patches
+from cropstar.datasets.patches import PatchDataset, labelled_places, measure_patches
+from cropstar.datasets.places import Place
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window

@@ -86,18 +86,3 @@ def test_an_image_model_is_refused(series_store: Path) -> None:
     with pytest.raises(UsageError, match="--model star"):
         open_parts(store, split, config, spatial=True)
     store.close()
-
-
-def test_hidden_dates_only_take_away(series_store: Path) -> None:
-    store = Store.open(series_store)
-    split = split_parcels(store, SplitConfig(), 0)
-    dataset = SeriesDataset(store, split, "train", measure_series(store, split), 8)
-    batch = dataset.batch(list(range(len(dataset))))
-    torch.manual_seed(0)
-    hidden = batch.hide_dates(0.4)
-    assert not (hidden.valid & ~batch.valid).any()
-    assert 0.5 < float(hidden.valid.sum() / batch.valid.sum()) < 0.7
-    torch.manual_seed(0)
-    assert torch.equal(batch.hide_dates(0.4).valid, hidden.valid)
-    assert batch.hide_dates(0.0) is batch
-    store.close()

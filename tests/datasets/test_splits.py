@@ -139,9 +139,28 @@ def test_the_small_store_can_be_split(small_store: Path) -> None:
     store.close()
 
 
+def test_parcels_go_where_they_always_went(small_store: Path) -> None:
+    """Figures of earlier runs can be compared with those of later ones."""
+    store = Store.open(small_store)
+    expected = {
+        0: ([8, 16, 20, 23, 25, 26, 28, 32, 33], [3, 13, 21, 24, 27, 29, 31, 35, 36]),
+        1: ([7, 8, 18, 19, 20, 29, 30, 31, 35], [1, 2, 4, 10, 12, 16, 23, 24, 32]),
+    }
+    for seed, (validation, test) in expected.items():
+        parts = split_parcels(store, USUAL, seed).to_json()["parcels"]
+        assert (parts["validation"], parts["test"]) == ({"tile": validation}, {"tile": test})
+        assert parts["train"] == {"tile": sorted(set(range(1, 37)) - set(validation) - set(test))}
+    store.close()
+
+
 def test_a_split_as_plain_data() -> None:
-    split = Split({("a", 2): "train", ("a", 1): "train", ("b", 1): "test"}, {("a", 1): 0, ("a", 2): 0, ("b", 1): 0})
-    assert split.to_json() == {"train": {"a": [1, 2]}, "validation": {}, "test": {"b": [1]}}
+    labels = {("a", 1): 0, ("a", 2): 0, ("b", 1): 0}
+    split = Split({("a", 2): "train", ("a", 1): "train", ("b", 1): "test"}, labels, {"by": "parcel", "seed": 3})
+    assert split.to_json() == {
+        "by": "parcel",
+        "seed": 3,
+        "parcels": {"train": {"a": [1, 2]}, "validation": {}, "test": {"b": [1]}},
+    }
 
 
 def test_pixels_without_parcel_belong_to_no_part() -> None:

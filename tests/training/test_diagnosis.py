@@ -120,8 +120,8 @@ def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path, mo
 
     step = loop.train_step
 
-    def dying(task: Any, optimiser: Any, chosen: Any, progress: Any, total: int) -> float:
-        value = step(task, optimiser, chosen, progress, total)
+    def dying(task: Any, optimiser: Any, criterion: Any, chosen: Any, progress: Any, total: int) -> float:
+        value = step(task, optimiser, criterion, chosen, progress, total)
         if progress.step == 4:  # recorded, not yet in a checkpoint
             with task.diagnosis.file.open("a") as lines:
                 lines.write('{"step": 5, "lay')

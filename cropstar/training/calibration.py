@@ -1,0 +1,245 @@
+"""Probabilities that mean what they say: temperature scaling, and how far confidence and truth are apart.
+
+Scores are divided by one temperature T, which no class changes its place by: the map stays, its confidence does not.
+T makes the validation labels most likely. In b = 1/T the negative log-likelihood is convex, its derivative the mean of
+E_p[z] - z_label and its second derivative the mean variance of z under p: Newton's step within a bracket that only
+shrinks finds the optimum from anywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import ArtifactError, InputError
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Scheme = Literal["equal-width", "equal-mass"]
+
+COOLEST, HOTTEST = 0.05, 20.0
+BINS = 15
+STEPS = 100
+ROWS_AT_ONCE = 100_000  # of scores turned into probabilities
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Samples of like confidence, above `low` and up to `high`."""
+
+    low: float
+    high: float
+    confidence: float  # the mean
+    accuracy: float
+    count: int
+    share: float  # of the weight of all samples
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """How confidence and accuracy go together; the calibration error is their mean distance over the bins."""
+
+    bins: tuple[Bin, ...]  # of equal width, those that hold a sample
+    ece: float  # over them
+    ece_equal_mass: float  # over as many bins of like weight
+    confidence: float
+    accuracy: float
+    likelihood: float  # the mean negative logarithm
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "bins": [vars(each) for each in self.bins]}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Reliability:
+        return cls(**{**data, "bins": tuple(Bin(**each) for each in data["bins"])})
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The temperature, and what it does to the samples of one part of the split."""
+
+    temperature: float
+    bounded: bool  # the optimum lies beyond what is sensible, as where validation holds no mistake
+    part: str
+    samples: int
+    before: Reliability
+    after: Reliability
+
+    @property
+    def ece_before(self) -> float:
+        return self.before.ece
+
+    @property
+    def ece_after(self) -> float:
+        return self.after.ece
+
+    def probabilities(self, scores: NDArray[Any]) -> Floats:
+        return softmax(scores, self.temperature)
+
+    def judged(
+        self, scores: NDArray[Any], labels: NDArray[Any], weights: Floats | None = None, part: str = "test"
+    ) -> Calibration:
+        """The same temperature on other samples than those that it was fitted to."""
+        tables = (reliability(scores, labels, weights, temperature=each) for each in (1.0, self.temperature))
+        return Calibration(self.temperature, self.bounded, part, len(labels), *tables)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "before": self.before.to_json(), "after": self.after.to_json()}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Calibration:
+        try:
+            tables = {name: Reliability.from_json(data[name]) for name in ("before", "after")}
+            found = cls(**{**data, **tables})
+            if not COOLEST <= found.temperature <= HOTTEST:
+                raise ValueError(f"a temperature of {found.temperature}")
+        except (KeyError, TypeError, ValueError) as failure:
+            why = f"it cannot be understood ({failure})"
+            raise ArtifactError("the calibration cannot be used", why=why, remedy="train again") from None
+        return found
+
+
+def calibrate(
+    scores: NDArray[Any], labels: NDArray[Any], weights: Floats | None = None, part: str = "validation"
+) -> Calibration:
+    """Fit the temperature to scores (N, K) and labels (N,); `parcel_weights` lets every parcel count the same."""
+    temperature, bounded = fit_temperature(scores, labels, weights)
+    tables = (reliability(scores, labels, weights, temperature=each) for each in (1.0, temperature))
+    return Calibration(temperature, bounded, part, len(labels), *tables)
+
+
+def fit_temperature(scores: NDArray[Any], labels: NDArray[Any], weights: Floats | None = None) -> tuple[float, bool]:
+    """The most likely temperature, and whether it was kept within its bounds. One class alone says nothing: 1."""
+    _check(scores, labels)
+    low, high = 1 / HOTTEST, 1 / COOLEST
+    if _slopes(scores, labels, weights, 1.0) == (0.0, 0.0):
+        return 1.0, False
+    if _slopes(scores, labels, weights, low)[0] >= 0:
+        return HOTTEST, True
+    if _slopes(scores, labels, weights, high)[0] <= 0:
+        return COOLEST, True
+    inverse = 1.0
+    for _ in range(STEPS):
+        slope, curvature = _slopes(scores, labels, weights, inverse)
+        low, high = (inverse, high) if slope < 0 else (low, inverse)
+        step = inverse - slope / curvature if curvature > 0 else high
+        if abs(step - inverse) <= 1e-12 * inverse:
+            break
+        inverse = step if low < step < high else (low + high) / 2
+    return float(1 / inverse), False
+
+
+def reliability(
+    scores: NDArray[Any],
+    labels: NDArray[Any],
+    weights: Floats | None = None,
+    *,
+    temperature: float = 1.0,
+    bins: int = BINS,
+) -> Reliability:
+    """Confidence is the probability of the class that is named."""
+    _check(scores, labels)
+    count = len(labels)
+    confidence, right, own = np.empty(count), np.empty(count), np.empty(count)
+    for start in range(0, count, ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        likely = softmax(scores[rows], temperature)
+        confidence[rows] = likely.max(axis=1)
+        right[rows] = likely.argmax(axis=1) == labels[rows]
+        own[rows] = _log_likelihood(scores[rows], labels[rows], temperature)
+    weight = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
+    table = bin_table(confidence, right, weights, "equal-width", bins)
+    return Reliability(
+        table,
+        _error(table),
+        _error(bin_table(confidence, right, weights, "equal-mass", bins)),
+        float(np.average(confidence, weights=weight)),
+        float(np.average(right, weights=weight)),
+        -float(np.average(own, weights=weight)),
+    )
+
+
+def bin_table(
+    confidence: Floats, right: Floats, weights: Floats | None, scheme: Scheme, bins: int = BINS
+) -> tuple[Bin, ...]:
+    """The bins that hold a sample. Like confidence is never parted, so bins of equal mass may be fewer."""
+    steps = np.linspace(0.0, 1.0, bins + 1)
+    if scheme == "equal-width":
+        edges = steps
+    elif weights is None:
+        edges = np.quantile(confidence, steps)
+    else:
+        edges = np.quantile(confidence, steps, weights=weights, method="inverted_cdf")
+    weight = np.ones(len(confidence)) if weights is None else np.asarray(weights, dtype=np.float64)
+    places = np.searchsorted(edges[1:-1], confidence)
+    mass, sure, hits = (np.bincount(places, weight * each, bins) for each in (np.ones(1), confidence, right))
+    counts = np.bincount(places, minlength=bins)
+    return tuple(
+        Bin(
+            float(edges[place]),
+            float(edges[place + 1]),
+            float(sure[place] / mass[place]),
+            float(hits[place] / mass[place]),
+            int(counts[place]),
+            float(mass[place] / mass.sum()),
+        )
+        for place in np.flatnonzero(mass > 0)
+    )
+
+
+def parcel_weights(parcels: NDArray[Any]) -> Floats:
+    """Weights (N,) with which every parcel counts as one, however many pixels it has."""
+    _, places, counts = np.unique(parcels, return_inverse=True, return_counts=True)
+    weights: Floats = 1.0 / counts[places]
+    return weights
+
+
+def softmax(scores: NDArray[Any], temperature: float = 1.0) -> Floats:
+    powers: Floats = np.exp(_shifted(scores, temperature))
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers
+
+
+def _shifted(scores: NDArray[Any], temperature: float) -> Floats:
+    """Scores over the temperature, the highest of each sample at 0, so that no power overflows."""
+    scaled: Floats = scores.astype(np.float64) / temperature
+    scaled -= scaled.max(axis=1, keepdims=True)
+    return scaled
+
+
+def _log_likelihood(scores: NDArray[Any], labels: NDArray[Any], temperature: float) -> Floats:
+    shifted = _shifted(scores, temperature)
+    own: Floats = shifted[np.arange(len(labels)), labels] - np.log(np.exp(shifted).sum(axis=1))
+    return own
+
+
+def _slopes(scores: NDArray[Any], labels: NDArray[Any], weights: Floats | None, inverse: float) -> tuple[float, float]:
+    """First and second derivative of the negative log-likelihood by 1/T."""
+    slope = curvature = 0.0
+    for start in range(0, len(labels), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        heights = _shifted(scores[rows], 1.0)
+        likely = softmax(heights, 1 / inverse)
+        mean = (likely * heights).sum(axis=1)
+        spread = (likely * np.square(heights - mean[:, None])).sum(axis=1)
+        weight = 1.0 if weights is None else weights[rows]
+        slope += float(np.sum(weight * (mean - heights[np.arange(len(mean)), labels[rows]])))
+        curvature += float(np.sum(weight * spread))
+    return slope, curvature
+
+
+def _error(table: tuple[Bin, ...]) -> float:
+    return float(sum(each.share * abs(each.accuracy - each.confidence) for each in table))
+
+
+def _check(scores: NDArray[Any], labels: NDArray[Any]) -> None:
+    why = None
+    if scores.ndim != 2 or len(scores) != len(labels) or not len(labels):
+        why = f"{len(labels)} labels do not fit scores of shape {scores.shape}"
+    elif not np.isfinite(scores).all():
+        why = "some scores are not numbers"
+    if why:
+        raise InputError("cannot calibrate", why=why, remedy="train again with a smaller learning rate")

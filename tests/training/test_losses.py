@@ -1,0 +1,58 @@
+"""The loss and the learning rate: weights for rare classes, focus on what is hard, schedules to the letter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cropstar.config import LossConfig, OptimiserConfig
+from cropstar.training.losses import Criterion, class_weights
+from cropstar.training.schedule import learning_rate
+
+
+def test_plain_cross_entropy_is_torchs() -> None:
+    scores, labels = torch.randn(20, 4), torch.randint(0, 4, (20,))
+    assert torch.equal(Criterion(LossConfig(), None)(scores, labels), nn.functional.cross_entropy(scores, labels))
+
+
+def test_weights_make_classes_equal() -> None:
+    counts = np.array([100, 10, 0, 1])
+    assert class_weights(counts, LossConfig()) is None
+    whole = class_weights(counts, LossConfig(balance=1.0))
+    assert whole is not None
+    assert (whole.numpy() * counts)[[0, 1, 3]] == pytest.approx(37.0)
+    assert float(whole[2]) == 0
+    half = class_weights(counts, LossConfig(balance=0.5))
+    assert half is not None
+    assert half.square().numpy() == pytest.approx(whole.numpy())
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 3.0, 0.5])])
+def test_the_focal_loss_by_hand(weights: torch.Tensor | None) -> None:
+    scores, labels = torch.randn(15, 3, dtype=torch.float64), torch.randint(0, 3, (15,))
+    found = Criterion(LossConfig(focus=2.0), weights if weights is None else weights.double())(scores, labels)
+    terms, total = [], 0.0
+    for row, label in zip(scores, labels.tolist(), strict=True):
+        probability = math.exp(row[label]) / sum(math.exp(value) for value in row)
+        weight = 1.0 if weights is None else float(weights[label])
+        terms.append(-weight * (1 - probability) ** 2 * math.log(probability))
+        total += weight
+    assert float(found) == pytest.approx(sum(terms) / total)
+
+
+def test_schedules() -> None:
+    def rates(schedule: str, steps: list[int], history: list[float] | None = None) -> list[float]:
+        config = OptimiserConfig.model_validate({"learning_rate": 1.0, "schedule": schedule, "warmup": 4, "plateau": 2})
+        rows = [{"validation": {"macro_f1": score}} for score in history or []]
+        return [learning_rate(config, step, 100, rows) for step in steps]
+
+    assert rates("constant", [0, 1, 3, 4, 99]) == [0.25, 0.5, 1.0, 1.0, 1.0]
+    assert rates("noam", [0, 3, 15, 63]) == [0.25, 1.0, 0.5, 0.25]
+    assert rates("polynomial", [50]) == pytest.approx([0.5**0.9])
+    assert rates("plateau", [50], [0.1, 0.2, 0.2]) == [1.0]
+    assert rates("plateau", [50], [0.1, 0.2, 0.2, 0.1]) == [0.5]
+    assert rates("plateau", [50], [0.1, 0.2, 0.2, 0.1, 0.3, 0.3, 0.3]) == [0.25]
