@@ -54,7 +54,6 @@ def ingest(
     written to data/demo and ingested. A run that was stopped goes on where it was.
     """
     from cropstar.logs import event
-    from cropstar.reports.summary import summarise
     from cropstar.sources.catalogue import SOURCES, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
     from cropstar.sources.request import Request
@@ -62,8 +61,12 @@ def ingest(
 
     if len(what) > 2:
         raise UsageError("too many arguments", why=" ".join(what), remedy="cropstar ingest [SOURCE] [PATH]")
+    if "" in what:  # a variable of a script that is not set; not a wish for the demonstration
+        raise UsageError(
+            "an empty argument", why="neither a source nor a path", remedy="cropstar ingest [SOURCE] [PATH]"
+        )
     named = what[0] if len(what) == 2 or (what and what[0] in SOURCES) else None
-    place = what[-1] if what and what[-1] is not named else None
+    place = what[-1] if len(what) > (named is not None) else None
     url = place if place and ADDRESS.match(place) else None  # a Path would lose one of its slashes
     path = Path(place) if place and not url else None
     source = named or ("stac" if url else guess_source(path))
@@ -72,15 +75,27 @@ def ingest(
     given = {name: value for name, value in special.items() if value not in (None, ())}
     scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed, given, url))
     try:
-        name = path.resolve().stem if path else urlsplit(url).hostname or "stac" if url else "demo"
+        name = _name(path, url)
         result = run_ingest(scenes, output or STORES / name, overwrite=overwrite, workers=workers or default_workers())
     finally:
         for scene in scenes:
             scene.close()
+
+    from cropstar.reports.summary import summarise  # here: what is refused is refused sooner
+    from cropstar.reports.wording import plural
+
     summarise(result.folder)
     event(
-        f"store {result.folder}: {result.written} tiles written, {result.kept} kept",
+        f"store {result.folder}: {plural(result.written, 'tile')} written, {result.kept} kept",
         store=str(result.folder),
         written=result.written,
         kept=result.kept,
     )
+
+
+def _name(path: Path | None, url: str | None) -> str:
+    """What the store is called unless the user says it: after the file, the folder or the catalogue."""
+    if path is not None:
+        whole = path.resolve()
+        return whole.name if whole.is_dir() else whole.stem
+    return (urlsplit(url).hostname or "stac") if url else "demo"

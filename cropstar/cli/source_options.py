@@ -13,7 +13,9 @@ TABLES = "Tables"
 PUBLISHED = "Published data sets (breizhcrops, tum, zuericrop)"
 
 OPTIONS = (
-    headed(LABELS, "--parcels", type=PATH, help="Labelled parcels, a vector file.  [default: the one beside PATH]"),
+    headed(
+        LABELS, "--parcels", type=PATH, help="Labelled parcels, a vector file.  [default of stack: the one beside PATH]"
+    ),
     headed(
         LABELS, "--label-column", help="Also of tables: the column of the crop.  [default: crop, label, class, ...]"
     ),

@@ -83,6 +83,24 @@ def crs_difference(first: Grid, second: Grid) -> str | None:
     return f"{_crs_name(first)} instead of {_crs_name(second)}"
 
 
+def grid_difference(own: Grid, other: Grid) -> str | None:
+    """How one grid differs from another in words, or nothing: no pixel may lie more than TOLERANCE away."""
+    if difference := crs_difference(own, other):
+        return difference
+    if own.shape != other.shape:
+        return f"{own.width} x {own.height} pixels instead of {other.width} x {other.height}"
+    a, b, right, d, e, up = (mine - its for mine, its in zip(own.transform, other.transform, strict=True))
+    pixel = other.resolution
+    # An error in the size of pixels grows from the corner on: at the far end it is the sum over all of them.
+    if max(map(abs, (a, b, d, e))) * max(own.shape) > TOLERANCE * pixel:
+        mine, its = _pixel(own), _pixel(other)
+        return f"pixels of {mine} {_unit(other)} instead of {its}" if mine != its else "another rotation or orientation"
+    if max(abs(right), abs(up)) <= TOLERANCE * pixel:
+        return None
+    pixels = f"{right / pixel + 0.0:.4g} x {up / pixel + 0.0:.4g} pixels"
+    return f"a shift of {right + 0.0:.6g} x {up + 0.0:.6g} {_unit(other)} ({pixels}) instead of the same corner"
+
+
 def nearest(piece: Piece, window: Window) -> NDArray[Any]:
     """Each pixel of the window as the raster's pixel that contains it; zero beyond the raster."""
     alignment, place, pixels = piece.alignment, piece.place, piece.pixels
@@ -187,3 +205,14 @@ def _span(first: int, last: int, ratio: int, margin: int, size: int) -> tuple[in
 
 def _crs_name(grid: Grid) -> str:
     return (grid.rasterio_crs.to_string() if grid.crs else "no coordinate system")[:60]
+
+
+def _pixel(grid: Grid) -> str:
+    return f"{abs(grid.transform[0]):.10g} x {abs(grid.transform[4]):.10g}"
+
+
+def _unit(grid: Grid) -> str:
+    if not grid.crs or not grid.rasterio_crs.is_projected:
+        return "degrees" if grid.crs else "units"
+    unit = str(grid.rasterio_crs.linear_units)
+    return "m" if unit in ("metre", "meter") else unit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rasterio.crs import CRS
-from rasterio.transform import Affine, array_bounds
+from rasterio.transform import Affine
 
 from cropstar.geo.windows import Window
 
@@ -51,9 +51,12 @@ class Grid:
 
     @property
     def bounds(self) -> tuple[float, float, float, float]:
-        """(left, bottom, right, top)."""
-        left, bottom, right, top = array_bounds(self.height, self.width, self.affine)
-        return left, bottom, right, top
+        """(left, bottom, right, top), whichever way rows and columns run."""
+        a, b, c, d, e, f = self.transform
+        corners = [(x, y) for x in (0, self.width) for y in (0, self.height)]
+        eastings = [a * x + b * y + c for x, y in corners]
+        northings = [d * x + e * y + f for x, y in corners]
+        return min(eastings), min(northings), max(eastings), max(northings)
 
     def crop(self, window: Window) -> Grid:
         """The grid of a window of this grid."""

@@ -1,4 +1,4 @@
-"""Which pixels are observations of the ground: Sentinel-2 scene classification and nodata."""
+"""What numbers mean: Sentinel-2's scale, and which pixels are observations of the ground by class and nodata."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+SCALE = 1e-4  # reflectance of one count: Sentinel-2's quantification, and that of all who do not say otherwise
 SCENE_CLASSIFICATION = "SCL"
 # Dark areas, vegetation, bare soil, water, unclassified. Not valid: nodata, saturated, cloud shadow,
 # clouds, cirrus and snow.

@@ -14,6 +14,7 @@ from rasterio.errors import RasterioError
 from rasterio.windows import Window as RasterioWindow
 
 from cropstar.errors import InputError
+from cropstar.geo.paths import require_file
 from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE
 
@@ -27,8 +28,7 @@ def open_raster(path: Path) -> Any:
     Only GDAL's GeoTIFF driver may look at the file: a VRT or a URL with a .tif name could otherwise
     make it read any file or host.
     """
-    if not path.is_file():
-        raise InputError("no such file", path=path, remedy="check the path")
+    require_file(path)
     try:
         with rasterio.Env(**OPEN_ENVIRONMENT):
             dataset = rasterio.open(path, driver="GTiff")

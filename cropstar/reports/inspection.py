@@ -63,6 +63,9 @@ def _holding_lines(facts: dict[str, Any]) -> list[str]:
     if dates:
         span = f"{dates[0]['date']} to {dates[-1]['date']}, {percent(facts['clear'])} {word}"
         lines += _fact("dates", f"{plural(len(dates), 'date')} from {span}")
+    splits = sorted({name for scene in facts["scenes"] for name in scene["provenance"].get("splits", {})})
+    if splits:
+        lines += _fact("splits", f"{', '.join(splits)} (cropstar train --split NAME)")
     lines += ["", *_date_table(dates, word), "", *class_lines(facts["classes"])]
     return lines
 
@@ -163,7 +166,10 @@ def _band_facts(facts: dict[str, Any]) -> list[str]:
 
 
 def _pixel(facts: dict[str, Any]) -> str:
-    return f"pixels of {facts['resolution']:g} m" if facts["resolution"] else "no pixels, series of samples"
+    if not facts["resolution"]:
+        return "no pixels, series of samples"
+    unit = "m" if facts["resolution"] >= 0.02 else "degrees"  # no satellite sees centimetres
+    return f"pixels of {facts['resolution']:g} {unit}"
 
 
 def _whole_percent(share: float) -> str:

@@ -22,10 +22,13 @@ def summarise(folder: Path) -> None:
     finally:
         store.close()
     series = any("samples" in row for row in rows)
-    width = max(len(row["name"]) for row in rows)
-    for row in rows:
-        logger.info("  %-*s %s", width, row["name"], _counts(row))
     what = "samples" if series else "parcels"
+    present = [row for row in rows if row[what] or row.get("pixels")]
+    width = max((len(row["name"]) for row in present), default=0)
+    for row in present:
+        logger.info("  %-*s %s", width, row["name"], _counts(row))
+    if len(present) < len(rows):
+        logger.info("  and %s without any", plural(len(rows) - len(present), "class", "classes"))
     found = samples or sum(row[what] for row in rows)
     seen = sum(row["observations"] for row in dates)
     clear = sum(row["clear"] * row["observations"] for row in dates) / max(seen, 1)
@@ -42,6 +45,6 @@ def summarise(folder: Path) -> None:
 
 def _counts(row: dict[str, Any]) -> str:
     if "samples" in row:
-        return f"{row['samples']:7d} samples"
+        return f"{row['samples']:7d} sample{'' if row['samples'] == 1 else 's'}"
     area = "" if row["hectares"] is None else f" {row['hectares']:8.1f} ha"
-    return f"{row['parcels']:5d} parcels {row['pixels']:8d} pixels{area}"
+    return f"{row['parcels']:5d} parcel{' ' if row['parcels'] == 1 else 's'} {row['pixels']:8d} pixels{area}"

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
+from cropstar.geo.paths import require_file_or_folder
 from cropstar.places import DEMO
 from cropstar.registry import Registry
 from cropstar.sources.labelling import LABEL_OPTIONS, Opened, label_scenes
@@ -150,6 +151,7 @@ def guess_source(path: Path | None) -> str:
         return "synthetic"
     if not path.exists():
         raise InputError("no such file", path=path, remedy="check the path")
+    require_file_or_folder(path)
     if path.suffix.lower() in (".tif", ".tiff"):
         return "stack"
     if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:

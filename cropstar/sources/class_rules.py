@@ -22,6 +22,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.logs import logger
 from cropstar.registry import did_you_mean
+from cropstar.sources.naming import short_list
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.strictyaml import StrictLoader
 
@@ -74,9 +75,10 @@ class ClassRules:
             remedy = "add it to a class or to 'drop', or write 'others: drop'"
             raise InputError(f"the label '{first}' is not in the class table", path=self.path, why=why, remedy=remedy)
         if unknown and self.others == "drop":
-            logger.info("%s leaves out the other labels: %s", self.path, _named(f"{k} ({counts[k]})" for k in unknown))
+            told = (f"{label} ({counts[label]})" for label in unknown)
+            logger.info("%s leaves out the other labels: %s", self.path, short_list(told, NAMED))
         if unused := [label for label in known if label not in counts]:
-            logger.info("%s names labels that no parcel here has: %s", self.path, _named(unused))
+            logger.info("%s names labels that no parcel here has: %s", self.path, short_list(unused, NAMED))
 
     def table(self, names: Iterable[str]) -> ClassTable:
         """All classes in the order of the file, also those without a parcel here; then the kept labels by name.
@@ -148,12 +150,6 @@ def _labels(path: Path, name: str, value: Any) -> tuple[str, ...]:
         if not isinstance(label, str) or not label.strip():
             raise _wrong(path, f"{reprlib.repr(label)} in '{name}' is no label", "write names or codes")
     return tuple(label.strip() for label in value)
-
-
-def _named(labels: Iterable[str]) -> str:
-    first = list(labels)
-    more = f" and {len(first) - NAMED} more" if len(first) > NAMED else ""
-    return ", ".join(first[:NAMED]) + more
 
 
 def _wrong(path: Path, why: str, remedy: str) -> UsageError:

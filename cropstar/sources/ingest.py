@@ -24,6 +24,7 @@ from cropstar.store.store import (
     writing,
 )
 
+LOCK = ".lock"
 TILE_NAME = re.compile(r"-[0-9a-f]{8}-(y\d+-x\d+|n\d+)$")  # recipe and place: only ingest names files so
 
 
@@ -61,6 +62,10 @@ def ingest(scenes: Sequence[Scene], folder: Path, *, overwrite: bool = False, wo
 def _require_one_kind(scenes: Sequence[Scene], before: Manifest | None, folder: Path, overwrite: bool) -> Fingerprint:
     """All scenes of a store have the same bands, scale and classes; the season grows to cover them."""
     known = None if before is None or overwrite else before
+    names = [scene.name for scene in scenes]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two scenes are called '{name}'", path=folder, remedy="rename one, or ingest them apart")
     fingerprint = known.fingerprint if known else scenes[0].fingerprint
     for scene in scenes:
         fingerprint.require_same(
@@ -86,7 +91,14 @@ def _remove_unlisted(folder: Path, names: set[str]) -> None:
 
 
 def _require_ours(folder: Path) -> None:
-    """A folder with other things in it is no place for a store."""
-    known = {MANIFEST, ".lock"}
+    """What is no folder, or one with other things in it, is no place for a store."""
+    known = {MANIFEST, LOCK}
+    for place in (folder, *folder.parents):
+        if (place.exists() or place.is_symlink()) and not place.is_dir():
+            why = "it is no folder"
+            raise UsageError("not a store", path=place, why=why, remedy="choose a new folder with -o")
+    for place in (folder / name for name in known):
+        if place.exists() and not place.is_file():  # a pipe would be waited for without end
+            raise UsageError("not a store", path=place, why="it is no file", remedy="choose a new folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not known & {entry.name for entry in folder.iterdir()}:
         raise UsageError("not a store", path=folder, why="other files lie there", remedy="choose a new folder with -o")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +36,8 @@ class Decode:
         scene = _own(scenes, self.scene)
         assert isinstance(scene, RasterScene)
         assert scene.decoding is not None
-        return scene.decoding.decode(self.layer, self.scratch)
+        with _naming(self.scratch.path):
+            return scene.decoding.decode(self.layer, self.scratch)
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,23 @@ class Make:
         scene = _own(scenes, self.scene)
         if isinstance(scene, RasterScene) and scene.decoding is not None:
             scene.decoding.read_from(self.scratch)
-        write_tile(tile_path(folder, self.piece.name), scene.build(self.piece))
+        path, tile = tile_path(folder, self.piece.name), scene.build(self.piece)
+        with _naming(path):
+            write_tile(path, tile)
         return True
 
 
 Job = Check | Decode | Make
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """A write that finds no room does not say by itself where."""
+    try:
+        yield
+    except OSError as failure:
+        failure.filename = failure.filename or str(path)
+        raise
 
 
 def _own(scenes: Sequence[Scene | None], number: int) -> Scene:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,9 @@ from cropstar.sources.scene import RasterScene, Scene, recipe_of
 from cropstar.sources.series import Series
 
 TILE_SIZE = 240
+MAXIMUM_TILES = 1_000_000  # of a scene: a whole Sentinel-2 tile in the smallest ones are half of it
 LABEL_OPTIONS = ("parcels", "label_column", "tile_size", "classes", "erode")  # of all that burn parcels onto images
-VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".json", ".fgb")
+VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".fgb")  # not .json, which may be anything
 SHAPEFILE_COMPANIONS = (".dbf", ".prj", ".cpg")  # the labels of a shapefile are in its .dbf
 
 
@@ -73,7 +75,12 @@ def label_scenes(opened: Sequence[Opened], request: Request, options: dict[str, 
 
 
 def _require_bounded(series: Series, tile_size: int) -> None:
-    """A tile is made in memory: one of a long season must be small enough for that."""
+    """A tile is made in memory: one of a long season must be small enough for that, and their list too."""
+    height, width = series.grid.shape
+    count = math.ceil(height / tile_size) * math.ceil(width / tile_size)
+    if count > MAXIMUM_TILES:
+        why = f"{width} x {height} pixels are {count:,} tiles"
+        raise UsageError(f"tiles of {tile_size} pixels are too many", why=why, remedy="give a larger --tile-size")
     side = min(tile_size, max(series.grid.shape))
     size = 2 * len(series.dates) * len(series.bands) * side**2
     if size > MAXIMUM_TILE_BYTES:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cropstar.errors import InputError
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, PatchTile
@@ -42,6 +44,11 @@ def pack(
     provenance: dict[str, Any],
 ) -> PatchTile:
     """A tile of images of one size; `first` is the running number of the first of them in the scene."""
+    if (first + len(images)) * images[0].labels.size > np.iinfo(np.int32).max:
+        why = f"{first + len(images)} images of {images[0].labels.size} pixels are more than numbers of parcels"
+        raise InputError(
+            "too many images", path=Path(scene), why=why, remedy="ingest them in parts, into several stores"
+        )
     count, longest = len(images), max(len(image.days) for image in images)
     bands, height, width = images[0].values.shape[1:]
     days = np.zeros((count, longest), dtype=np.int32)

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import UsageError
+from cropstar.geo.paths import require_file_or_folder
+
+OPTIONS = {"start": "from", "end": "to"}  # where the command line has another word
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,12 @@ class Request:
         given = {name for name in common if getattr(self, name) is not None}
         for name in (*(name for name in common if name in given), *self.special):
             if name not in names:
-                option = f"--{name.replace('_', '-')}"
+                option = f"--{OPTIONS.get(name, name).replace('_', '-')}"
                 raise UsageError(f"{option} is not for the source '{source}'", remedy="see 'cropstar ingest --help'")
         return dict(self.special)
 
     def need_path(self, source: str, example: str) -> Path:
         if self.path is None:
             raise UsageError(f"the source '{source}' needs a path", remedy=f"cropstar ingest {source} {example}")
+        require_file_or_folder(self.path)
         return self.path

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,16 +15,17 @@ import numpy as np
 
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.windows import Window, split
+from cropstar.progress import progress_bar
 from cropstar.sources.decoding import DecodedSeries, cell_size
+from cropstar.sources.naming import safe_name
 from cropstar.sources.parcels import Parcels
 from cropstar.sources.series import Series
 from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import RasterTile, Tile
 
-SAMPLES, SAMPLE_BYTES = 64, 2**20
-# Of many large files, such as the 900 of a season, less is read of each: a disk gives a gigabyte in seconds.
-MAXIMUM_DIGESTED_BYTES, SMALL_SAMPLE_BYTES, FEWEST_SAMPLES = 2**30, 2**16, 8
+LARGE = 64 * 2**20  # bytes of a file; larger ones are digested side by side
+BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Scene(Protocol):
 
     name: str
     recipe: str
-    layout: str  # of its tiles: "raster" or "series"
+    layout: str  # of its tiles: "raster", "patches" or "series"
     fingerprint: Fingerprint
 
     def pieces(self) -> list[Piece]: ...
@@ -66,7 +67,7 @@ class RasterScene:
     def __init__(
         self, series: Series, parcels: Parcels, tile_size: int, recipe: str, origin: str | None = None
     ) -> None:
-        self.name = re.sub(r"[^A-Za-z0-9_.-]+", "_", series.name)
+        self.name = safe_name(series.name)
         self.recipe = recipe
         self.provenance = {**series.provenance, "origin": origin or self.name}  # scenes of one origin share fields
         self.parcels = parcels
@@ -136,27 +137,42 @@ class RasterScene:
         self._series.close()
 
 
-def recipe_of(files: list[Path], options: dict[str, Any]) -> str:
-    """A digest of what a scene is made from: equal recipes give equal tiles."""
+def recipe_of(files: Sequence[Path], options: dict[str, Any]) -> str:
+    """A digest of what a scene is made from, every byte of it: equal recipes give equal tiles."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(json.dumps([layout.FORMAT, options], sort_keys=True).encode())
     sizes = [path.stat().st_size for path in files]
-    count, length = SAMPLES, SAMPLE_BYTES
-    if sum(min(size, SAMPLES * SAMPLE_BYTES) for size in sizes) > MAXIMUM_DIGESTED_BYTES:
-        count = max(MAXIMUM_DIGESTED_BYTES // (len(files) * SMALL_SAMPLE_BYTES), FEWEST_SAMPLES)
-        length = SMALL_SAMPLE_BYTES
+    large = _digests([path for path, size in zip(files, sizes, strict=True) if size > LARGE])
     for path, size in zip(files, sizes, strict=True):
-        whole = size <= SAMPLE_BYTES
-        for block in _sampled(path, size, SAMPLES if whole else count, SAMPLE_BYTES if whole else length):
-            digest.update(block)
+        digest.update(f"{path.name}:{size}".encode())
+        if size > LARGE:
+            digest.update(large[path])
+        else:
+            _feed(digest, path)
     return digest.hexdigest()
 
 
-def _sampled(path: Path, size: int, count: int, length: int) -> Iterator[bytes]:
-    """A file's name, size and content, of a large one evenly spread samples: nobody waits for gigabytes."""
-    yield f"{path.name}:{size}".encode()
-    step = max(math.ceil((size - length) / (count - 1)), length)
+def _digests(files: Sequence[Path]) -> dict[Path, bytes]:
+    """Large files by several threads: hashing and reading wait for nobody. A file of several names is read once."""
+    inodes = {path: (status.st_dev, status.st_ino) for path in files for status in [path.stat()]}
+    chosen = {inode: path for path, inode in inodes.items()}
+    with (
+        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads,
+        progress_bar(sum(path.stat().st_size for path in chosen.values()), "check files", "B", scale=True) as bar,
+    ):
+
+        def digested(path: Path) -> bytes:
+            own = hashlib.blake2b(digest_size=16)
+            _feed(own, path, bar)
+            return own.digest()
+
+        found = dict(zip(chosen, threads.map(digested, chosen.values()), strict=True))
+    return {path: found[inode] for path, inode in inodes.items()}
+
+
+def _feed(digest: Any, path: Path, bar: Any = None) -> None:
     with path.open("rb") as handle:
-        for start in range(0, size, step):
-            handle.seek(start)
-            yield handle.read(length)
+        while block := handle.read(BLOCK):
+            digest.update(block)
+            if bar is not None:
+                bar.update(len(block))

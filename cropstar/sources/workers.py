@@ -108,7 +108,9 @@ class Crew:
             try:
                 with _signals_held_back():
                     process.start()
-            except (TypeError, AttributeError) as failure:  # something in a scene cannot be pickled
+            except OSError:
+                raise
+            except Exception as failure:  # something in a scene cannot be pickled, which is told in many ways
                 logger.debug("the scenes cannot be sent to workers and are built by one process: %s", failure)
                 self._wanted = 1
                 return False

@@ -89,3 +89,27 @@ def test_the_grid_of_a_file(tmp_path: Path) -> None:
         assert grid.bounds == tuple(dataset.bounds)
         assert grid.rasterio_crs == dataset.crs
     assert (grid.height, grid.width, grid.resolution) == (5, 7, 20)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        (10.0, 0.0, 100.0, 0.0, -10.0, 900.0),
+        (10.0, 0.0, 100.0, 0.0, 10.0, 500.0),  # rows run to the north
+        (-10.0, 0.0, 400.0, 0.0, -10.0, 900.0),
+        (0.0, 10.0, 100.0, -10.0, 0.0, 800.0),  # rows run to the east
+    ],
+)
+def test_bounds_whichever_way_the_rows_run(transform: tuple[float, float, float, float, float, float]) -> None:
+    grid = Grid(UTM, transform, 40, 30)
+    left, bottom, right, top = grid.bounds
+    corners = [
+        (
+            transform[0] * x + transform[1] * y + transform[2],
+            transform[3] * x + transform[4] * y + transform[5],
+        )
+        for x in (0, 30)
+        for y in (0, 40)
+    ]
+    assert (left, right) == (min(x for x, _ in corners), max(x for x, _ in corners))
+    assert (bottom, top) == (min(y for _, y in corners), max(y for _, y in corners))

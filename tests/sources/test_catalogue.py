@@ -10,7 +10,6 @@ import pytest
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.catalogue import SOURCES, guess_source
 from cropstar.sources.request import Request
-from cropstar.sources.scene import SAMPLE_BYTES, SAMPLES, recipe_of
 from cropstar.store.tile import RasterTile
 from tests.sources.stacks import write_four_fields, write_stack
 
@@ -111,32 +110,3 @@ def test_corrected_labels_of_a_shapefile_are_another_recipe(stack: Path, ending:
     fields.with_suffix(".dbf").rename(fields.with_suffix(ending))
     assert fields.read_bytes() == shapes
     assert recipe(stack, fields) != first
-
-
-@pytest.mark.parametrize("size", [1, SAMPLE_BYTES - 1, SAMPLE_BYTES, SAMPLE_BYTES + 1, 3 * SAMPLE_BYTES + 5])
-def test_one_byte_of_a_file_changes_the_recipe(tmp_path: Path, size: int) -> None:
-    path, content = tmp_path / "file", bytearray(size)
-    path.write_bytes(content)
-    recipes = {recipe_of([path], {})}
-    places = {0, size // 2, size // 3, size - 1}
-    for place in places:
-        content[place] = 1
-        path.write_bytes(content)
-        recipes.add(recipe_of([path], {}))
-    path.write_bytes(bytes(size + 1))
-    recipes.add(recipe_of([path], {}))
-    assert len(recipes) == len(places) + 2
-
-
-def test_of_a_large_file_samples_are_read(tmp_path: Path) -> None:
-    path, size = tmp_path / "large", 200 * SAMPLE_BYTES + 77
-    with path.open("wb") as handle:
-        handle.truncate(size)  # a hole: nothing is on the disk
-    before = recipe_of([path], {})
-    for place in (0, size - 1, (size - SAMPLE_BYTES) // (SAMPLES - 1) + 100):
-        with path.open("r+b") as handle:
-            handle.seek(place)
-            handle.write(b"x")
-        after = recipe_of([path], {})
-        assert after != before
-        before = after

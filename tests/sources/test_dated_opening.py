@@ -82,8 +82,22 @@ def test_one_file_with_dates_x_bands(tmp_path: Path) -> None:
         each.close()
     with pytest.raises(UsageError, match="no band 'B11'"):
         open_stack(path, StackOptions(bands=("B11",)))
-    with pytest.raises(UsageError, match="--masks is for a folder"):
-        open_stack(path, StackOptions(masks="{date}.tif"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("pattern", "{date}.tif"), ("masks", "{date}.tif"), ("resampling", "nearest"), ("resampling", "bilinear")],
+)
+def test_options_of_folders_are_refused_for_one_file(tmp_path: Path, option: str, value: str) -> None:
+    path, given = write_stack(tmp_path / "a.tif"), StackOptions(**{option: value})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"--{option} is for a folder of dated files"):
+        open_stack(path, given)
+
+
+def test_a_model_of_resampled_bands_maps_one_file(tmp_path: Path) -> None:
+    series = open_raster_series(write_stack(tmp_path / "a.tif"), ("B04",), {"resampling": "nearest", "clear": [4, 5]})
+    assert series.bands == ("B04", "B08")
+    series.close()
 
 
 def test_the_classes_to_keep_of_one_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from rasterio.transform import Affine
 
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.stack import open_stack
+from tests.examples import a_grid
 from tests.sources.dated import (
     DAYS,
     HEIGHT,
@@ -79,9 +80,12 @@ def test_a_band_that_does_not_fit_the_others(folder: Path, ratio: Any, shift: tu
 
 
 def test_a_rounded_corner_is_the_same(folder: Path) -> None:
-    write_raster(the_file(folder), some_pixels(), shift=(0.004, -0.002))
-    (series,) = open_stack(folder)
-    series.close()
+    pixels = some_pixels(7)
+    write_raster(the_file(folder), pixels, shift=(0.004, -0.002), nodata=-9999)
+    series, observations = read(folder)
+    assert series.grid == a_grid(HEIGHT, WIDTH)  # that of the first date
+    assert np.array_equal(observations.values[1, 1], pixels)
+    assert observations.valid.all()
 
 
 def test_no_coordinate_system(folder: Path) -> None:

@@ -46,6 +46,17 @@ def test_squares_of_pixels(tmp_path: Path) -> None:
     assert np.unique(numbers, return_counts=True)[1].tolist() == [500, 25, 25, 25, 25]
 
 
+def test_rows_that_run_to_the_north(tmp_path: Path) -> None:
+    """A raster stored upside down covers the same ground: the same parcels, upside down."""
+    a, b, c, d, e, f = GRID.transform
+    south_up = Grid(GRID.crs, (a, b, c, d, -e, f + e * GRID.height), GRID.height, GRID.width)
+    assert south_up.bounds == GRID.bounds
+    file = write_four_fields(tmp_path / "p.gpkg")
+    labels, _ = read_parcels(file, GRID).burn(GRID)
+    turned, _ = read_parcels(file, south_up).burn(south_up)
+    assert np.array_equal(turned, labels[::-1])
+
+
 @pytest.mark.parametrize("name", ["p.gpkg", "p.shp", "p.fgb", "p.geojson", "p.json", "weird ü:.geojson"])
 def test_all_formats_give_the_same_raster(tmp_path: Path, name: str) -> None:
     parcels = read_parcels(write_four_fields(tmp_path / name), GRID)

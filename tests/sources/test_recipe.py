@@ -1,41 +1,21 @@
-"""The digest of many large files: little is read of each, and every file counts."""
+"""The digest of a scene's files: every byte counts, of small files and of large ones."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cropstar.sources import scene
-from cropstar.sources.scene import SAMPLE_BYTES, recipe_of
+from cropstar.sources.scene import BLOCK, recipe_of
+
+LARGE = 3 * BLOCK
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
-    """Four large files with a hole in them, and a small one."""
-    paths = [tmp_path / f"band{number}" for number in range(4)]
-    for path in paths:
-        with path.open("wb") as handle:
-            handle.truncate(40 * SAMPLE_BYTES + 11)
-    small = tmp_path / "metadata.xml"
-    small.write_bytes(bytes(SAMPLE_BYTES))
-    return [*paths, small]
-
-
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes the digest saw, block by block."""
-    blocks: list[int] = []
-    sampled = scene._sampled
-
-    def counted(*arguments: Any) -> Any:
-        for block in sampled(*arguments):
-            blocks.append(len(block))
-            yield block
-
-    monkeypatch.setattr(scene, "_sampled", counted)
-    return blocks
+@pytest.fixture(autouse=True)
+def _small_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scene, "LARGE", LARGE)
 
 
 def put(path: Path, place: int, content: bytes = b"x") -> None:
@@ -44,37 +24,37 @@ def put(path: Path, place: int, content: bytes = b"x") -> None:
         handle.write(content)
 
 
-def test_below_the_limit_all_is_as_for_one_file(files: list[Path], read: list[int]) -> None:
-    recipe_of(files, {})
-    assert sum(read) > sum(path.stat().st_size for path in files)
-
-
-def test_above_the_limit_less_is_read_of_each(
-    files: list[Path], read: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scene, "MAXIMUM_DIGESTED_BYTES", 20 * SAMPLE_BYTES)
-    before = recipe_of(files, {})
-    assert sum(read) < 22 * SAMPLE_BYTES
-    assert recipe_of(files, {}) == before
-    size = files[0].stat().st_size
-    recipes = {before}
-    changes = [(path, place) for path in files[:4] for place in (0, 100, size - 1)]
-    small = [(files[4], place) for place in (0, SAMPLE_BYTES // 2, SAMPLE_BYTES - 1)]  # read whole
-    for path, place in [*changes, *small]:
+@pytest.mark.parametrize("size", [1, BLOCK - 1, BLOCK, BLOCK + 1, LARGE, LARGE + 1, 5 * BLOCK + 7])
+def test_every_byte_counts(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(size))
+    recipes = {recipe_of([path], {})}
+    places = {0, size // 2, size // 3, size - 1}
+    for place in places:
         put(path, place)
-        recipes.add(recipe_of(files, {}))
-    put(files[2], size)  # one byte longer
-    recipes.add(recipe_of(files, {}))
-    assert len(recipes) == 1 + len(changes) + len(small) + 1
-    files[0].write_bytes(bytes(range(256)) * (size // 256))
-    before = recipe_of(files, {})
-    step = -(-(files[0].stat().st_size - scene.SMALL_SAMPLE_BYTES) // (20 * SAMPLE_BYTES // 5 // 2**16 - 1))
-    put(files[0], step + 5)
-    assert recipe_of(files, {}) != before
+        recipes.add(recipe_of([path], {}))
+    put(path, size)  # one byte longer
+    recipes.add(recipe_of([path], {}))
+    assert len(recipes) == 1 + len(places) + 1
 
 
-def test_of_very_many_files_each_is_still_looked_at(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scene, "MAXIMUM_DIGESTED_BYTES", 1)
-    before = recipe_of(files, {})
-    put(files[3], files[3].stat().st_size - 1)
-    assert recipe_of(files, {}) != before
+def test_names_order_and_options_count(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path in (one, two):
+        path.write_bytes(bytes(4 * BLOCK))
+    recipes = {recipe_of([one, two], {}), recipe_of([two, one], {}), recipe_of([one], {}), recipe_of([one], {"a": 1})}
+    assert len(recipes) == 4
+    assert recipe_of([one, two], {}) == recipe_of([one, two], {})
+
+
+def test_links_to_one_file_are_that_file(tmp_path: Path) -> None:
+    (tmp_path / "copies").mkdir()
+    (tmp_path / "links").mkdir()
+    original = tmp_path / "original"
+    original.write_bytes(b"pixels" * BLOCK)
+    for name in ("a", "b"):
+        (tmp_path / "copies" / name).write_bytes(original.read_bytes())
+        os.link(original, tmp_path / "links" / name)
+    copies, links = ([tmp_path / kind / name for name in ("a", "b")] for kind in ("copies", "links"))
+    assert recipe_of(copies, {}) == recipe_of(links, {})
+    assert recipe_of([original], {}) != recipe_of(links[:1], {})

@@ -10,7 +10,8 @@ import pandas as pd
 
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.sources.table.columns import short_list
+from cropstar.sources.naming import short_list
+from cropstar.sources.text_tables import read_texts
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 
 MAPPING, CODES = "classmapping.csv", "codes.csv"
@@ -39,7 +40,7 @@ def read_mapping(path: Path) -> ClassMapping:
     frame = read_texts(path)
     code = next((name for name in CODE_COLUMNS if name in frame), None)
     if code is None or not {"id", "classname"} <= set(frame):
-        why = f"the columns are {short_list([str(name) for name in frame])}"
+        why = f"the columns are {short_list(frame)}"
         raise InputError("not a class mapping", path=path, why=why, remedy="it has the columns id, classname and code")
     ids = pd.to_numeric(frame["id"], errors="coerce")
     if frame.empty or ids.isna().any():
@@ -73,16 +74,3 @@ def explain_codes(counts: Counter[str], root: Path) -> str:
         for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_CODES]
     ]
     return ", ".join(told) + (" and others" if len(counts) > MOST_CODES else "")
-
-
-def read_texts(path: Path, separator: str = ",") -> pd.DataFrame:
-    """A small csv with every field as text; CRLF and a byte order mark do no harm."""
-    try:
-        frame: pd.DataFrame = pd.read_csv(
-            path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", compression=None
-        )
-    except UnicodeDecodeError:
-        raise InputError("not a text in UTF-8", path=path, remedy="save it as UTF-8") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError) as failure:
-        raise InputError("not a table", path=path, why=str(failure), remedy="get the file again") from None
-    return frame

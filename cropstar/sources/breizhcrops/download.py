@@ -10,12 +10,13 @@ from cropstar.errors import InputError, ResourceError, UsageError, from_os_error
 from cropstar.logs import event
 from cropstar.registry import did_you_mean
 from cropstar.sources.breizhcrops.archives import extract_csv, extract_h5
-from cropstar.sources.breizhcrops.classes import CODES, MAPPING, read_mapping, read_texts
+from cropstar.sources.breizhcrops.classes import CODES, MAPPING, read_mapping
 from cropstar.sources.breizhcrops.fetch import fetch
 from cropstar.sources.breizhcrops.files import RegionFiles, find_regions, read_index
 from cropstar.sources.breizhcrops.options import BreizhCropsOptions
 from cropstar.sources.breizhcrops.tables import Origin, UrlTables, read_tables
-from cropstar.sources.table.columns import short_list
+from cropstar.sources.naming import short_list
+from cropstar.sources.text_tables import read_texts
 from cropstar.store.atomic import flush_to_disk, locked
 
 YEAR, LEVEL = 2017, "L1C"  # where none is named, as in the package

@@ -16,9 +16,10 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 
 from cropstar.errors import InputError
-from cropstar.sources.breizhcrops.classes import MAPPING, read_texts
+from cropstar.sources.breizhcrops.classes import MAPPING
 from cropstar.sources.breizhcrops.options import LEVELS, REGIONS, scene_name
-from cropstar.sources.table.columns import short_list
+from cropstar.sources.naming import safe_name, short_list
+from cropstar.sources.text_tables import read_texts
 
 YEAR = re.compile(r"20\d\d", re.ASCII)
 LABEL_COLUMNS = ("CODE_CULTU", "code_cultu", "label")
@@ -51,7 +52,7 @@ class RegionFiles:
 
     @property
     def name(self) -> str:
-        return scene_name(re.sub(r"[^A-Za-z0-9_.-]+", "_", self.region), self.year, self.level)
+        return scene_name(safe_name(self.region), self.year, self.level)
 
     @property
     def is_raw(self) -> bool:
@@ -137,7 +138,7 @@ def read_index(path: Path) -> Listing:
     frame = read_texts(path)
     code = next((name for name in LABEL_COLUMNS if name in frame), None)
     if code is None or "path" not in frame:
-        why = f"the columns are {short_list([str(name) for name in frame])}"
+        why = f"the columns are {short_list(frame)}"
         raise InputError("not an index of parcels", path=path, why=why, remedy="it has the columns CODE_CULTU and path")
     filled = pd.Series(True, index=frame.index)
     if SEQUENCE_LENGTH in frame:
@@ -162,5 +163,5 @@ def read_parts(root: Path, region: str) -> dict[str, list[str]]:
 def _code(row: dict[str, str], path: Path) -> str:
     column = next((name for name in LABEL_COLUMNS if name in row), None)
     if column is None:
-        raise InputError("no label", path=path, why=f"the columns are {short_list(list(row))}", remedy="add one")
+        raise InputError("no label", path=path, why=f"the columns are {short_list(row)}", remedy="add one")
     return row[column].strip().removesuffix(".0")

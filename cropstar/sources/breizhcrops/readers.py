@@ -14,9 +14,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
+from cropstar.geo.bands import in_order, sentinel2_band
 from cropstar.logs import logger
 from cropstar.sources.breizhcrops.files import LABEL_COLUMNS, Parcel, RegionFiles
-from cropstar.sources.table.columns import SENTINEL2, canonical_band, short_list
+from cropstar.sources.naming import short_list
 
 DATE = "doa"
 CLOUDS = {"L1C": "QA60", "L2A": "CLD"}
@@ -25,7 +26,7 @@ L1C_ALPHABETIC = ("B1", "B10", "B11", "B12", *(f"B{n}" for n in range(2, 9)), "B
 L2A = (DATE, *(f"B{n}" for n in range(2, 9)), "B8A", "B11", "B12", "CLD", "EDG", "SAT")
 L2A_DATE_LAST = (*L2A[1:], DATE)
 COLUMNS = {"L1C": L1C, "L2A": L2A}
-BANDS = {level: tuple(b for b in SENTINEL2 if b in map(canonical_band, COLUMNS[level])) for level in COLUMNS}
+BANDS = {level: tuple(in_order(filter(None, map(sentinel2_band, COLUMNS[level])))) for level in COLUMNS}
 
 DAY = {1e17: 86_400e9, 1e14: 86_400e6, 1e11: 86_400e3, 1e8: 86_400.0}  # above: nano-, micro-, milliseconds, seconds
 FIRST_DAY, LAST_DAY = 16_500, 47_500  # 2015, Sentinel-2's first year, to 2100
@@ -51,7 +52,7 @@ def reading(files: RegionFiles, columns: Sequence[str]) -> Iterator[Read]:
         folder = files.folder
         yield lambda parcel: _read_csv(folder / parcel.place, files.level)
         return
-    places = {canonical_band(name) or name: place for place, name in enumerate(columns)}
+    places = {sentinel2_band(name) or name: place for place, name in enumerate(columns)}
     with _open(files.h5) as handle:
         yield lambda parcel: _arrange(_dataset(handle, parcel, files), places, files, parcel)
 
@@ -114,7 +115,7 @@ def _read_csv(path: Path, level: str) -> Observations:
         )
         if len(frame) > MAXIMUM_ROWS:
             raise InputError("too long a series", path=path, why=f"more than {MAXIMUM_ROWS} rows")
-        present = {canonical_band(name) or name: name for name in frame if isinstance(name, str)}
+        present = {sentinel2_band(name) or name: name for name in frame if isinstance(name, str)}
         missing = [name for name in (*BANDS[level], CLOUDS[level], DATE) if name not in present]
         if missing:
             why = f"{short_list(missing)} of {level} are missing"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
+from cropstar.geo.radiometry import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
@@ -20,14 +21,13 @@ from cropstar.sources.breizhcrops.download import download_missing
 from cropstar.sources.breizhcrops.files import Listing, Parcel, RegionFiles, find_regions, list_parcels, read_parts
 from cropstar.sources.breizhcrops.options import BreizhCropsOptions, fold_splits, id_splits
 from cropstar.sources.breizhcrops.readers import BANDS, find_columns, reading
+from cropstar.sources.naming import short_list
 from cropstar.sources.scene import Piece, recipe_of
-from cropstar.sources.table.columns import short_list
 from cropstar.sources.table.texts import natural_ranks
 from cropstar.sources.table.values import LARGEST
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SeriesTile
 
-SCALE = 1e-4
 UNLISTED = ""  # the group of a parcel that is in none of the lists of ids: no split deals it out
 
 
@@ -67,6 +67,7 @@ class BreizhCropsScene:
         self._splits = id_splits(parts) if parts else fold_splits()
         self.provenance: dict[str, Any] = {
             "source": "breizhcrops",
+            "origin": f"breizhcrops {files.year}",  # ids are the register's: Belle-Ile and frh04 share fields
             "region": files.region,
             "group": files.region,
             "year": files.year,
@@ -94,6 +95,11 @@ class BreizhCropsScene:
         if not kept:
             raise InputError("no observation", path=self._files.data, why=f"{len(parcels)} parcels without a whole row")
         return kept, count, sorted(days)
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values; see `Scene`."""
+        return 4 * self._observations * len(self.fingerprint.bands)
 
     def pieces(self) -> list[Piece]:
         """Each window counts parcels downwards; it is one wide."""
@@ -168,7 +174,7 @@ def _choose(path: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
     if missing or not found:
         what = f"no region '{missing[0]}'" if missing else "no BreizhCrops region"
         asked = " ".join(str(value) for value in (options.year, options.level) if value is not None)
-        why = f"there is {short_list([files.name for files in present]) or 'none'}"
+        why = f"there is {short_list(files.name for files in present) or 'none'}"
         remedy = "choose one of these, or get others with --regions and --download"
         raise InputError(f"{what}{f' of {asked}' if asked else ''}", path=path, why=why, remedy=remedy)
     found = [files for files in found if wanted is None or files.region in wanted]

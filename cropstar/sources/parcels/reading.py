@@ -108,8 +108,8 @@ def _with_classes(found: Candidates, rules: ClassRules, path: Path) -> Candidate
     names = _array(rules.apply(found.names.tolist()))
     found = replace(found, names=names).without(_missing(names), "left out by the class table")
     if not len(found.shapes):
-        remedy = "check that both cover the same place"
-        raise NothingLabelled("no labelled parcel lies on the scene", path=path, why=found.losses, remedy=remedy)
+        why, remedy = found.losses or "there are no parcels in it", "check that both cover the same place"
+        raise NothingLabelled("no labelled parcel lies on the scene", path=path, why=why, remedy=remedy)
     if found.losses:
         logger.info("%s: parcels not used: %s", path, found.losses)
     order = np.lexsort((found.keys, -shapely.area(found.shapes)))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from cropstar.errors import InputError
+from cropstar.geo.paths import require_file
 
 LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
 KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
 # How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
 BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
+SHAPEFILE = BINARY_FORMATS[1]
 REMEDY = "give a GeoPackage, shapefile, FlatGeobuf or GeoJSON"
+# pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
+MISREAD = re.compile(r"[!;\t\r\n]")
 
 
 def open_vector(path: Path) -> Any:
@@ -63,15 +68,27 @@ def _text(value: Any) -> str:
 
 def _vector_name(path: Path) -> str:
     """The name by which GDAL reads the file as what it is and as nothing else."""
-    if not path.is_file():
-        raise InputError("no such file", path=path, remedy="check the path")
+    require_file(path)
     with path.open("rb") as handle:
         start = handle.read(64)
+    name = str(path) if path.is_absolute() else f"./{path}"  # or it could begin like an address or a database
+    if start.startswith(SHAPEFILE):
+        _require_companions(path)
     if start.startswith(BINARY_FORMATS):
-        return str(path)
+        if MISREAD.search(name):
+            why = "its name has a sign that cannot be read, one of ! ; tab or line break"
+            raise InputError("unreadable parcels", path=path, why=why, remedy="rename the file or folder")
+        return name
     if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        return f"GeoJSON:{path}"
+        return f"GeoJSON:{name}"
     raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=REMEDY)
+
+
+def _require_companions(path: Path) -> None:
+    """GDAL opens what lies beside a shapefile under its name, and would wait for a pipe."""
+    for entry in path.parent.iterdir():
+        if entry.stem == path.stem and entry.exists() and not entry.is_dir():
+            require_file(entry)
 
 
 def _tells_apart(column: Any) -> bool:

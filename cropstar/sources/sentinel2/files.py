@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import warnings
-from collections import OrderedDict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -15,14 +14,14 @@ from numpy.typing import NDArray
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 
 from cropstar.errors import InputError
+from cropstar.geo.paths import require_name
 from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
 from cropstar.geo.windows import Window
+from cropstar.sources.open_files import OpenFiles
 from cropstar.sources.sentinel2.containers import REMEDY, Place
 
 # A granule is 10,980 pixels a side at 10 m.
 MAXIMUM_SIDE = 12_000
-# A season has some 70 dates of 11 files; systems allow 1,024 open files and others want some too.
-MAXIMUM_OPEN = 800
 MAXIMUM_BOXES = 100
 LEAST_ROWS = 256  # to be read at a time
 DRIVERS = {".jp2": "JP2OpenJPEG", ".tif": "GTiff", ".tiff": "GTiff"}
@@ -30,35 +29,12 @@ JP2_SIGNATURE = b"\x00\x00\x00\x0cjP  \r\n\x87\n"
 CODESTREAM_START, CODESTREAM_END = b"\xff\x4f\xff\x51", b"\xff\xd9"
 
 
-class BandFiles:
-    """Open band files, kept open while they may be asked again: GDAL keeps decoded blocks of open files.
-
-    One thread at a time; a copy in another process opens its own files.
-    """
-
-    def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._open: OrderedDict[Place, Any] = OrderedDict()
-        self._process = os.getpid()
-
-    def __getstate__(self) -> tuple[()]:
-        return ()
-
-    def __setstate__(self, _: object) -> None:
-        self._forget()
+class BandFiles(OpenFiles[Place]):
+    """Open band files."""
 
     def dataset(self, place: Place) -> Any:
         """The open rasterio dataset of a band file."""
-        if self._process != os.getpid():  # after a fork the parent's file positions are shared: never use them
-            self._forget()
-        if place not in self._open:
-            while len(self._open) >= MAXIMUM_OPEN:
-                self._open.popitem(last=False)[1].close()
-            self._open[place] = _open_band(place)
-        self._open.move_to_end(place)
-        return self._open[place]
+        return self.kept(place, lambda stack: stack.enter_context(_open_band(place)))
 
     def read(self, place: Place, window: Window) -> NDArray[Any]:
         """Pixels (h, w) of a window, which may be empty."""
@@ -82,18 +58,10 @@ class BandFiles:
             yield top - window.top, self.read(place, Window(top, window.left, bottom - top, window.width))
             top = bottom
 
-    def release(self, place: Place) -> None:
-        """Close a file that will not be asked again soon: GDAL forgets its blocks."""
-        if place in self._open and self._process == os.getpid():
-            self._open.pop(place).close()
-
-    def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
-
 
 def _open_band(place: Place) -> Any:
     driver = DRIVERS["." + place.member.rpartition(".")[2].lower()]
+    require_name(Path(place.gdal_name))
     with place.open() as handle:
         _look_at(place, handle, driver)
     try:
@@ -112,6 +80,10 @@ def _open_band(place: Place) -> Any:
 
 def _check(place: Place, dataset: Any) -> None:
     _check_size(place, dataset.width, dataset.height)
+    height, width = dataset.block_shapes[0]
+    if max(height, width) > MAXIMUM_SIDE:  # GDAL decodes whole blocks, however small the image in them
+        why = f"it is stored in blocks of {width} x {height} pixels"
+        raise InputError("blocks too large to read", path=place.label, why=why, remedy=REMEDY)
     if dataset.count != 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
         why = f"{dataset.count} bands of {dataset.dtypes[0]}"
         raise InputError("not a Sentinel-2 band", path=place.label, why=why, remedy="give one band of 16 bits")

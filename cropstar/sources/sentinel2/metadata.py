@@ -10,8 +10,8 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from cropstar.errors import InputError
+from cropstar.geo.bands import SENTINEL2, band_name
 from cropstar.sources.sentinel2.containers import REMEDY, Place
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION, band_name
 
 MAXIMUM_XML_BYTES = 4 * 2**20  # the real ones have 55 kB
 MAXIMUM_TEXT = 1000
@@ -173,7 +173,7 @@ def _quantification(texts: dict[str, str], label: str) -> float:
 
 def _offsets(found: _Found, label: str) -> dict[str, float]:
     """BOA_ADD_OFFSET by band; ids mean what the product's spectral information says, or ESA's order."""
-    names = {str(number): band for number, band in enumerate(NATIVE_RESOLUTION)} | found.bands
+    names = {str(number): band for number, band in enumerate(SENTINEL2)} | found.bands
     offsets: dict[str, float] = {}
     for identifier, text in found.offsets:
         value, band = _number(text), names.get(identifier)

@@ -7,35 +7,17 @@ from typing import Any
 
 from cropstar.errors import UsageError
 from cropstar.geo.alignment import KERNELS
-from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES
+from cropstar.geo.bands import SENTINEL2, band_name
+from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION
 from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands
 
-# In the order of ESA's band ids, 0 to 12; each with its native resolution in metres.
-NATIVE_RESOLUTION = {
-    "B01": 60,
-    "B02": 10,
-    "B03": 10,
-    "B04": 10,
-    "B05": 20,
-    "B06": 20,
-    "B07": 20,
-    "B08": 10,
-    "B8A": 20,
-    "B09": 60,
-    "B10": 60,
-    "B11": 20,
-    "B12": 20,
-}
+# In metres.
+NATIVE_RESOLUTION = dict(zip(SENTINEL2, (60, 10, 10, 10, 20, 20, 20, 10, 20, 60, 60, 20, 20), strict=True))
+NATIVE_WITH_CLASSES = {**NATIVE_RESOLUTION, SCENE_CLASSIFICATION: 20}
 DEFAULT_BANDS: Bands = ("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
 SCENE_CLASSES = range(1, 12)  # 0 is nodata
 RESAMPLING = ("nearest", *KERNELS)
-
-
-def band_name(text: str) -> str:
-    """'B2', 'b02' and 'B02' are one band."""
-    name = text.strip().upper()
-    return f"B0{name[1:]}" if len(name) == 2 else name
 
 
 @dataclass(frozen=True)

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from datetime import date
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Alignment, NotAligned, crs_difference
+from cropstar.geo.alignment import Alignment, NotAligned, grid_difference
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+from cropstar.geo.radiometry import SCALE, SCENE_CLASSIFICATION
 from cropstar.geo.windows import split
+from cropstar.sources.merging import choose_bands, describe_merges, missing_bands
+from cropstar.sources.naming import left_out
 from cropstar.sources.sentinel2.containers import REMEDY, Place
 from cropstar.sources.sentinel2.files import BandFiles
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
 from cropstar.sources.sentinel2.products import Product
 from cropstar.sources.series import Bands
-
-SCALE = 1e-4  # of the values of every series, whatever the quantification of its products
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ def make_plan(products: Iterable[Product], wanted: Bands | None, files: BandFile
         else:
             empty.append(product)
     warnings += _warnings(days, empty, files)
-    return Plan(grid, bands, dict(days), empty, warnings, _merges(days))
+    merges = describe_merges({day: [take.product.name for take in takes] for day, takes in days.items()}, "products")
+    return Plan(grid, bands, dict(days), empty, warnings, merges)
 
 
 def _without_copies(products: Iterable[Product], warnings: list[str]) -> list[Product]:
@@ -105,20 +106,12 @@ def _without_copies(products: Iterable[Product], warnings: list[str]) -> list[Pr
 
 def _choose_bands(products: list[Product], wanted: Bands | None, warnings: list[str]) -> tuple[Bands, bool]:
     """The bands asked for; else those of the default that any date has. Every date must have them all."""
-    there = {band for product in products for band in product.files}
-    bands = wanted or tuple(band for band in DEFAULT_BANDS if band in there)
+    bands, with_mask = choose_bands((product.files for product in products), wanted, DEFAULT_BANDS, "date", warnings)
     if not bands:
         raise InputError("no reflectance bands", path=products[0].metadata.container, remedy=REMEDY)
-    if not wanted and bands != DEFAULT_BANDS:
-        missing = [band for band in DEFAULT_BANDS if band not in bands]
-        warnings.append(f"no date has {', '.join(missing)}: the bands are {', '.join(bands)}")
-    with_mask = SCENE_CLASSIFICATION in there
-    if not with_mask:
-        warnings.append("no date has a scene classification (SCL): clouds are not masked")
     for product in products:
-        missing = [band for band in (*bands, *([SCENE_CLASSIFICATION] * with_mask)) if band not in product.files]
-        if missing:
-            why = f"{product.day} ({product.name}) has no {', '.join(missing)}"
+        if missing := missing_bands(bands, with_mask, product.files):
+            why = f"{product.day} ({product.name}) has no {missing}"
             remedy = "get the product again, leave the date out, or name the bands to read"
             raise InputError("a band is missing", path=product.metadata.container, why=why, remedy=remedy)
     return bands, with_mask
@@ -139,21 +132,6 @@ def _one_grid(products: list[Product], bands: Bands, files: BandFiles) -> Grid:
 def _finest(product: Product, bands: Bands, files: BandFiles) -> Grid:
     grids = [Grid.of(files.dataset(product.files[band])) for band in bands]
     return min(grids, key=lambda grid: grid.resolution)
-
-
-def grid_difference(own: Grid, other: Grid) -> str | None:
-    """How one grid differs from another in words, or nothing."""
-    if difference := crs_difference(own, other):
-        return difference
-    if own.shape != other.shape:
-        return f"{own.width} x {own.height} pixels instead of {other.width} x {other.height}"
-    pixel = other.resolution
-    moved = [(mine - its) / pixel for mine, its in zip(own.transform, other.transform, strict=True)]
-    if max(map(abs, moved)) <= 1e-3:
-        return None
-    if abs(moved[0]) > 1e-6:
-        return f"pixels of {own.resolution:g} m instead of {pixel:g} m"
-    return f"a corner {moved[2] + 0.0:g} x {0.0 - moved[5]:g} pixels away instead of the same"
 
 
 def _take(product: Product, bands: Bands, with_mask: bool, grid: Grid, files: BandFiles) -> Take:
@@ -198,11 +176,7 @@ def _has_data(take: Take, files: BandFiles) -> bool:
 
 def _warnings(days: dict[date, list[Take]], empty: list[Product], files: BandFiles) -> list[str]:
     """What a user should know of the products."""
-    warnings = []
-    gone = sorted({product.day for product in empty} - set(days))
-    if gone:
-        names = ", ".join(map(str, gone))
-        warnings.append(f"{len(gone)} of {len(gone) + len(days)} dates left out, without any data: {names}")
+    warnings = left_out({product.day for product in empty} - set(days), len(days))
     for product in empty:
         if product.day in days:
             warnings.append(f"{product.day}: {product.name} left out, without any data")
@@ -218,16 +192,6 @@ def _warnings(days: dict[date, list[Take]], empty: list[Product], files: BandFil
         count = f"{len(lossy)} of {len(takes)} products"
         warnings.append(f"{count} store the scene classification lossy: classes may be wrong along its edges")
     return warnings
-
-
-def _merges(days: dict[date, list[Take]]) -> list[str]:
-    """Which products of one day were put together."""
-    return [
-        f"{day}: {len(takes)} products merged, each pixel from the first in which it is valid: "
-        + ", ".join(take.product.name for take in takes)
-        for day, takes in days.items()
-        if len(takes) > 1
-    ]
 
 
 def _is_lossy(layer: Layer, files: BandFiles) -> bool:

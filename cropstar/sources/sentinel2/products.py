@@ -10,11 +10,11 @@ from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 
 from cropstar.errors import InputError
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+from cropstar.geo.paths import require_file_or_folder
 from cropstar.logs import logger
 from cropstar.sources.sentinel2.containers import REMEDY, Place, folder_places, zip_names, zip_places
 from cropstar.sources.sentinel2.metadata import TILE, Metadata, read_metadata
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
+from cropstar.sources.sentinel2.options import NATIVE_WITH_CLASSES
 
 METADATA = "MTD_MSIL2A.xml"
 LEVEL_1C = "MTD_MSIL1C.xml"
@@ -73,6 +73,7 @@ def looks_like_sentinel2(path: Path) -> bool:
 
 def _containers(path: Path, *, depth: int = 2) -> Iterator[list[Place]]:
     """The files of each product or archive at a path; `depth` folders are looked into."""
+    require_file_or_folder(path)
     if path.name == METADATA:
         path = path.parent
     if path.is_file():
@@ -145,7 +146,7 @@ def _day_by_name(names: list[str], place: Place) -> date:
 
 def _by_band(files: list[Place]) -> dict[str, Place]:
     """One file a band: that of the native resolution, else the finest; a .jp2 before a .tif made from it."""
-    native = {**NATIVE_RESOLUTION, SCENE_CLASSIFICATION: 20}
+    native = NATIVE_WITH_CLASSES
     ranked: dict[str, tuple[tuple[bool, int, bool], Place]] = {}
     for file in files:
         found = BAND_FILE.search(file.member)

@@ -15,7 +15,6 @@ The rules:
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
@@ -29,15 +28,13 @@ from cropstar.errors import InputError
 from cropstar.geo.alignment import Piece, interpolate, nearest
 from cropstar.geo.radiometry import clear_sky
 from cropstar.geo.windows import Window
-from cropstar.logs import logger
 from cropstar.sources.decoding import Scratch
+from cropstar.sources.merging import MergedSeries, announce, to_values
+from cropstar.sources.naming import with_years
 from cropstar.sources.sentinel2.files import BandFiles
 from cropstar.sources.sentinel2.options import Sentinel2Options
-from cropstar.sources.sentinel2.plan import SCALE, Layer, Layers, Plan, Take, make_plan
+from cropstar.sources.sentinel2.plan import Layer, Layers, Plan, Take, make_plan
 from cropstar.sources.sentinel2.products import Product, find_products
-from cropstar.sources.series import Observations
-
-DARKEST, BRIGHTEST = 1, np.iinfo(np.uint16).max
 
 
 def open_series(path: Path | Sequence[Path], options: Sentinel2Options | None = None) -> list[Sentinel2Series]:
@@ -56,11 +53,10 @@ def open_series(path: Path | Sequence[Path], options: Sentinel2Options | None = 
     return opened
 
 
-class Sentinel2Series:
+class Sentinel2Series(MergedSeries[Layer]):
     """All products of one tile as a Series. For one thread; a copy in another process opens files of its own."""
 
-    scale = SCALE
-    offset = 0.0
+    takes: list[list[Take]]
 
     def __init__(self, products: Sequence[Product], options: Sentinel2Options | None = None) -> None:
         self.options = options or Sentinel2Options()
@@ -76,33 +72,21 @@ class Sentinel2Series:
         self.tile = products[0].tile
         self.grid = plan.grid
         self.bands = plan.bands
+        self.clear = self.options.clear
         self.dates: tuple[date, ...] = tuple(plan.days)
-        self.notes = [f"{self.tile}: {note}" for note in (*plan.warnings, *plan.merges)]
-        self.name = _name(self.tile, self.dates)
+        self.name = with_years(self.tile, dates=self.dates)
         self.provenance = _provenance(self.tile, plan, self.options)
-        self._days = list(plan.days.values())
+        self.takes = list(plan.days.values())
         self._unused = [product.metadata.file for product in plan.empty]
-        self._layers = Layers(self._days)
+        self._layers = Layers(self.takes)
         self._scratch: Scratch | None = None
-        for number, note in enumerate(self.notes):
-            logger.log(logging.WARNING if number < len(plan.warnings) else logging.INFO, note)
+        self.notes = announce(self.tile, plan.warnings, plan.merges)
 
     @property
     def files(self) -> list[Path]:
         """Every file on the disk that tells what the series is."""
-        used = {place.file for takes in self._days for take in takes for place in take.places}
+        used = {place.file for takes in self.takes for take in takes for place in take.places}
         return sorted(used.union(self._unused))
-
-    def read(self, window: Window) -> Observations:
-        """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
-        shape = (window.height, window.width)
-        values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
-        valid = np.zeros((len(self.dates), *shape), dtype=bool)
-        for day, takes in enumerate(self._days):
-            for take in takes:
-                if not valid[day].all():
-                    self._fill(take, window, values[day], valid[day])
-        return Observations(values, valid)
 
     def close(self) -> None:
         self._files.close()
@@ -128,50 +112,21 @@ class Sentinel2Series:
     def read_from(self, scratch: Scratch | None) -> None:
         self._scratch = scratch
 
-    def _fill(self, take: Take, window: Window, values: NDArray[np.uint16], valid: NDArray[np.bool_]) -> None:
-        """Add what a product knows of the pixels that none before it knew; values (C, h, w), valid (h, w)."""
-        fresh = ~valid
-        if take.scene_classes:
-            fresh &= clear_sky(nearest(self._piece(take.scene_classes, window), window), self.options.clear)
-        pixels = np.empty_like(values)
-        for band, layer in enumerate(take.layers):
-            if not fresh.any():
-                return  # all cloud: the other bands need not be decoded
-            piece = self._piece(layer, window)
-            if layer.alignment.ratio == 1 or self.options.resampling == "nearest":
-                numbers = nearest(piece, window)
-                present: NDArray[np.bool_] = numbers != 0
-            else:
-                numbers, present = interpolate(piece, window, self.options.resampling)
-            fresh &= present
-            pixels[band] = to_values(numbers, layer.offset, layer.gain)
-        np.copyto(values, pixels, where=fresh)
-        valid |= fresh
+    def containing(self, layer: Layer, window: Window) -> NDArray[Any]:
+        return nearest(self._piece(layer, window), window)
+
+    def resampled(self, layer: Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        if layer.alignment.ratio == 1 or self.options.resampling == "nearest":
+            numbers = self.containing(layer, window)
+            present: NDArray[np.bool_] = numbers != 0
+        else:
+            numbers, present = interpolate(self._piece(layer, window), window, self.options.resampling)
+        return to_values(numbers, layer.offset, layer.gain), present
 
     def _piece(self, layer: Layer, window: Window) -> Piece:
         place = layer.alignment.source(window)
         pixels = self._scratch.read(self._layers.numbers[layer.place], place) if self._scratch else None
         return Piece(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
-
-
-def to_values(numbers: NDArray[Any], offset: float, gain: float) -> NDArray[Any]:
-    """A product's numbers as values of the series' scale; what they mean under nodata is left open.
-
-    Halves are rounded up, so that an offset of whole numbers never changes the rounding.
-    """
-    if numbers.dtype.kind == "u" and (offset, gain) == (0.0, 1.0):
-        return numbers
-    values: NDArray[Any] = numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
-    values += offset
-    values *= gain
-    values += 0.5
-    return np.clip(np.floor(values, out=values), DARKEST, BRIGHTEST, out=values).astype(np.uint16)
-
-
-def _name(tile: str, dates: tuple[date, ...]) -> str:
-    """Tile and years: another season of the tile is another scene of a store."""
-    years = sorted({dates[0].year, dates[-1].year})
-    return "-".join([tile, *map(str, years)])
 
 
 def _provenance(tile: str, plan: Plan, options: Sentinel2Options) -> dict[str, Any]:

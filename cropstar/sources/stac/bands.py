@@ -5,30 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION, band_name
+from cropstar.geo.bands import sentinel2_band
+from cropstar.sources.sentinel2.options import NATIVE_WITH_CLASSES as NATIVE
 
-NATIVE = {**NATIVE_RESOLUTION, SCENE_CLASSIFICATION: 20}
-COMMON_NAMES = {
-    "coastal": "B01",
-    "blue": "B02",
-    "green": "B03",
-    "red": "B04",
-    "rededge1": "B05",
-    "rededge071": "B05",
-    "rededge2": "B06",
-    "rededge075": "B06",
-    "rededge3": "B07",
-    "rededge078": "B07",
-    "nir": "B08",
-    "nir08": "B8A",
-    "nir09": "B09",
-    "cirrus": "B10",
-    "swir16": "B11",
-    "swir22": "B12",
-}
-ENDING = re.compile(r"[-_](jp2|cog|tiff?|\d{2}m)$")
-BAND = re.compile(r"b\d{1,2}|b8a")
 RESOLUTION = re.compile(r"_(\d{2})m(?:$|[-_])")
 NO_DATA_ROLES = {"thumbnail", "overview", "visual", "metadata"}
 
@@ -51,19 +30,6 @@ def assets_by_band(assets: Json) -> dict[str, tuple[str, Json]]:
     return {band: (rank[3], asset) for band, (rank, asset) in sorted(ranked.items())}
 
 
-def band_of(text: str) -> str | None:
-    """The band that a name stands for."""
-    name = text.strip().lower()
-    while ENDING.search(name):
-        name = ENDING.sub("", name)
-    if name in COMMON_NAMES:
-        return COMMON_NAMES[name]
-    if name == SCENE_CLASSIFICATION.lower():
-        return SCENE_CLASSIFICATION
-    band = band_name(name) if BAND.fullmatch(name) else ""
-    return band if band in NATIVE else None
-
-
 def described_bands(asset: Json, field: str) -> list[Json]:
     """What an asset says of its bands in a field such as `eo:bands`."""
     bands = asset.get(field)
@@ -77,7 +43,10 @@ def _band(key: str, asset: Json) -> str | None:
         return None  # a picture of several bands
     names = [band.get("name") for band in described]
     common = [band.get(field) for field in ("common_name", "eo:common_name") for band in described]
-    return next((band for name in (*names, key, *common) if isinstance(name, str) and (band := band_of(name))), None)
+    for name in (*names, key, *common):
+        if isinstance(name, str) and (band := sentinel2_band(name, common_names=True)):
+            return band
+    return None
 
 
 def _has_pixels(asset: Json) -> bool:

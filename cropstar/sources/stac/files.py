@@ -1,14 +1,12 @@
 """Opening the files behind assets: GeoTIFF or JPEG 2000 and nothing else, over a network that may fail.
 
 GDAL goes by what a file holds, not by its name: without the list of drivers a server could answer with a VRT and
-have any file of this machine read. Datasets stay open, for GDAL keeps what it fetched and decoded of open ones.
+have any file of this machine read.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections import OrderedDict
 from contextlib import ExitStack
 from typing import Any
 
@@ -20,11 +18,12 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.vrt import WarpedVRT
 
 from cropstar.errors import InputError
+from cropstar.geo.alignment import grid_difference
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
 from cropstar.geo.windows import Window
-from cropstar.sources.sentinel2.files import MAXIMUM_OPEN, MAXIMUM_SIDE
-from cropstar.sources.sentinel2.plan import grid_difference
+from cropstar.sources.open_files import OpenFiles
+from cropstar.sources.sentinel2.files import MAXIMUM_SIDE
 from cropstar.sources.stac.hrefs import gdal_name
 from cropstar.sources.stac.items import Asset
 
@@ -43,21 +42,8 @@ REMEDY = "try again, or leave the date out"
 Key = tuple[str, Grid | None, str]  # address, and for a warped one the grid and the resampling
 
 
-class AssetFiles:
-    """Open files of assets. One thread at a time; a copy in another process opens its own."""
-
-    def __init__(self) -> None:
-        self._forget()
-
-    def _forget(self) -> None:
-        self._open: OrderedDict[Key, tuple[Any, ExitStack]] = OrderedDict()
-        self._process = os.getpid()
-
-    def __getstate__(self) -> tuple[()]:
-        return ()
-
-    def __setstate__(self, _: object) -> None:
-        self._forget()
+class AssetFiles(OpenFiles[Key]):
+    """Open files of assets."""
 
     def grid(self, asset: Asset) -> Grid:
         """Of the catalogue's word, else of the file's header."""
@@ -76,25 +62,13 @@ class AssetFiles:
         """
         return _pixels(asset, self._dataset(asset, grid, resampling), window)
 
-    def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1][1].close()
-
     def _dataset(self, asset: Asset, grid: Grid | None = None, resampling: str = "") -> Any:
-        if self._process != os.getpid():  # after a fork the parent's connections are shared: never use them
-            self._forget()
-        key = (asset.href, grid, resampling)
-        if key not in self._open:
-            while len(self._open) >= MAXIMUM_OPEN:
-                self._open.popitem(last=False)[1][1].close()
-            with ExitStack() as stack:
-                dataset = stack.enter_context(_open_asset(asset))
-                _check(asset, dataset)
-                if grid is not None:
-                    dataset = stack.enter_context(_warped(dataset, grid, resampling))
-                self._open[key] = dataset, stack.pop_all()
-        self._open.move_to_end(key)
-        return self._open[key][0]
+        def open_one(stack: ExitStack) -> Any:
+            dataset = stack.enter_context(_open_asset(asset))
+            _check(asset, dataset)
+            return dataset if grid is None else stack.enter_context(_warped(dataset, grid, resampling))
+
+        return self.kept((asset.href, grid, resampling), open_one)
 
 
 def _open_asset(asset: Asset) -> Any:

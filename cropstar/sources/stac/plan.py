@@ -12,6 +12,8 @@ from shapely import box, union_all
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
 from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+from cropstar.sources.merging import choose_bands, describe_merges, missing_bands
+from cropstar.sources.naming import left_out, short_list
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
 from cropstar.sources.series import Bands
 from cropstar.sources.stac.files import AssetFiles
@@ -72,26 +74,19 @@ def make_plan(items: Sequence[Item], options: StacOptions, files: AssetFiles, wh
         else:
             empty.append(item)
     warnings += _warnings(days, empty)
-    return Plan(grid, bands, dict(days), empty, warnings, _merges(days))
+    merges = describe_merges({day: [take.item.identifier for take in takes] for day, takes in days.items()}, "items")
+    return Plan(grid, bands, dict(days), empty, warnings, merges)
 
 
 def _choose_bands(items: Sequence[Item], wanted: Bands | None, warnings: list[str], where: str) -> tuple[Bands, bool]:
     """The bands asked for; else those of the default that any item has. Every item must have them all."""
-    there = {band for item in items for band in item.assets}
-    bands = wanted or tuple(band for band in DEFAULT_BANDS if band in there)
+    bands, with_mask = choose_bands((item.assets for item in items), wanted, DEFAULT_BANDS, "item", warnings)
     if not bands:
         why = "no asset can be told to be a Sentinel-2 band"
         raise InputError("no reflectance bands", path=where, why=why, remedy="choose another collection")
-    if not wanted and bands != DEFAULT_BANDS:
-        missing = [band for band in DEFAULT_BANDS if band not in bands]
-        warnings.append(f"no item has {', '.join(missing)}: the bands are {', '.join(bands)}")
-    with_mask = SCENE_CLASSIFICATION in there
-    if not with_mask:
-        warnings.append("no item has a scene classification (SCL): clouds are not masked")
     for item in items:
-        missing = [band for band in (*bands, *([SCENE_CLASSIFICATION] * with_mask)) if band not in item.assets]
-        if missing:
-            why = f"the item {item.identifier} of {item.day} has no {', '.join(missing)}"
+        if missing := missing_bands(bands, with_mask, item.assets):
+            why = f"the item {item.identifier} of {item.day} has no {missing}"
             remedy = "name the bands to read with --bands, or choose another season"
             raise InputError("a band is missing", path=where, why=why, remedy=remedy)
     return bands, with_mask
@@ -119,30 +114,15 @@ def _take(item: Item, bands: Bands, with_mask: bool, grid: Grid, files: AssetFil
 
 def _warnings(days: dict[date, list[Take]], empty: list[Item]) -> list[str]:
     """What a user should know of the items."""
-    warnings = []
-    gone = sorted({item.day for item in empty} - set(days))
-    if gone:
-        names = ", ".join(map(str, gone))
-        warnings.append(f"{len(gone)} of {len(gone) + len(days)} dates left out, without any data: {names}")
+    warnings = left_out({item.day for item in empty} - set(days), len(days))
     takes = [take for several in days.values() for take in several]
     assumed = [take.item for take in takes if any(layer.asset.reflectance.assumed for layer in take.layers)]
     if assumed:
         warnings.append(
             f"{len(assumed)} of {len(takes)} items say neither offset nor processing baseline, no offset is assumed: "
-            + ", ".join(item.identifier for item in assumed[:5])
-            + (" ..." if len(assumed) > 5 else "")
+            + short_list((item.identifier for item in assumed), 5)
         )
     warped = sum(take.is_warped for take in takes)
     if warped:
         warnings.append(f"{warped} of {len(takes)} items do not fit the pixels of the grid and are warped by GDAL")
     return warnings
-
-
-def _merges(days: dict[date, list[Take]]) -> list[str]:
-    """Which items of one day were put together."""
-    return [
-        f"{day}: {len(takes)} items merged, each pixel from the first in which it is valid: "
-        + ", ".join(take.item.identifier for take in takes)
-        for day, takes in days.items()
-        if len(takes) > 1
-    ]

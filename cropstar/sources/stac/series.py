@@ -15,7 +15,6 @@ The rules are those of SAFE products (`cropstar.sources.sentinel2`), so that bot
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from datetime import date
 from typing import Any
@@ -25,17 +24,14 @@ from numpy.typing import NDArray
 from rasterio.crs import CRS
 
 from cropstar.errors import InputError
-from cropstar.geo.radiometry import clear_sky
 from cropstar.geo.windows import Window
-from cropstar.logs import logger
+from cropstar.sources.merging import MergedSeries, announce, to_values
+from cropstar.sources.naming import with_years
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
-from cropstar.sources.sentinel2.plan import SCALE
-from cropstar.sources.sentinel2.series import to_values
-from cropstar.sources.series import Observations
 from cropstar.sources.stac.connection import public_address
 from cropstar.sources.stac.files import AssetFiles
 from cropstar.sources.stac.items import Item, read_item
-from cropstar.sources.stac.layers import containing, resampled
+from cropstar.sources.stac.layers import Layer, containing, resampled
 from cropstar.sources.stac.options import StacOptions
 from cropstar.sources.stac.plan import Plan, Take, make_plan
 from cropstar.sources.stac.search import find_items
@@ -52,11 +48,10 @@ def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
     return [StacSeries(url, inside, options)]
 
 
-class StacSeries:
+class StacSeries(MergedSeries[Layer]):
     """Items on one grid as a Series. For one thread; a copy in another process opens files of its own."""
 
-    scale = SCALE
-    offset = 0.0
+    takes: list[list[Take]]
 
     def __init__(self, url: str, items: Sequence[Item], options: StacOptions) -> None:
         self.options = options
@@ -72,18 +67,17 @@ class StacSeries:
             raise
         self.grid = plan.grid
         self.bands = plan.bands
+        self.clear = options.clear
         self.dates: tuple[date, ...] = tuple(plan.days)
         self.name = _name(options.collection, plan, self.dates)
-        self.notes = [f"{self.name}: {note}" for note in (*plan.warnings, *plan.merges)]
         self.provenance = _provenance(self.address, plan, options)
-        self._days = list(plan.days.values())
+        self.takes = list(plan.days.values())
         self._unused = [item.identifier for item in plan.empty]
-        for number, note in enumerate(self.notes):
-            logger.log(logging.WARNING if number < len(plan.warnings) else logging.INFO, note)
+        self.notes = announce(self.name, plan.warnings, plan.merges)
 
     def recipe_material(self) -> dict[str, Any]:
         """What the values come from: addresses without signatures, and what the catalogue says of their state."""
-        takes = [take for several in self._days for take in several]
+        takes = [take for several in self.takes for take in several]
         return {
             "address": self.address,
             "options": self.options.to_json(),
@@ -91,43 +85,23 @@ class StacSeries:
             "without_data": self._unused,
         }
 
-    def read(self, window: Window) -> Observations:
-        """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
-        shape = (window.height, window.width)
-        values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
-        valid = np.zeros((len(self.dates), *shape), dtype=bool)
-        for day, takes in enumerate(self._days):
-            for take in takes:
-                if not valid[day].all():
-                    self._fill(take, window, values[day], valid[day])
-        return Observations(values, valid)
-
     def close(self) -> None:
         self._files.close()
 
-    def _fill(self, take: Take, window: Window, values: NDArray[np.uint16], valid: NDArray[np.bool_]) -> None:
-        """Add what an item knows of the pixels that none before it knew; values (C, h, w), valid (h, w)."""
-        fresh = ~valid
-        if take.scene_classes:
-            fresh &= clear_sky(containing(self._files, take.scene_classes, window, self.grid), self.options.clear)
-        pixels = np.empty_like(values)
-        for band, layer in enumerate(take.layers):
-            if not fresh.any():
-                return  # all cloud: the other bands need not be fetched
-            numbers, present = resampled(self._files, layer, window, self.grid, self.options.resampling)
-            fresh &= present
-            way = layer.asset.reflectance
-            pixels[band] = to_values(numbers, way.offset, way.gain)
-        np.copyto(values, pixels, where=fresh)
-        valid |= fresh
+    def containing(self, layer: Layer, window: Window) -> NDArray[Any]:
+        return containing(self._files, layer, window, self.grid)
+
+    def resampled(self, layer: Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        numbers, present = resampled(self._files, layer, window, self.grid, self.options.resampling)
+        way = layer.asset.reflectance
+        return to_values(numbers, way.offset, way.gain), present
 
 
 def _name(collection: str, plan: Plan, dates: tuple[date, ...]) -> str:
     """Collection, place and years: another area or season is another scene of a store."""
     code = CRS.from_wkt(plan.grid.crs).to_epsg() or "grid"
     left, _, _, top = plan.grid.bounds
-    years = sorted({dates[0].year, dates[-1].year})
-    return "-".join([collection, str(code), f"{left:.0f}", f"{top:.0f}", *map(str, years)])
+    return with_years(collection, code, f"{left:.0f}", f"{top:.0f}", dates=dates)
 
 
 def _material(take: Take) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from datetime import date
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
+from cropstar.geo.bands import band_name, in_order
 from cropstar.geo.radiometry import SCENE_CLASSIFICATION
 from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header, read_header
 from cropstar.sources.stack.listing import DatedFile, TileFiles
-from cropstar.sources.stack.names import band_name, bands_in, days_in, in_order
+from cropstar.sources.stack.names import bands_in, days_in
 
 REMEDY = "describe its bands, name them in order with --bands B02,B03,B04,B08, or leave it out with --pattern"
 
@@ -62,7 +63,7 @@ def names_of(header: Header, dated: DatedFile, given: Bands | None) -> list[str]
     return [name for name in own if name]
 
 
-def choose_bands(table: Table, given: Bands | None, wanted: Bands | None, folder: Path) -> tuple[Bands, bool]:
+def choose_bands(table: Table, given: Bands | None, wanted: Bands | None, where: Path) -> tuple[Bands, bool]:
     """The reflectance bands to read, and whether there is a scene classification. Every date must have them all."""
     days = sorted({day for day, _ in table})
     there = in_order(band for _, band in table)
@@ -71,17 +72,17 @@ def choose_bands(table: Table, given: Bands | None, wanted: Bands | None, folder
     if not given and wanted and set(wanted) <= set(reflectance):
         bands = wanted
     if not bands:
-        raise InputError("no reflectance bands", path=folder, why="all files are masks", remedy="add the bands")
+        raise InputError("no reflectance bands", path=where, why="nothing but masks is there", remedy="add the bands")
     for band in bands:
         if band not in reflectance:
-            raise UsageError(f"no band '{band}'", path=folder, remedy=did_you_mean(band, there))
+            raise UsageError(f"no band '{band}'", path=where, remedy=did_you_mean(band, there))
     with_classes = SCENE_CLASSIFICATION in there
     for day in days:
         missing = [band for band in (*bands, *([SCENE_CLASSIFICATION] * with_classes)) if (day, band) not in table]
         if missing:
             why = f"{day} has no {', '.join(missing)}"
-            remedy = "add the file, take the date away, or choose among the bands with --bands"
-            raise InputError("a band is missing", path=folder, why=why, remedy=remedy)
+            remedy = "add it, take the date away, or choose among the bands with --bands"
+            raise InputError("a band is missing", path=where, why=why, remedy=remedy)
     return bands, with_classes
 
 

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.errors import InputError
 from cropstar.geo.alignment import Piece, nearest
 from cropstar.geo.radiometry import clear_sky
 from cropstar.geo.windows import Window
-from cropstar.logs import logger
+from cropstar.sources.naming import with_years
 from cropstar.sources.series import Bands, Observations
+from cropstar.sources.stack.days import Day, Layer, announce
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.listing import TileFiles
 from cropstar.sources.stack.options import StackOptions
-from cropstar.sources.stack.plan import Day, Layer, Plan, make_plan
+from cropstar.sources.stack.plan import Plan, make_plan
 from cropstar.sources.stack.values import on_grid, to_values
 
 
@@ -42,9 +42,6 @@ class DatedSeries:
         self._files = OpenRasters()
         try:
             plan = make_plan(folder, tile, self.options, wanted, self._files)
-            if not plan.days:
-                why = f"none of {len(plan.empty)} dates has any data"
-                raise InputError("no usable date", path=folder, why=why, remedy="get others")
         except BaseException:
             self.close()
             raise
@@ -55,11 +52,9 @@ class DatedSeries:
         self.dates: tuple[date, ...] = tuple(plan.days)
         self.name = _name(folder, self.tile, self.dates)
         self.provenance = _provenance(folder, self.tile, plan, self.options)
-        self.notes = _notes(plan)
+        self.notes = announce(self.name, plan.days, plan.empty)
         self._days = list(plan.days.values())
         self._unused = {path for day in plan.empty.values() for path in day.paths}
-        for note in self.notes:
-            logger.warning("%s: %s", self.name, note)
 
     @property
     def files(self) -> list[Path]:
@@ -86,7 +81,7 @@ class DatedSeries:
         for band, layer in enumerate(day.layers):
             if not fresh.any():
                 return  # all cloud: the other bands need not be decoded
-            numbers, present = on_grid(self._piece(layer, window), window, layer.nodata, self.options.resampling)
+            numbers, present = on_grid(self._piece(layer, window), window, layer.nodata, self.options.kernel)
             if layer.nodata is None:
                 seen |= present  # zero is nodata where all such bands have it
             else:
@@ -114,22 +109,7 @@ class DatedSeries:
 
 def _name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str:
     """Tile and years, so that another season of the tile is another scene of a store; else the folder's name."""
-    if tile is None:
-        return folder.resolve().name
-    return "-".join([tile, *map(str, sorted({dates[0].year, dates[-1].year}))])
-
-
-def _notes(plan: Plan) -> list[str]:
-    """What a user should know of the files."""
-    notes = []
-    if plan.empty:
-        total = len(plan.empty) + len(plan.days)
-        names = ", ".join(map(str, plan.empty))
-        notes.append(f"{len(plan.empty)} of {total} dates left out, without any data: {names}")
-    first = next(iter(plan.days.values()), None)
-    if first and not first.scene_classes and not first.mask:
-        notes.append("neither scene classification (SCL) nor masks are there: clouds are not masked")
-    return notes
+    return folder.resolve().name if tile is None else with_years(tile, dates=dates)
 
 
 def _provenance(folder: Path, tile: str | None, plan: Plan, options: StackOptions) -> dict[str, Any]:
@@ -141,7 +121,7 @@ def _provenance(folder: Path, tile: str | None, plan: Plan, options: StackOption
         "tile": tile,
         "files": len(paths),
         "without_data": [day.isoformat() for day in plan.empty],
-        "resampling": options.resampling,
+        "resampling": options.kernel,
         "scene_classes": list(options.clear),
         "masks": options.masks,
     }

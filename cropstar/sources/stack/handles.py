@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,42 +13,25 @@ from rasterio.errors import RasterioError
 from cropstar.errors import InputError
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import Window
+from cropstar.sources.open_files import OpenFiles
 
 LEAST_OPEN, MOST_OPEN = 8, 1024
 SHARE = 8  # of the files that the system allows: several tiles may be open, and others want files too
 
 
-class OpenRasters:
-    """Opens files when they are asked for and closes those that were asked for longest ago.
-
-    One thread at a time; a copy in another process opens files of its own.
-    """
+class OpenRasters(OpenFiles[Path]):
+    """Open GeoTIFFs."""
 
     def __init__(self, most: int | None = None) -> None:
+        super().__init__()
         self._most = most
-        self._forget()
 
-    def _forget(self) -> None:
-        self._open: OrderedDict[Path, Any] = OrderedDict()
-        self._process = os.getpid()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_most": self._most}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._most = state["_most"]
-        self._forget()
+    def most(self) -> int:
+        return self._most or most_open()
 
     def dataset(self, path: Path) -> Any:
         """The open rasterio dataset of a file."""
-        if self._process != os.getpid():  # after a fork the parent's file positions are shared: never use them
-            self._forget()
-        if path not in self._open:
-            while len(self._open) >= (self._most or most_open()):
-                self._open.popitem(last=False)[1].close()
-            self._open[path] = open_raster(path)
-        self._open.move_to_end(path)
-        return self._open[path]
+        return self.kept(path, lambda stack: stack.enter_context(open_raster(path)))
 
     def read(self, path: Path, indexes: Sequence[int], window: Window) -> NDArray[Any]:
         """Pixels (bands, h, w) of a window, which may be empty."""
@@ -61,16 +42,12 @@ class OpenRasters:
         try:
             pixels: NDArray[Any] = dataset.read(list(indexes), window=rasterio_window(window))
         except (RasterioError, IndexError) as failure:
-            why = f"the pixels cannot be read ({failure})"
+            why = f"the pixels cannot be read ({failure.__cause__ or failure})"
             raise InputError("damaged raster", path=path, why=why, remedy="get the file again") from None
         if pixels.shape != shape:
             why = "it is smaller than when it was opened"
             raise InputError("a raster changed while it was read", path=path, why=why, remedy="run again")
         return pixels
-
-    def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
 
 
 def most_open() -> int:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
+from cropstar.geo.radiometry import SCALE
 from cropstar.sources.stack.handles import OpenRasters
 
-DEFAULT_SCALE = 1e-4  # Sentinel-2's quantification, where the file does not say
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 # GDAL decodes whole blocks: a whole granule in one strip still fits, a lie of the header does not.
 MAXIMUM_BLOCK_BYTES, MAXIMUM_PIXEL_BYTES = 2**30, 8
@@ -43,7 +45,7 @@ def read_header(path: Path, files: OpenRasters, *, mask: bool = False) -> Header
             why = f"values are {dataset.dtypes[0]}"
             raise InputError("not a mask", path=path, why=why, remedy="store 0 for clear and 1 for not clear")
     else:
-        require_scaled_integers(dataset, path)
+        _require_scaled_integers(dataset, path)
     names = [dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or "" for index in dataset.indexes]
     pairs = list(zip(dataset.scales, dataset.offsets, strict=True))
     return Header(
@@ -51,12 +53,12 @@ def read_header(path: Path, files: OpenRasters, *, mask: bool = False) -> Header
         Grid.of(dataset),
         tuple(name.strip() for name in names),
         dataset.nodatavals,
-        tuple((DEFAULT_SCALE, 0.0) if pair == (1.0, 0.0) else (float(pair[0]), float(pair[1])) for pair in pairs),
+        tuple((SCALE, 0.0) if pair == (1.0, 0.0) else (float(pair[0]), float(pair[1])) for pair in pairs),
         dataset.block_shapes[0],
     )
 
 
-def require_scaled_integers(dataset: Any, path: Path) -> None:
+def _require_scaled_integers(dataset: Any, path: Path) -> None:
     """Reflectance is stored as whole numbers, on a known place, in blocks that can be decoded."""
     _require_place(dataset, path)
     if dataset.dtypes[0] not in INTEGERS:
@@ -85,7 +87,10 @@ def _require_place(dataset: Any, path: Path) -> None:
 
 def _require_blocks(dataset: Any, path: Path) -> None:
     height, width = dataset.block_shapes[0]
-    if height * width * MAXIMUM_PIXEL_BYTES > MAXIMUM_BLOCK_BYTES:
-        why = f"it is stored in blocks of {width} x {height} pixels"
-        remedy = "store it in tiles with gdal_translate -co TILED=YES"
+    # Where bands lie pixel by pixel, a block holds all of them.
+    together = dataset.count if dataset.profile.get("interleave") == "pixel" else 1
+    pixel = max(np.dtype(dataset.dtypes[0]).itemsize * together, MAXIMUM_PIXEL_BYTES)
+    if height * width * pixel > MAXIMUM_BLOCK_BYTES:
+        why = f"it is stored in blocks of {width} x {height} pixels" + (f" of {together} bands" if together > 1 else "")
+        remedy = "store it in tiles with gdal_translate -co TILED=YES -co INTERLEAVE=BAND"
         raise InputError("blocks too large to read", path=path, why=why, remedy=remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path, PurePosixPath
@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from cropstar.errors import InputError, UsageError
 from cropstar.logs import logger
+from cropstar.sources.naming import short_list
 from cropstar.sources.stack.names import Name, Unclear, guess, is_companion
 from cropstar.sources.stack.options import StackOptions
 
@@ -75,17 +76,13 @@ def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
         raise _nothing_found(folder, options, others)
     if others:
         reason = f"not named as {options.pattern}" if pattern else "no band of a date by their names"
-        logger.info("%d GeoTIFFs left out, %s: %s", len(others), reason, some_of(others))
+        logger.info(
+            "%d GeoTIFFs left out, %s: %s", len(others), reason, short_list((path.name for path in others), SHOWN)
+        )
     if mask_pattern and not masks:
         why = f"none is named as {options.masks}"
         raise InputError("no masks", path=folder, why=why, remedy="check --masks, or leave it out")
     return _by_tile(folder, _one_or_all(folder, files, "--pattern"), _one_or_all(folder, masks, "--masks", [*files]))
-
-
-def some_of(paths: Sequence[Path]) -> str:
-    """A few names, and how many more there are."""
-    names = ", ".join(path.name for path in paths[:SHOWN])
-    return f"{names} and {len(paths) - SHOWN} more" if len(paths) > SHOWN else names
 
 
 def _give_up(failure: OSError) -> None:
@@ -107,9 +104,9 @@ def _nothing_found(folder: Path, options: StackOptions, others: list[Path]) -> I
     if not others:
         return InputError("no GeoTIFFs", path=folder, remedy="give a folder of dated .tif files")
     if options.pattern:
-        why = f"none of {some_of(others)} is named as {options.pattern}"
+        why = f"none of {short_list((path.name for path in others), SHOWN)} is named as {options.pattern}"
         return InputError("no dated GeoTIFFs", path=folder, why=why, remedy="check --pattern")
-    why = f"no date is in the names of {some_of(others)}"
+    why = f"no date is in the names of {short_list((path.name for path in others), SHOWN)}"
     return InputError("no dated GeoTIFFs", path=folder, why=why, remedy=HOW_TO_NAME)
 
 
@@ -123,7 +120,7 @@ def _one_or_all(
     if None not in found or not tiles:
         return found
     if len(tiles) > 1:
-        why = f"some names have a tile ({', '.join(sorted(tiles)[:SHOWN])}), others have none"
+        why = f"some names have a tile ({short_list(sorted(tiles), SHOWN)}), others have none"
         raise UsageError("files of which tile?", path=folder, why=why, remedy=f"put {{tile}} into {option}")
     return {tiles[0]: [*found.get(tiles[0], []), *found[None]]}
 

@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
+from cropstar.geo.bands import WORD, band_name
 
 BEGIN, END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 CLOCK = r"(?:T\d\d[-:.]?\d\d(?:[-:.]?\d\d(?:\.?\d{3})?)?Z?)?"
@@ -22,7 +22,7 @@ DATES = re.compile(rf"{BEGIN}{DATE}{END}", re.ASCII)
 YEAR_AND_DAY = re.compile(rf"{BEGIN}((?:19|20)\d\d)(\d{{3}})T\d{{6}}{END}", re.ASCII)  # as HLS has it
 # A product's name holds the date of sensing and that of processing, in this order.
 PRODUCT = re.compile(rf"{BEGIN}S2[A-Z]_MSIL[12][AC]_(?=\d{{8}}T)", re.ASCII | re.IGNORECASE)
-BANDS = re.compile(rf"{BEGIN}(?:B(?:0?[1-9]|1[0-2]|0?8A)|SCL){END}", re.ASCII | re.IGNORECASE)
+BANDS = re.compile(rf"{BEGIN}(?:{WORD}){END}", re.ASCII | re.IGNORECASE)
 # Zone 1 to 60, latitude band, column and row of the military grid; I and O are never used.
 MGRS = r"(?:0[1-9]|[1-5]\d|60)[C-HJ-NP-X][A-HJ-NP-Z][A-HJ-NP-V]"
 TILES = re.compile(rf"{BEGIN}T?({MGRS}){END}", re.ASCII | re.IGNORECASE)
@@ -92,25 +92,10 @@ def parse_day(text: str) -> date | None:
         return None
 
 
-def band_name(text: str) -> str:
-    """'B2', 'b02' and 'B02' are one band; other names are kept, in capitals."""
-    name = text.strip().upper()
-    if short := re.fullmatch(r"B0?([1-9]A?|1[0-2])", name, re.ASCII):
-        full = short[1].zfill(2)
-        return f"B{full}" if f"B{full}" in NATIVE_RESOLUTION else name
-    return name
-
-
 def tile_name(text: str) -> str:
     """'31TEJ' and 'T31TEJ' are one tile; other names are kept."""
     match = TILES.fullmatch(text)
     return f"T{match[1].upper()}" if match else text
-
-
-def in_order(bands: Iterable[str]) -> list[str]:
-    """Sentinel-2's bands in the order of its band ids, then the others as they come."""
-    known = {band: position for position, band in enumerate(NATIVE_RESOLUTION)}
-    return sorted(dict.fromkeys(bands), key=lambda band: known.get(band, len(known)))
 
 
 def _nearest(parts: Iterable[list[Found]]) -> list[Found]:

@@ -2,40 +2,33 @@
 
 A band tells what it is by its tags (`DATE`, `BAND`) or by its description, such as "2023-05-14 B08".
 A band called SCL is Sentinel-2's scene classification and becomes the validity mask.
+Names, order and dates without any data are treated as in a folder of dated files.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cropstar.errors import InputError, UsageError
-from cropstar.geo.grid import Grid
+from cropstar.errors import InputError
+from cropstar.geo.alignment import Alignment
+from cropstar.geo.bands import band_name
 from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, clear_sky, observed
 from cropstar.geo.windows import Window
-from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands, Observations
+from cropstar.sources.stack.bands import Entry, Table, choose_bands
+from cropstar.sources.stack.days import Day, Days, Layer, announce, part
 from cropstar.sources.stack.handles import OpenRasters
-from cropstar.sources.stack.headers import DEFAULT_SCALE, require_scaled_integers
+from cropstar.sources.stack.headers import Header, read_header, require_radiometry
 from cropstar.sources.stack.values import to_values
 
 DESCRIPTION = re.compile(r"(?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})[\s_:]+(?P<band>[A-Za-z]\w*)$")
 REMEDY = "describe each band as 'YYYY-MM-DD BAND', for example '2023-05-14 B08'"
-
-
-@dataclass(frozen=True)
-class BandKey:
-    """What one band of the file is; `index` counts from 1, as GDAL does."""
-
-    day: date
-    band: str
-    index: int
 
 
 class StackSeries:
@@ -47,16 +40,24 @@ class StackSeries:
         self._clear = tuple(clear)
         self._files = OpenRasters()
         try:
-            dataset = self._files.dataset(path)
-            keys = _band_keys(dataset, path)
-            self.dates, self.bands, self._order, self._masks = _arrange(keys, path, bands)
-            self.scale, self.offset = _radiometry(dataset, self._order, path)
-            self.grid = Grid.of(dataset)
-            self._nodata = dataset.nodata
+            header = read_header(path, self._files)
+            table = _table(self._files.dataset(path), path)
+            given = None if bands is None else tuple(band_name(band) for band in bands)
+            self.bands, with_classes = choose_bands(table, given, None, path)
+            self.scale, self.offset = _radiometry(header, table, self.bands)
+            days, empty = part(_days(header, table, self.bands, with_classes), self._files, path)
         except BaseException:
             self.close()
             raise
+        self.grid = header.grid
+        self.dates: tuple[date, ...] = tuple(days)
+        self._nodata = header.nodata[0]
+        self._order = [layer.index for day in days.values() for layer in day.layers]
+        self._masks = [day.scene_classes.index for day in days.values() if day.scene_classes]
         self.provenance: dict[str, Any] = {"source": "stack", "file": path.name}
+        if empty:
+            self.provenance["without_data"] = [day.isoformat() for day in empty]
+        self.notes = announce(self.name, days, empty)
 
     @property
     def files(self) -> list[Path]:
@@ -76,9 +77,9 @@ class StackSeries:
         self._files.close()
 
 
-def _band_keys(dataset: Any, path: Path) -> list[BandKey]:
-    require_scaled_integers(dataset, path)
-    keys = []
+def _table(dataset: Any, path: Path) -> Table:
+    """Every band of every date."""
+    table: Table = {}
     for index in dataset.indexes:
         tags = dataset.tags(index)
         text = dataset.descriptions[index - 1] or ""
@@ -92,43 +93,28 @@ def _band_keys(dataset: Any, path: Path) -> list[BandKey]:
         except ValueError as failure:
             why = f"band {index} is described as '{text}' ({failure})"
             raise InputError("unknown bands", path=path, why=why, remedy=REMEDY) from None
-        keys.append(BandKey(day, match["band"].upper(), index))
-    return keys
+        band = band_name(match["band"])
+        if (day, band) in table:
+            raise InputError("a band stands twice", path=path, why=f"{day} {band}", remedy="keep one of them")
+        table[day, band] = Entry(path, index, False)
+    return table
 
 
-def _arrange(
-    keys: list[BandKey], path: Path, wanted: Bands | None
-) -> tuple[tuple[date, ...], Bands, list[int], list[int]]:
-    """Order the file's bands as dates x bands, and the mask bands by date."""
-    table: dict[tuple[date, str], int] = {}
-    for key in keys:
-        if (key.day, key.band) in table:
-            raise InputError("a band stands twice", path=path, why=f"{key.day} {key.band}", remedy="keep one of them")
-        table[key.day, key.band] = key.index
-    dates = tuple(sorted({key.day for key in keys}))
-    names = list(dict.fromkeys(key.band for key in keys))  # the file's own order
-    for day in dates:
-        missing = [band for band in names if (day, band) not in table]
-        if missing:
-            why = f"{day} has no {', '.join(missing)}"
-            raise InputError("bands are missing", path=path, why=why, remedy="give every date the same bands")
-    bands = tuple(band for band in wanted or names if band != SCENE_CLASSIFICATION)
-    if not bands:
-        raise InputError("no reflectance bands", path=path, remedy=REMEDY)
-    for band in bands:
-        if band not in names:
-            raise UsageError(f"no band '{band}'", path=path, remedy=did_you_mean(band, names))
-    order = [table[day, band] for day in dates for band in bands]
-    masks = [table[day, SCENE_CLASSIFICATION] for day in dates] if SCENE_CLASSIFICATION in names else []
-    return dates, bands, order, masks
-
-
-def _radiometry(dataset: Any, order: list[int], path: Path) -> tuple[float, float]:
-    """The one scale and offset of all reflectance bands; unset ones mean Sentinel-2's."""
-    pairs = {(dataset.scales[index - 1], dataset.offsets[index - 1]) for index in order}
-    if len(pairs) > 1:
-        raise InputError(
-            "bands differ in scale or offset", path=path, why=str(sorted(pairs)), remedy="bring them to one scale"
+def _days(header: Header, table: Table, bands: Bands, with_classes: bool) -> Days:
+    whole = Alignment(1, 0, 0, *header.grid.shape)
+    layers = {key: Layer.of(entry, header, whole) for key, entry in table.items()}
+    return {
+        day: Day(
+            tuple(layers[day, band] for band in bands), layers[day, SCENE_CLASSIFICATION] if with_classes else None
         )
-    scale, offset = pairs.pop()
-    return (DEFAULT_SCALE, 0.0) if (scale, offset) == (1.0, 0.0) else (float(scale), float(offset))
+        for day in sorted({day for day, _ in table})
+    }
+
+
+def _radiometry(header: Header, table: Table, bands: Bands) -> tuple[float, float]:
+    """The one scale and offset of all reflectance bands; unset ones mean Sentinel-2's."""
+    pairs = {require_radiometry(header, entry.index) for (_, band), entry in table.items() if band in bands}
+    if len(pairs) > 1:
+        remedy = "bring them to one scale"
+        raise InputError("bands differ in scale or offset", path=header.path, why=str(sorted(pairs)), remedy=remedy)
+    return pairs.pop()

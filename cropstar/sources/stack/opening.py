@@ -7,6 +7,7 @@ import re
 from pathlib import Path, PurePosixPath
 
 from cropstar.errors import InputError, UsageError
+from cropstar.geo.paths import require_file_or_folder
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.sources.series import Bands
 from cropstar.sources.stack.dated import DatedSeries
@@ -28,8 +29,11 @@ def open_stack(
     options = options or StackOptions()
     if not path.exists():
         raise InputError("no such file", path=path, remedy="check the path")
+    require_file_or_folder(path)
     if path.is_file():
-        for option, value in (("--pattern", options.pattern), ("--masks", options.masks)):
+        # A model remembers the resampling of the images it learnt from: that is no order for this file.
+        chosen = options.resampling if wanted is None else None
+        for option, value in (("--pattern", options.pattern), ("--masks", options.masks), ("--resampling", chosen)):
             if value is not None:
                 raise UsageError(f"{option} is for a folder of dated files", path=path, remedy="give the folder")
         return [StackSeries(path, bands=options.bands, clear=options.clear)]

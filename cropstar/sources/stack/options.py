@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cropstar.errors import UsageError
+from cropstar.geo.bands import band_name
 from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES
 from cropstar.sources.sentinel2.options import Sentinel2Options
 from cropstar.sources.series import Bands
-from cropstar.sources.stack.names import band_name
 from cropstar.sources.stack.patterns import Pattern
+
+USUAL_KERNEL = "bilinear"
 
 
 @dataclass(frozen=True)
@@ -20,17 +22,18 @@ class StackOptions:
     `pattern` names the files, as "S2_{band}_{date}.tif"; without it names are guessed. `masks` names the masks of
     each date in the same way: files of one band in which 0 is clear and anything else is not. `bands` are those to
     read, in that order; of files whose bands have no names it gives the names. `clear` are the classes to keep of
-    the scene classification, `resampling` is for bands of coarser pixels.
+    the scene classification, `resampling` is for bands of coarser pixels,
+    bilinear where it is not given.
     """
 
     pattern: str | None = None
     masks: str | None = None
     bands: Bands | None = None
     clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
-    resampling: str = "bilinear"
+    resampling: str | None = None
 
     def __post_init__(self) -> None:
-        checked = Sentinel2Options(resampling=self.resampling, clear=tuple(self.clear))
+        checked = Sentinel2Options(resampling=self.kernel, clear=tuple(self.clear))
         object.__setattr__(self, "clear", checked.clear)
         if self.bands is not None:
             names = tuple(band_name(band) for band in self.bands)
@@ -39,6 +42,11 @@ class StackOptions:
                 raise UsageError("--bands wants names, each once", why=why, remedy="such as --bands B02,B03,B04,B08")
             object.__setattr__(self, "bands", names)
         _ = self.file_pattern, self.mask_pattern
+
+    @property
+    def kernel(self) -> str:
+        """The resampling that is used."""
+        return self.resampling or USUAL_KERNEL
 
     @property
     def file_pattern(self) -> Pattern | None:
@@ -56,6 +64,6 @@ class StackOptions:
         chosen: dict[str, Any] = {"pattern": self.pattern, "masks": self.masks, "bands": self.bands}
         if self.clear != CLEAR_SCENE_CLASSES:
             chosen["scene_classes"] = list(self.clear)
-        if self.resampling != "bilinear":
-            chosen["resampling"] = self.resampling
+        if self.kernel != USUAL_KERNEL:
+            chosen["resampling"] = self.kernel
         return {name: value for name, value in chosen.items() if value is not None}

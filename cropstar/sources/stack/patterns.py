@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from cropstar.errors import UsageError
+from cropstar.geo.bands import band_name
 from cropstar.registry import did_you_mean
-from cropstar.sources.stack.names import CLOCK, Name, band_name, parse_day, tile_name
+from cropstar.sources.stack.names import CLOCK, Name, parse_day, tile_name
 
 FIELDS = {
     "date": rf"(?P<date>(?:19|20)\d\d(?P<sign>[-_.]?)\d\d(?P=sign)\d\d{CLOCK})",

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Alignment
 from cropstar.geo.grid import Grid
 from cropstar.geo.radiometry import SCENE_CLASSIFICATION
-from cropstar.geo.windows import Window
 from cropstar.sources.series import Bands
 from cropstar.sources.stack.bands import Entry, Table, choose_bands, make_table
+from cropstar.sources.stack.days import Day, Days, Layer, part
 from cropstar.sources.stack.grids import align, require_same
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header, read_header, require_radiometry
 from cropstar.sources.stack.listing import TileFiles
 from cropstar.sources.stack.options import StackOptions
-from cropstar.sources.stack.values import is_data
-
-LEAST_PIXELS = 2**18  # of a look for data: thin strips are read together
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One band of a file on the grid."""
-
-    path: Path
-    index: int
-    alignment: Alignment
-    nodata: float | None
-    size: tuple[int, int]
-    block: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Day:
-    """One date on the grid."""
-
-    layers: tuple[Layer, ...]  # in the order of the bands
-    scene_classes: Layer | None
-    mask: Layer | None
-
-    @property
-    def paths(self) -> set[Path]:
-        return {layer.path for layer in (*self.layers, self.scene_classes, self.mask) if layer}
 
 
 @dataclass(frozen=True)
@@ -55,8 +25,8 @@ class Plan:
     bands: Bands
     scale: float
     offset: float
-    days: dict[date, Day]
-    empty: dict[date, Day]  # without any data
+    days: Days
+    empty: Days  # without any data
 
 
 def make_plan(folder: Path, tile: TileFiles, options: StackOptions, wanted: Bands | None, files: OpenRasters) -> Plan:
@@ -71,19 +41,18 @@ def make_plan(folder: Path, tile: TileFiles, options: StackOptions, wanted: Band
     scale, offset = _radiometry(table, dates, bands, headers)
     like = min((table[dates[0], band] for band in bands), key=lambda entry: headers[entry.path].grid.resolution)
     grid = headers[like.path].grid
-    days: dict[date, Day] = {}
+    days: Days = {}
     for day in dates:
         layers = []
         for band in bands:
             entry, first = table[day, band], table[dates[0], band]
             own = headers[entry.path].grid
             require_same(entry.path, own, headers[first.path].grid, first.path)  # dates never differ in resolution
-            layers.append(_layer(entry, headers[entry.path], align(entry.path, own, grid, like.path)))
+            layers.append(Layer.of(entry, headers[entry.path], align(entry.path, own, grid, like.path)))
         classes = _beside(table[day, SCENE_CLASSIFICATION], grid, like.path, files) if with_classes else None
         mask = _beside(Entry(tile.masks[day], 1, True), grid, like.path, files, mask=True) if options.masks else None
         days[day] = Day(tuple(layers), classes, mask)
-    empty = {day: taken for day, taken in days.items() if not _has_data(taken, files)}
-    kept = {day: taken for day, taken in days.items() if day not in empty}
+    kept, empty = part(days, files, folder)
     return Plan(grid, bands, scale, offset, kept, empty)
 
 
@@ -105,11 +74,7 @@ def _lone(entry: Entry, header: Header) -> Header:
 def _beside(entry: Entry, grid: Grid, like: Path, files: OpenRasters, *, mask: bool = False) -> Layer:
     """A mask or scene classification on the grid."""
     header = _lone(entry, read_header(entry.path, files, mask=mask))
-    return _layer(entry, header, align(entry.path, header.grid, grid, like))
-
-
-def _layer(entry: Entry, header: Header, alignment: Alignment) -> Layer:
-    return Layer(entry.path, entry.index, alignment, header.nodata[entry.index - 1], header.grid.shape, header.block)
+    return Layer.of(entry, header, align(entry.path, header.grid, grid, like))
 
 
 def _radiometry(table: Table, dates: list[date], bands: Bands, headers: dict[Path, Header]) -> tuple[float, float]:
@@ -129,36 +94,3 @@ def _radiometry(table: Table, dates: list[date], bands: Bands, headers: dict[Pat
 
 def _words(pair: tuple[float, float]) -> str:
     return f"scale {pair[0]:g} and offset {pair[1]:g}"
-
-
-def _has_data(day: Day, files: OpenRasters) -> bool:
-    """Whether a pixel can be valid, clouds aside; most bands answer at the first look.
-
-    As `geo.radiometry.observed` has it, each band that knows its nodata must have data, of the others one.
-    """
-    known = [layer for layer in day.layers if layer.nodata is not None]
-    if day.scene_classes:
-        known.insert(0, day.scene_classes)
-    unknown = [layer for layer in day.layers if layer.nodata is None]
-    if not all(_any_data(layer, files) for layer in known):
-        return False
-    return not unknown or any(_any_data(layer, files) for layer in unknown)
-
-
-def _any_data(layer: Layer, files: OpenRasters) -> bool:
-    return any(
-        is_data(files.read(layer.path, [layer.index], look), layer.nodata).any()
-        for look in _looks(layer.size, layer.block)
-    )
-
-
-def _looks(size: tuple[int, int], block: tuple[int, int]) -> Iterator[Window]:
-    """A file in whole blocks, from the middle row on: there the swath's edge is rarest."""
-    height, width = size
-    across = min(block[1], width)
-    rows = block[0] * max(LEAST_PIXELS // (block[0] * block[1]), 1)
-    tops = list(range(0, height, rows))
-    middle = len(tops) // 2
-    for top in (*tops[middle:], *tops[:middle]):
-        for left in range(0, width, across):
-            yield Window(top, left, min(rows, height - top), min(across, width - left))

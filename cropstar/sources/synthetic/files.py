@@ -14,13 +14,13 @@ from rasterio.errors import RasterioIOError
 
 from cropstar.errors import InputError, ResourceError
 from cropstar.geo.grid import Grid
+from cropstar.geo.radiometry import SCALE
 from cropstar.geo.raster import checksum, reads_back
 from cropstar.geo.windows import Window
 from cropstar.sources.synthetic.crops import BANDS
 from cropstar.sources.synthetic.landscape import make_landscape
 from cropstar.sources.synthetic.options import SceneOptions
 from cropstar.sources.synthetic.scene import acquisitions
-from cropstar.sources.synthetic.sensor import SCALE
 from cropstar.sources.synthetic.surface import Surface, make_surface
 from cropstar.sources.synthetic.weather import acquisition_dates
 from cropstar.store.atomic import atomic_path

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cropstar.geo.radiometry import SCALE
 from cropstar.sources.synthetic.crops import BANDS
 from cropstar.sources.synthetic.noise import Floats, coarsen, smooth_field
 from cropstar.sources.synthetic.weather import Sky
 
-SCALE = 1e-4  # reflectance of one count
 COARSE_BANDS = tuple(BANDS.index(band) for band in ("B05", "B07", "B11", "B12"))  # 20 m in the original
 
 # Codes of the Sentinel-2 scene classification.

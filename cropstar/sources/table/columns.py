@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
+from cropstar.geo.bands import SENTINEL2, band_name, in_order, sentinel2_band
+from cropstar.sources.naming import short_list
 from cropstar.sources.parcels import LABEL_COLUMNS
 
 # The first one that the table has is taken. A bare "id" comes last: beside a parcel_id it often numbers the rows.
@@ -21,14 +23,6 @@ GUESSES = {
     "group": ("group", "year", "region"),
 }
 NONE = "none"  # as the name of the group's column: the table is one scene whatever its columns are called
-MOST_NAMES = 30  # of columns in a message
-
-SENTINEL2 = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B10", "B11", "B12")
-# B2, b02, S2-L2A-B02, S2_B8A, B02_10m, B2_mean
-SPELLING = re.compile(
-    r"(?:s(?:entinel)?[-_ ]?2[abc]?[-_. ]*(?:l[12][abc])?[-_. ]*)?b0?(?P<band>\d{1,2}a?)(?:[-_](?:[126]0m|mean))?",
-    re.IGNORECASE | re.ASCII,
-)
 
 
 @dataclass(frozen=True)
@@ -73,14 +67,10 @@ class Columns:
         return [*self.bands.values(), *([self.mask] if self.mask is not None else [])]
 
 
-def canonical_band(column: str) -> str | None:
-    """Sentinel-2's own name of a band, whichever way it is spelt: B01 to B12 and B8A."""
-    match = SPELLING.fullmatch(column.strip())
-    if match is None:
-        return None
-    band = match["band"].upper()
-    name = f"B{band}" if band.endswith("A") else f"B{int(band):02d}"
-    return name if name in SENTINEL2 else None
+def reflectance_band(column: str) -> str | None:
+    """Sentinel-2's own name of the band that a column holds; its scene classification is no band here."""
+    band = sentinel2_band(column)
+    return band if band in SENTINEL2 else None
 
 
 def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> Columns:
@@ -117,7 +107,7 @@ def _guessed_bands(present: Sequence[str], path: Path) -> dict[str, str]:
     """Sentinel-2's bands in their own order, so that two tables agree whatever the order of their columns."""
     found: dict[str, str] = {}
     for column in present:
-        band = canonical_band(column)
+        band = reflectance_band(column)
         if band in found:
             why = f"{found[band]} and {column} are both {band}"
             raise InputError("a band stands twice", path=path, why=why, remedy="choose the columns with --bands")
@@ -126,20 +116,20 @@ def _guessed_bands(present: Sequence[str], path: Path) -> dict[str, str]:
     if not found:
         remedy = "name them with --bands, such as --bands B04=red,B08=nir"
         raise InputError("no band columns", path=path, why=_listed(present), remedy=remedy)
-    return {band: found[band] for band in SENTINEL2 if band in found}
+    return {band: found[band] for band in in_order(found)}
 
 
 def _named_bands(present: Sequence[str], wanted: Sequence[str], path: Path) -> dict[str, str]:
     """The user's bands in the user's order: `red`, `B04` (in any spelling that the table has) or `B04=red`."""
-    spelt = {canonical_band(column): column for column in reversed(present)}
+    spelt = {band: column for column in reversed(present) if (band := reflectance_band(column))}
     found: dict[str, str] = {}
     for entry in wanted:
         name, equals, column = entry.rpartition("=") if entry not in present else ("", "", entry)
-        band = canonical_band(entry)
+        band = reflectance_band(entry)
         if column not in present and not equals and band in spelt:
             column = spelt[band]
         _require(column, present, path, "--bands")
-        name = name if equals else band or column
+        name = band_name(name if equals else column)
         if not name or name in found:
             raise UsageError(f"the band '{name}' is named twice or not at all", why=", ".join(wanted))
         found[name] = column
@@ -153,8 +143,3 @@ def _require(name: str, present: Sequence[str], path: Path, option: str) -> None
 
 def _listed(present: Sequence[str]) -> str:
     return f"the columns are {short_list(present)}"
-
-
-def short_list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(names[:MOST_NAMES]) + more

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cropstar.errors import InputError, UsageError
+from cropstar.geo.paths import require_file
 
 PARQUET = b"PAR1"
 PARQUET_ENDINGS = (".parquet", ".geoparquet", ".pq")
@@ -34,8 +35,7 @@ class TableFile(Protocol):
 
 def open_file(path: Path) -> TableFile:
     """Open a table as what its first bytes say that it is."""
-    if not path.is_file():
-        raise InputError("no such file", path=path, remedy="check the path")
+    require_file(path)
     with path.open("rb") as handle:
         start = handle.read(4096)
     if not start:

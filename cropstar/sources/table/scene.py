@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +13,9 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
+from cropstar.sources.naming import safe_name, short_list
 from cropstar.sources.scene import Piece, recipe_of
-from cropstar.sources.table.columns import Columns, TableOptions, find_columns, short_list
+from cropstar.sources.table.columns import Columns, TableOptions, find_columns
 from cropstar.sources.table.files import open_file
 from cropstar.sources.table.samples import Samples, gather
 from cropstar.store.fingerprint import Fingerprint
@@ -116,7 +116,7 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
     scenes: dict[str, TableScene] = {}
     for group, members in groupby(range(len(samples.keys)), key=samples.groups.__getitem__):
         places = list(members)
-        name = _safe(f"{path.stem}-{group}" if columns.group is not None else path.stem)
+        name = safe_name(f"{path.stem}-{group}" if columns.group is not None else path.stem)
         if name in scenes:
             why = f"two values of column '{columns.group}' both give '{name}'"
             raise InputError("groups of one name", path=path, why=why, remedy="write them with letters and digits")
@@ -131,10 +131,6 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
         chosen = range(places[0], places[-1] + 1)
         scenes[name] = TableScene(name, samples, chosen, fingerprint, options.samples_per_tile, recipe, provenance)
     return list(scenes.values())
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)
 
 
 def _say(samples: Samples, columns: Columns, options: TableOptions, path: Path, unused: list[str]) -> None:

@@ -12,8 +12,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.radiometry import clear_sky
-from cropstar.sources.table.columns import SENTINEL2, Columns, TableOptions
+from cropstar.geo.bands import SENTINEL2
+from cropstar.geo.radiometry import SCALE, clear_sky
+from cropstar.sources.table.columns import Columns, TableOptions
 
 LARGEST = np.iinfo(np.uint16).max
 LOOKED_AT = 1_000_000  # values that the guess of the scale looks at
@@ -61,7 +62,7 @@ def guess_scale(values: NDArray[np.float32], whole: bool, path: Path) -> float:
     if not whole and 0 <= typical <= 1.5:
         return 1.0
     if (whole or typical >= 200) and 0 <= typical <= 20_000:
-        return 1e-4
+        return SCALE
     why = f"95 % of the values are below {typical:g}, neither reflectance nor 10000 times as much"
     raise UsageError("which scale?", path=path, why=why, remedy="give it with --scale: reflectance = value * scale")
 

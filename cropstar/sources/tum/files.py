@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cropstar.errors import InputError
+from cropstar.geo.paths import require_file
 from cropstar.sources.tum.geotiff import label_file
 
 RECORDS, RASTERS, BATCHES = "records", "rasters", "batches"
@@ -67,6 +68,8 @@ def list_tiles(folder: DataFolder) -> dict[int, Path]:
         if tile in tiles:
             why = f"{tiles[tile].name} and {entry.name}"
             raise InputError(f"the tile {tile} stands twice", path=folder.path, why=why, remedy="remove one of them")
+        if folder.kind == RECORDS:
+            require_file(entry)
         tiles[tile] = entry
     return dict(sorted(tiles.items()))
 
@@ -74,6 +77,8 @@ def list_tiles(folder: DataFolder) -> dict[int, Path]:
 def list_batches(folder: Path) -> list[Path]:
     """The batches in the order of their numbers."""
     numbered = [(int(match[1]), entry) for entry in folder.iterdir() if (match := BATCH.fullmatch(entry.name))]
+    for _, entry in numbered:
+        require_file(entry)
     return [entry for _, entry in sorted(numbered)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season
+from cropstar.geo.radiometry import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
+from cropstar.sources.naming import safe_name
 from cropstar.sources.patches import PatchImage, Transform, pack
 from cropstar.sources.scene import Piece, recipe_of
 from cropstar.sources.tum import geotiff, mtlcc
@@ -31,7 +32,6 @@ from cropstar.sources.tum.rawtile import ALL_BANDS, RawTile, to_image
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import PatchTile
 
-SCALE = 1e-4
 TILE_BYTES = 2**26  # of the values of a tile: it is built in memory
 NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)
 
@@ -61,7 +61,7 @@ class ImageScene:
         tiles = self._look.tiles
         self.year = year or self._look.dates[-1].year
         parts = (*((root.name,) if root != folder.path else ()), folder.path.name, str(self.year))
-        self.name = re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(parts))
+        self.name = safe_name("-".join(parts))
         self._crs, self._transforms = self._places(root)
         self._splits = read_splits(root, set(tiles))
         self._images_per_tile = self._affordable(options.images_per_tile)
@@ -78,6 +78,12 @@ class ImageScene:
             "left_out": {"without dates": self._look.empty},
         }
         self.fingerprint = Fingerprint(ALL_BANDS, SCALE, 0.0, RESOLUTION, Season.of(self._look.dates), classes)
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values; see `Scene`."""
+        height, width = self._look.shape
+        return 2 * len(self._look.tiles) * len(self._look.dates) * height * width * len(self.fingerprint.bands)
 
     def pieces(self) -> list[Piece]:
         """Each window counts images downwards; it is one wide."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,9 +13,11 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, from_days
+from cropstar.geo.radiometry import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
+from cropstar.sources.naming import safe_name
 from cropstar.sources.scene import Piece, recipe_of
 from cropstar.sources.table.values import LARGEST
 from cropstar.sources.tum.batches import Batch, Layout, read_batch
@@ -61,7 +62,7 @@ class SeriesScene:
         self.year = year or DEFAULT_YEAR
         home = folders[0]
         home = home.parent if home.name in PARTS else home
-        self.name = re.sub(r"[^A-Za-z0-9_.-]+", "_", f"{home.name}-fieldrnn-{self.year}")
+        self.name = safe_name(f"{home.name}-fieldrnn-{self.year}")
         self._look_through(folders)
         files = [part.path for part in self._parts]
         classes_file = next((place / CLASSES for place in (home, *folders) if (place / CLASSES).is_file()), None)
@@ -165,7 +166,7 @@ class SeriesScene:
         if not days:
             raise InputError("no observation", path=folders[0], why=f"{len(listed)} batches without a sample")
         self._dates = from_days(sorted(days))
-        self._scale = 1e-4 if largest > LARGEST_REFLECTANCE else 1.0
+        self._scale = SCALE if largest > LARGEST_REFLECTANCE else 1.0
 
     def _crops(self, dated: NDArray[np.int16], starts: NDArray[Any]) -> NDArray[np.int16]:
         """Of each sample the most frequent class of its dates that is a crop."""

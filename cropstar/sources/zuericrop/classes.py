@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
-from cropstar.sources.breizhcrops.classes import read_texts
-from cropstar.sources.table.columns import short_list
+from cropstar.sources.naming import short_list
+from cropstar.sources.text_tables import read_texts
 from cropstar.store.classes import UNLABELLED, ClassTable
 
 KIND = "1st_tier"

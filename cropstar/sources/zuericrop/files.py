@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import CropstarError, InputError, UsageError
-from cropstar.sources.table.columns import short_list
+from cropstar.sources.naming import short_list
 from cropstar.sources.zuericrop.options import FILE_BANDS
 
 ENDINGS = (".h5", ".hdf5")
@@ -66,7 +66,7 @@ def find_file(path: Path) -> Path:
     found = _candidates(path)
     fitting = [entry for entry in found if _has_datasets(entry)] or found  # a damaged file is named as such later
     if len(fitting) != 1:
-        why = "it holds no .hdf5 file" if not found else f"it holds {short_list([entry.name for entry in fitting])}"
+        why = "it holds no .hdf5 file" if not found else f"it holds {short_list(entry.name for entry in fitting)}"
         raise UsageError("which file?", path=path, why=why, remedy="give the path of ZueriCrop.hdf5 itself")
     return fitting[0]
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import UsageError
+from cropstar.geo.bands import band_name, in_order
 from cropstar.registry import did_you_mean
 
 FILE_BANDS = ("B08", "B03", "B02", "B04", "B05", "B06", "B07", "B11", "B12")  # the file's order: NIR first
-BANDS = tuple(sorted(FILE_BANDS))  # as all sources have them
+BANDS = tuple(in_order(FILE_BANDS))  # as all sources have them
 LEVELS = (1, 2, 3)
 FOLDS = 5
 
@@ -34,6 +35,8 @@ class ZueriCropOptions:
             raise UsageError(f"no year of Sentinel-2: {self.year}", remedy="give one from 2015 on")
         if self.images_per_tile < 1:
             raise UsageError("the images of a tile must be above zero")
+        if self.bands is not None:
+            object.__setattr__(self, "bands", tuple(band_name(band) for band in self.bands))
         for band in self.bands or ():
             if band not in BANDS:
                 raise UsageError(f"unknown band '{band}'", remedy=did_you_mean(band, BANDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,10 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
+from cropstar.geo.radiometry import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event
+from cropstar.sources.naming import safe_name
 from cropstar.sources.patches import PatchImage, Transform, pack
 from cropstar.sources.scene import Piece, recipe_of
 from cropstar.sources.zuericrop.classes import LabelTable, read_labels
@@ -32,7 +33,6 @@ from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import PatchTile
 
-SCALE = 1e-4
 RESOLUTION = 10.0
 NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)  # the file does not say where its images lie
 LARGEST = np.iinfo(np.uint16).max
@@ -45,7 +45,7 @@ class ZueriCropScene:
     layout = "patches"
 
     def __init__(self, path: Path, labels: LabelTable, options: ZueriCropOptions) -> None:
-        self.name = re.sub(r"[^A-Za-z0-9_.-]+", "_", path.stem)
+        self.name = safe_name(path.stem)
         self._path, self._labels, self._options = path, labels, options
         with reading(path) as datasets:
             self._shape = check_shape(datasets, path)
@@ -91,6 +91,12 @@ class ZueriCropScene:
             why = f"image {image} has the code {codes[strange][0]}, which has no row in {table.path.name}"
             raise InputError("an unknown code", path=self._path, why=why, remedy="take the label table of this file")
         return table.numbers[codes]
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values; see `Scene`."""
+        shape = self._shape
+        return 2 * shape.images * shape.dates * shape.height * shape.width * len(self.fingerprint.bands)
 
     def pieces(self) -> list[Piece]:
         """Each window counts images downwards; it is one wide."""

@@ -42,8 +42,8 @@ def test_a_band_that_is_asked_for_and_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"corner": (CORNER[0] + 10, CORNER[1])}, "a corner 1 x 0 pixels away"),
-        ({"corner": (CORNER[0], CORNER[1] - 3)}, "a corner 0 x 0.3 pixels away"),
+        ({"corner": (CORNER[0] + 10, CORNER[1])}, "a shift of 10 x 0 m (1 x 0 pixels)"),
+        ({"corner": (CORNER[0], CORNER[1] - 3)}, "a shift of 0 x -3 m (0 x -0.3 pixels)"),
         ({"epsg": 32633}, "EPSG:32633 instead of EPSG:32632"),
         ({"pixels": {"B02": np.ones((24, 20), np.uint16)}}, "20 x 24 pixels instead of 20 x 25"),
     ],
@@ -99,6 +99,8 @@ def test_a_coarse_grid_half_a_pixel_off_is_placed_right(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bands", "resampling", "clear", "words"),
     [
+        (("B02", "XY"), "bilinear", (4,), "unknown Sentinel-2 L2A band 'XY'"),
+        (("SCL",), "bilinear", (4,), "unknown Sentinel-2 L2A band 'SCL'"),
         (("B02", "B13"), "bilinear", (4,), "unknown Sentinel-2 L2A band 'B13'"),
         (("B10",), "bilinear", (4,), "unknown Sentinel-2 L2A band 'B10'"),
         ((), "bilinear", (4,), "no band is named"),

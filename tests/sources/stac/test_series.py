@@ -124,9 +124,10 @@ def test_a_catalogue_without_projections_is_read_by_headers(api: Api, tmp_path: 
     np.testing.assert_array_equal(read_all(open_one(api)).values, expected.values)
 
 
-def test_a_grid_that_is_not_the_file_s_is_refused(api: Api, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "change"), [(2, 100.0), (0, 0.005), (4, -0.005)])
+def test_a_grid_that_is_not_the_file_s_is_refused(api: Api, tmp_path: Path, number: int, change: float) -> None:
     item = add_granule(api, tmp_path)
-    item["assets"]["B02"]["proj:transform"][2] += 100
+    item["assets"]["B02"]["proj:transform"][number] += change
     with pytest.raises(InputError, match="an asset is not what its item says"):
         read_all(open_one(api))
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import InputError, UsageError
-from cropstar.sources.table.columns import SENTINEL2, Columns, TableOptions, canonical_band, find_columns
+from cropstar.geo.bands import SENTINEL2
+from cropstar.sources.table.columns import Columns, TableOptions, find_columns, reflectance_band
 
 PATH = Path("table.csv")
 PLAIN = ["id", "date", "crop", "B4", "B8"]
@@ -38,15 +39,15 @@ def found(present: list[str], **options: object) -> Columns:
     ],
 )
 def test_a_band_is_known_in_its_usual_spellings(column: str, band: str) -> None:
-    assert canonical_band(column) == band
+    assert reflectance_band(column) == band
 
 
 @pytest.mark.parametrize(
     "column",
-    ["B0", "B00", "B13", "B1A", "B", "8A", "band_1", "NDVI", "B2_std", "S1-VV", "SB04", "B02.1", "lon", "QA60"],
+    ["B0", "B00", "B13", "B1A", "B", "8A", "band_1", "NDVI", "B2_std", "S1-VV", "SB04", "B02.1", "lon", "QA60", "SCL"],
 )
 def test_what_is_no_band(column: str) -> None:
-    assert canonical_band(column) is None
+    assert reflectance_band(column) is None
 
 
 def test_plain_names_are_guessed_and_bands_take_their_own_order() -> None:
@@ -73,7 +74,7 @@ def test_options_go_before_guesses() -> None:
     present = [*PLAIN, "year", "region", "cloud", "NDVI", "number", "when", "what"]
     options = {"id_column": "number", "date_column": "when", "label_column": "what", "group_column": "region"}
     columns = found(present, **options, mask_column="cloud", bands=("NDVI", "B08", "red=B4"))
-    assert columns == Columns("number", "when", "what", "region", "cloud", {"NDVI": "NDVI", "B08": "B8", "red": "B4"})
+    assert columns == Columns("number", "when", "what", "region", "cloud", {"NDVI": "NDVI", "B08": "B8", "RED": "B4"})
     assert columns.texts == ["number", "when", "what", "region"]
     assert columns.numbers == ["NDVI", "B8", "B4", "cloud"]
 
@@ -87,6 +88,18 @@ def test_a_column_that_was_named_is_not_guessed_as_something_else() -> None:
 def test_bands_by_option_are_found_in_any_spelling() -> None:
     columns = found(["id", "date", "crop", "S2-L2A-B02", "S2-L2A-B08"], bands=("B8",))
     assert columns.bands == {"B08": "S2-L2A-B08"}
+
+
+def test_names_given_to_columns_are_those_of_all_sources() -> None:
+    present = ["id", "date", "crop", "red", "nir", "ndvi"]
+    assert found(present, bands=("b4=red", "B08A=nir", "ndvi")).bands == {"B04": "red", "B8A": "nir", "NDVI": "ndvi"}
+    with pytest.raises(UsageError, match="the band 'B04' is named twice"):
+        found(present, bands=("B4=red", "b04=nir"))
+
+
+def test_an_unknown_band_by_option_is_no_other_column() -> None:
+    with pytest.raises(InputError, match="no column 'colour' in"):
+        found(PLAIN, bands=("B04", "colour"))
 
 
 @pytest.mark.parametrize("missing", ["id", "date", "label"])

@@ -202,13 +202,12 @@ def test_what_is_said_of_a_store_of_series(
         "id field_id, date date, label crop, group none, mask none, bands B04 B08; reflectance = value x 0.0001" in text
     )
     assert "not used: lon" in text
-    assert [line.split()[-3:] for line in text.splitlines() if line.endswith(" samples")] == [
-        ["maize", "1", "samples"],
-        ["wheat", "1", "samples"],
+    assert [line.split()[-3:] for line in text.splitlines() if line.endswith(" sample")] == [
+        ["maize", "1", "sample"],
+        ["wheat", "1", "sample"],
     ]
     assert (
-        "1 tile, 3 samples, 6 dates from 2021-04-01 to 2021-06-30, bands B04 B08, 83% of the observations valid"
-        in text
+        "1 tile, 3 samples, 6 dates from 2021-04-01 to 2021-06-30, bands B04 B08, 83% of the observations valid" in text
     )
     assert " ha\n" not in text
     fields = {key: value for record in caplog.records for key, value in getattr(record, "fields", {}).items()}

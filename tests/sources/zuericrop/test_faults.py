@@ -206,3 +206,12 @@ def test_which_file(tmp_path: Path) -> None:
     collection.write(tmp_path)
     collection.write(tmp_path, name="copy.h5")
     assert "it holds ZueriCrop.hdf5, copy.h5" in refusal(tmp_path)
+
+
+def test_bands_in_any_spelling() -> None:
+    assert ZueriCropOptions(bands=("b8", "B4", "B011")).chosen_bands == ("B04", "B08", "B11")
+    assert ZueriCropOptions(bands=("B8",)).to_json() == ZueriCropOptions(bands=("B08",)).to_json()
+    with pytest.raises(UsageError, match="unknown band 'B8A'"):
+        ZueriCropOptions(bands=("B08A",))
+    with pytest.raises(UsageError, match="every band once"):
+        ZueriCropOptions(bands=("B4", "B04"))

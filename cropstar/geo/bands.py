@@ -1,0 +1,58 @@
+"""Sentinel-2's bands: their one name, whichever way it is spelt, and their order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+
+# In the order of ESA's band ids, 0 to 12.
+SENTINEL2 = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B10", "B11", "B12")
+# As catalogues call them. Elsewhere "red" may be of any sensor: only sources that know better ask for these.
+COMMON_NAMES = {
+    "coastal": "B01",
+    "blue": "B02",
+    "green": "B03",
+    "red": "B04",
+    "rededge1": "B05",
+    "rededge071": "B05",
+    "rededge2": "B06",
+    "rededge075": "B06",
+    "rededge3": "B07",
+    "rededge078": "B07",
+    "nir": "B08",
+    "nir08": "B8A",
+    "nir09": "B09",
+    "cirrus": "B10",
+    "swir16": "B11",
+    "swir22": "B12",
+}
+
+WORD = rf"B0{{0,2}}(?:[1-9]|1[0-2]|8A)|{SCENE_CLASSIFICATION}"  # B2, B02, B002, B8A, B08A
+SENSOR = r"(?:S(?:entinel)?[-_ ]?2[A-D]?[-_. ]{0,3}(?:L[12][A-C][-_. ]{0,3})?)?"  # S2-L2A-B02, Sentinel-2 B05, S2_B8A
+ENDINGS = r"(?:[-_](?:[126]0m|mean|jp2|cog|tiff?))*"  # B02_10m, B2_mean, red-jp2
+SPELLING = re.compile(rf"{SENSOR}(?P<word>{WORD}|{'|'.join(COMMON_NAMES)}){ENDINGS}", re.IGNORECASE | re.ASCII)
+
+
+def sentinel2_band(text: str, *, common_names: bool = False) -> str | None:
+    """The band or scene classification that a text names in any usual spelling: B01 to B12, B8A or SCL."""
+    match = SPELLING.fullmatch(text.strip())
+    if match is None:
+        return None
+    word = match["word"]
+    if word.lower() in COMMON_NAMES:
+        return COMMON_NAMES[word.lower()] if common_names else None
+    name = word.upper()
+    return name if name == SCENE_CLASSIFICATION else f"B{name[1:].lstrip('0').zfill(2)}"
+
+
+def band_name(text: str) -> str:
+    """The one name of a band: Sentinel-2's own, of anything else the text in capitals."""
+    return sentinel2_band(text) or text.strip().upper()
+
+
+def in_order(bands: Iterable[str]) -> list[str]:
+    """Sentinel-2's bands in the order of its band ids, then the others as they come; each once."""
+    places = {band: place for place, band in enumerate(SENTINEL2)}
+    return sorted(dict.fromkeys(bands), key=lambda band: places.get(band, len(places)))
