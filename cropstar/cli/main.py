@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 import click
 
 from cropstar import __version__
+from cropstar.cli.compare import compare
+from cropstar.cli.evaluate import evaluate
 from cropstar.cli.ingest import ingest
 from cropstar.cli.inspect import inspect
 from cropstar.cli.models import models
@@ -25,6 +27,8 @@ Start here:
   cropstar predict data/demo/tile.tif           map it with the newest model
   cropstar inspect data/stores/demo             what is in a store, a tile or a model
   cropstar models                               what can be trained, and what it costs
+  cropstar evaluate data/runs/NAME              judge a model again, or on another store
+  cropstar compare                              finished runs side by side
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
 7 partial result, 130/143 stopped by a signal after saving.
@@ -41,7 +45,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, models, train, predict):
+for command in (ingest, inspect, models, train, evaluate, compare, predict):
     cropstar.add_command(command)
 
 

@@ -1,0 +1,59 @@
+"""`cropstar compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cropstar.cli.evaluate import require_free
+from cropstar.cli.options import PATH, examples, speech
+from cropstar.errors import ArtifactError
+from cropstar.logs import event, logger
+from cropstar.places import RUNS
+
+EXAMPLES = examples("""
+cropstar compare                                      all finished runs in data/runs
+cropstar compare data/runs/star-* -o compare.png      some of them, with a picture
+cropstar compare data/runs/star-4x128-001 data/runs/gru-4x128-001 --json
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("runs", type=PATH, nargs=-1, metavar="[RUN]...")
+@click.option("-o", "--output", type=PATH, help="Draw the figures and the validation curves (.png).")
+@click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+@speech
+def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Put finished runs side by side, the best first by its macro-F1 on test parcels.
+
+    Figures come with 95 % intervals: runs whose intervals overlap widely may differ by luck alone. A warning says so
+    where runs were tested on different parcels and do not compare.
+    """
+    if output is not None:
+        require_free(output, ".png", overwrite)
+    from cropstar.reports.comparison import compare_runs, say_comparison
+
+    comparison = compare_runs(runs or _finished())
+    if output is not None:
+        from cropstar.reports.comparison_plot import draw_comparison
+
+        draw_comparison(output, comparison)
+    found = comparison.to_json()
+    click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else say_comparison(comparison))
+    for warning in found["warnings"]:
+        logger.warning(warning)
+    if output is not None:
+        event(f"picture {output}", picture=str(output))
+
+
+def _finished() -> tuple[Path, ...]:
+    from cropstar.training.runs import Run
+
+    folders = sorted(RUNS.iterdir()) if RUNS.is_dir() else []
+    finished = tuple(folder for folder in folders if Run(folder).finished)
+    if not finished:
+        raise ArtifactError("no finished run yet", path=RUNS, remedy="train with 'cropstar train', or name a RUN")
+    return finished

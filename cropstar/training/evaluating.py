@@ -1,0 +1,193 @@
+"""`cropstar evaluate`: a finished model judged again, on the parcels of its test or on those of another store."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from cropstar import __version__
+from cropstar.config import SplitConfig, TrainConfig, resolve
+from cropstar.datasets.batch import Dataset
+from cropstar.datasets.splits import Split, split_parcels
+from cropstar.devices import keep_large_buffers
+from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
+from cropstar.logs import logger
+from cropstar.models.contract import Classifier
+from cropstar.models.weights import restore_model
+from cropstar.reports.results import damaged, read_result
+from cropstar.store.model_file import ModelCard, read_model
+from cropstar.store.store import Store
+from cropstar.training.calibration import Calibration, parcel_weights
+from cropstar.training.conformal import ConformalSets
+from cropstar.training.evaluation import Witness, evaluate
+from cropstar.training.judged_samples import ALL, all_parcels, members, open_samples, require_fits
+from cropstar.training.runs import Run
+from cropstar.training.score_sample import ScoreSample
+
+Part = Literal["train", "validation", "test", "all"]
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    device: torch.device
+    store: Path | None = None  # None: that of the run
+    part: Part | None = None  # None: the test of the run's own data, all of another store
+    split: SplitConfig | None = None  # None: that of the run
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and what is known of its training."""
+
+    file: Path
+    card: ModelCard
+    model: Classifier
+    digest: str
+    run: Run | None  # None: the file lies outside of its run
+    config: TrainConfig
+    result: dict[str, Any] | None
+
+    @property
+    def scenes(self) -> dict[str, str]:
+        """The scenes of the training, each with its recipe."""
+        return dict(self.card.provenance.get("scenes", {}))
+
+
+def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
+    """Figures, calibration and how many of the parcels the training had seen, as plain data."""
+    keep_large_buffers()
+    subject = _open_subject(path, options.store)
+    with ExitStack() as hold:
+        store = Store.open(subject.config.store)
+        hold.callback(store.close)
+        numbers = require_fits(subject.card, store, spatial=subject.model.spatial)
+        part = _choose_part(subject, store, options)
+        split = _split(subject, store, part, options.split)
+        seen, judged = _seen(subject, store, split, part)
+        _warn(seen, judged, certain=subject.result is not None)
+        samples = open_samples(subject.card, store, split, part, subject.config, numbers)
+        return {
+            "version": __version__,
+            "model": {"path": str(subject.file), "digest": subject.digest, **subject.card.model},
+            "run": subject.run.name if subject.run else None,
+            "store": str(store.folder),
+            "part": part,
+            "split": {key: value for key, value in split.about.items() if key != "units"},
+            "parcels": judged,
+            "seen_in_training": seen,
+            "pixels": bool(store.fingerprint.resolution) and subject.config.target != "parcel",
+            "classes": subject.card.fingerprint.classes.to_json(),
+            **_judge(subject, samples, part, options.device),
+        }
+
+
+def _open_subject(path: Path, store: Path | None) -> Subject:
+    """The model, whole and of a finished run or of none, and the configuration that its samples are prepared by."""
+    run = Run(path if path.is_dir() else path.parent)
+    known = run.config.exists()
+    result = read_result(run.folder) if known or (path.is_dir() and not run.model.exists()) else None
+    file = run.model if path.is_dir() else path
+    card, weights, digest = read_model(file)
+    model = restore_model(card.model, card.shape, weights, file)
+    shape = len(card.fingerprint.bands), len(card.fingerprint.classes)
+    if shape != (card.shape["bands"], card.shape["classes"]) or len(card.normalisation.mean) != shape[0]:
+        why = "its bands and classes are not those of its weights"
+        raise ArtifactError("the model file cannot be used", path=file, why=why, remedy="train again")
+    if not known and store is None:
+        why = "the model file lies outside of its run, which knows the store"
+        raise UsageError("no store to judge the model on", path=file, why=why, remedy="name one with --store")
+    given = {"store": store}
+    if known:
+        config = resolve(run.config, given)
+    else:
+        provenance = {key: card.provenance.get(key) for key in ("seed", "target")}
+        config = resolve(None, {**given, **provenance})
+    return Subject(file, card, model, digest, run if known else None, config, result)
+
+
+def _choose_part(subject: Subject, store: Store, options: EvaluateOptions) -> Part:
+    """Parcels that the model has never seen, if nothing else is asked for."""
+    own_split = options.split is not None
+    if options.part == ALL and own_split:
+        raise UsageError("all parcels need no split", remedy="leave out --split and --split-by, or choose a --part")
+    if options.part not in (None, ALL) and not own_split and subject.run is None:
+        why = "the model file lies outside of its run, which knows the split"
+        raise UsageError(
+            f"no part '{options.part}'", path=subject.file, why=why, remedy="give --split-by, or --part all"
+        )
+    if options.part is not None:
+        return options.part
+    if own_split or (subject.run is not None and _recipes(store) == subject.scenes):
+        return "test"
+    if options.store is None:
+        why = "it holds other scenes than when the model was trained, which deals parcels out anew"
+        raise MismatchError("the store has changed", path=store.folder, why=why, remedy="choose a --part by yourself")
+    return "all"
+
+
+def _split(subject: Subject, store: Store, part: Part, chosen: SplitConfig | None) -> Split:
+    if part == ALL:
+        return all_parcels(store)
+    return split_parcels(store, chosen or subject.config.split, subject.config.seed)
+
+
+def _seen(subject: Subject, store: Store, split: Split, part: Part) -> tuple[int, int]:
+    """How many of the parcels training or validation had, as far as scenes of the same recipe tell; and of how many.
+
+    Validation counts: the epoch and the temperature were chosen on it.
+    """
+    judged = members(split, part)
+    scene_of = {recipe: scene for scene, recipe in subject.scenes.items()}
+    names = {scene: scene_of[recipe] for scene, recipe in _recipes(store).items() if recipe in scene_of}
+    shared = {(names[scene], number) for scene, number in judged if scene in names}
+    listed = subject.result["split"].get("parcels") if subject.result else None
+    if listed is None:  # split by pixel, or unknown: any parcel of the scenes
+        return len(shared), len(judged)
+    try:
+        learnt = {
+            (scene, int(number))
+            for own in ("train", "validation")
+            for scene, numbers in listed[own].items()
+            for number in numbers
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        assert subject.run is not None
+        raise damaged(subject.run.result, f"its split cannot be understood ({failure})") from None
+    return len(shared & learnt), len(judged)
+
+
+def _warn(seen: int, judged: int, *, certain: bool) -> None:
+    if seen:
+        logger.warning(
+            "%d of %d parcels %s in the training or validation of this model: the figures flatter",
+            seen,
+            judged,
+            "were" if certain else "may have been",
+        )
+
+
+def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device) -> dict[str, Any]:
+    """What the last look of the training gave, with the temperature and the sets that were learnt then."""
+    classes = len(subject.card.fingerprint.classes)
+    sample = ScoreSample(classes)
+    found = evaluate(subject.model.to(device), samples, classes, device, Witness(sample))
+    if not len(found.parcel_counts.parcels):
+        why = "none of its pixels was ever seen clearly"
+        raise InputError(f"nothing to judge in the part '{part}'", why=why, remedy="choose another --part or store")
+    facts: dict[str, Any] = {"figures": found.to_json(subject.config.seed), "calibration": None, "sets": None}
+    if isinstance(subject.card.calibration, dict):
+        scores, labels, parcels = sample.arrays()
+        calibration = Calibration.from_json(subject.card.calibration.get("temperature", {}))
+        sets = ConformalSets.from_json(subject.card.calibration.get("sets", {}))
+        promise = sets.judged(calibration.probabilities(scores), labels, parcels)
+        facts["calibration"] = calibration.judged(scores, labels, parcel_weights(parcels), part).to_json()
+        facts["sets"] = {**sets.to_json(), part: promise.to_json()}
+    return facts
+
+
+def _recipes(store: Store) -> dict[str, str]:
+    return {name: str(scene["recipe"]) for name, scene in store.manifest.scenes.items()}
