@@ -24,7 +24,7 @@ cropstar train --resume data/runs/convstar-4x32-001
     "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
 )
 @click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
-@click.option("--model", help="convstar (images) or star (series).  [default: convstar]")
+@click.option("--model", help="See 'cropstar models'; or rf, a random forest.  [default: convstar]")
 @click.option("--layers", type=int, help="Recurrent layers.  [default: 4]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
 @click.option("--target", help="pixel or parcel.  [default: pixels of images, parcels of tables]")

@@ -2,7 +2,8 @@
 
 A recurrent model is called after its cell, with `conv` before it for images and `bi` for both directions of time:
 `star`, `convstar`, `biconvgru`. Several cells are joined by `+`, from the lowest layer up, the last of them for all
-layers above: `lstm_forget+star` is one LSTM layer under STAR layers.
+layers above: `lstm_forget+star` is one LSTM layer under STAR layers. `rf` is a random forest, the baseline: it has no
+layers and no products to count, and so stands beside the list of known models.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier
 from cropstar.models.days import EXTRA_CHANNELS
 from cropstar.models.heads import ImageHead, SeriesHead
-from cropstar.models.networks import inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
+from cropstar.models.networks import forest, inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
 from cropstar.models.networks.options import refuse_others
 from cropstar.models.registry import NETWORKS, Shape
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
@@ -35,6 +36,8 @@ class Recurrent:
 def build_model(config: ModelConfig, shape: Shape) -> Classifier:
     if config.name in NETWORKS:
         return NETWORKS[config.name](config, shape)
+    if config.name == forest.NAME:
+        return forest.build(config, shape)
     return _recurrent(parse(config.name), config, shape)
 
 
@@ -51,7 +54,7 @@ def parse(name: str) -> Recurrent:
     spatial = rest.startswith("conv")
     cells = tuple(rest.removeprefix("conv").split("+"))
     if any(cell not in CELLS for cell in cells):
-        raise UsageError(f"unknown model '{name}'", remedy=did_you_mean(name, known_models()))
+        raise UsageError(f"unknown model '{name}'", remedy=did_you_mean(name, [*known_models(), forest.NAME]))
     return Recurrent(cells, spatial, bidirectional)
 
 

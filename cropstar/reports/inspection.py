@@ -107,7 +107,9 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     model = facts["model"]
     finished = "test" in facts
     lines = _title(facts, "a model file" if facts["kind"] == "model" else "a run" if finished else "an unfinished run")
-    head = f"{model.get('name', DASH)}, {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
+    head = str(model.get("name", DASH))
+    if head != "rf":  # a forest has no layers
+        head += f", {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
     lines += _fact("model", f"{head} \u00b7 {facts['parameters']:,} parameters \u00b7 {size_words(facts['bytes'])}")
     rest = {name: value for name, value in model.items() if name not in ("name", "layers", "hidden")}
     words = [f"{name.replace('_', ' ')} {DASH if value is None else value}" for name, value in sorted(rest.items())]

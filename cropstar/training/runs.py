@@ -24,6 +24,7 @@ from cropstar.store.atomic import locked, sweep, write_text
 
 MODEL = "model.safetensors"
 CHECKPOINTS_KEPT = 2
+FOREST = "rf"
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ class Run:
 def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitStack, *, fresh: bool) -> Run:
     """An unfinished run of the very same configuration and data, else a new one; held until `hold` closes."""
     text, described = dump(config), json.dumps(data, sort_keys=True)
-    stem = f"{config.model.name}-{config.model.layers}x{config.model.hidden}"
+    stem = config.model.name
+    if stem != FOREST:  # which has no layers
+        stem += f"-{config.model.layers}x{config.model.hidden}"
     taken = _numbered(root, stem)
     for _, folder in sorted(taken.items(), reverse=True):
         run = Run(folder)

@@ -20,6 +20,7 @@ from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.contract import Classifier
+from cropstar.models.networks.forest import Forest
 from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
@@ -28,8 +29,9 @@ from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.diagnosis import Diagnosis
+from cropstar.training.forest import grow, require_growable
 from cropstar.training.judging import Judgement, judge
-from cropstar.training.loop import Task, fit
+from cropstar.training.loop import SaveModel, Task, fit
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.state import Progress
 
@@ -58,6 +60,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store, config))
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
+        if isinstance(model, Forest):
+            require_growable(config, diagnose=options.diagnose)
         data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
         run = (
             open_run(options.resume, data, hold)
@@ -65,7 +69,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             else claim_run(options.runs, config, data, hold, fresh=options.fresh)
         )
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        event(f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters; run {run.folder}")
+        size = "" if isinstance(model, Forest) else f", {config.model.layers} layers, {parameters:,} parameters"
+        event(f"{config.model.name}{size}; run {run.folder}")
 
         parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
         card = ModelCard(
@@ -79,6 +84,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 "scenes": _recipes(store),
                 "reading": _reading(store),
                 **_dates(config),
+                **({"target": config.target} if config.target else {}),
             },
         )
         task = Task(
@@ -92,7 +98,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             options.checkpoint_seconds,
             Diagnosis(model, run.folder) if options.diagnose else None,
         )
-        progress = fit(task, lambda best, _: _save(run.model, card, best))
+        progress = _trained(task, store, lambda best, _: _save(run.model, card, best))
         _, weights, _ = read_model(run.model)
         load_weights(model, weights, run.model)
         judged = judge(model, parts, shape.classes, store.fingerprint.season, options.device)
@@ -102,6 +108,10 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
+
+
+def _trained(task: Task, store: Store, save_model: SaveModel) -> Progress:
+    return grow(task, store.fingerprint.season, save_model) if isinstance(task.model, Forest) else fit(task, save_model)
 
 
 def _save(path: Path, card: ModelCard, model: Classifier) -> None:

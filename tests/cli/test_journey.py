@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 import rasterio
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -46,15 +45,3 @@ def test_print_config_and_set(run_cli: Cli, tmp_path: Path) -> None:
     assert answer.returncode == 0
     assert "layers: 3" in answer.stdout
     assert "name: star" in answer.stdout
-
-
-@pytest.mark.parametrize("name", [path.stem for path in sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))])
-def test_every_configuration_runs(name: str, run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
-    """One epoch through the real entry point; widths are cut so that it takes a moment."""
-    answer = run_cli(
-        "train",
-        *("--config", name, "--store", small_store, "--epochs", "1", "--hidden", "4"),
-        *("--set", "split.validation=0.3"),
-        cwd=tmp_path,
-    )
-    assert "parcels that training never saw" in succeed(answer)

@@ -1,0 +1,90 @@
+"""Every configuration that ships, run through the command line on data laid out as those that it is for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cropstar.config import find_config, resolve
+from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
+from cropstar.sources.ingest import ingest
+from cropstar.sources.scene import Scene
+from cropstar.sources.tum import TumOptions, open_tum
+from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
+from tests.conftest import REPOSITORY
+from tests.sources.breizhcrops.regions import L1C, a_series, write_region
+from tests.sources.tum.batch_files import a_batch, write_batch
+from tests.sources.tum.tiles import write_collection
+from tests.sources.zuericrop.collections import a_collection
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+SHIPPED = [path.stem for path in sorted((REPOSITORY / "configs").glob("*.yaml"))]
+
+
+def tum_pixel(folder: Path) -> Sequence[Scene]:
+    write_collection(folder / "240", years=(2016,))
+    return open_tum(folder / "240", TumOptions(year=2016))
+
+
+def tum_series(folder: Path) -> Sequence[Scene]:
+    for number, part in enumerate(("train", "test", "eval")):
+        write_batch(folder / "data" / part / "b0.pkl", a_batch(seed=number))
+    return open_tum(folder / "data", TumOptions())
+
+
+def breizhcrops(folder: Path) -> Sequence[Scene]:
+    for place, region in enumerate(("frh01", "frh02", "frh03", "frh04")):
+        keys = range(100 * place + 1, 100 * place + 25)
+        codes = {key: ("BTH", "MIS", "PPH")[key % 3] for key in keys}
+        series = {key: a_series(L1C, 4 + key % 5, key) for key in keys}
+        write_region(folder / "dataset", region, series=series, codes=codes)
+    return open_breizhcrops(folder / "dataset", BreizhCropsOptions(year=2017, level="L1C"))
+
+
+def zuericrop(folder: Path) -> Sequence[Scene]:
+    a_collection(images=30, dates=4, codes=4).write(folder)
+    return open_zuericrop(folder / "ZueriCrop.hdf5", ZueriCropOptions(bands=("B02", "B03", "B04", "B08")))
+
+
+# By the beginning of a configuration's name: what writes such data and opens them as its comment does.
+DATA = {"tum-pixel": tum_pixel, "tum-series": tum_series, "breizhcrops": breizhcrops, "zuericrop": zuericrop}
+
+
+def succeed(answer: subprocess.CompletedProcess[str]) -> str:
+    assert answer.returncode == 0, answer.stderr
+    return answer.stderr
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_configuration_runs(name: str, run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
+    """One epoch; widths are cut so that it takes a moment. Split, depth, optimiser and batch are the file's own."""
+    writers = [writer for start, writer in DATA.items() if name.startswith(start)]
+    store, more = small_store, ["--set", "split.validation=0.3"]
+    if writers:
+        store, more = tmp_path / "store", []
+        ingest(writers[0](tmp_path), store)
+    said = succeed(
+        run_cli("train", "--config", name, "--store", store, "--epochs", "1", "--hidden", "4", *more, cwd=tmp_path)
+    )
+    assert "parcels that training never saw" in said
+    assert not writers or f"the data set's own split '{resolve(find_config(name), {}).split.name}'" in said
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_comment_says_how_to_run_it(name: str) -> None:
+    text = find_config(name).read_text(encoding="utf-8")
+    assert f"cropstar train --config {name}" in text
+    assert "cropstar ingest" in text
+    store = str(resolve(find_config(name), {}).store)
+    assert name.startswith("demo") or f"-o {store}\n" in text
+
+
+def test_the_counts_that_the_comments_state() -> None:
+    from cropstar.models.description import describe
+    from cropstar.models.registry import Shape
+
+    model = resolve(find_config("tum-pixel-convstar"), {}).model
+    assert describe(model, Shape(bands=4, classes=18, length=30)).parameters == 123_602

@@ -1,0 +1,182 @@
+"""The random forest through the real training: scikit-learn's answers, the usual files, one look at the test part."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier
+
+from cropstar.config import TrainConfig
+from cropstar.datasets.opening import open_parts
+from cropstar.datasets.splits import split_parcels
+from cropstar.errors import UsageError
+from cropstar.geo.windows import Window, split
+from cropstar.models.networks.forest import Forest
+from cropstar.models.networks.forest_features import DayGrid
+from cropstar.models.weights import restore_model
+from cropstar.prediction.predictor import Predictor
+from cropstar.sources.stack import StackSeries
+from cropstar.store.model_file import read_model
+from cropstar.store.store import Store
+from cropstar.training import forest as growing
+from cropstar.training.forest import to_arrays
+from cropstar.training.forest_samples import gather
+from cropstar.training.runs import Run
+from cropstar.training.train import TrainOptions, train
+from tests.examples import a_series_tile, store_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three hundred take seconds; twenty are grown in steps as well, the last of them a small one."""
+    monkeypatch.setattr(growing, "TREES", 20)
+    monkeypatch.setattr(growing, "AT_ONCE", 8)
+
+
+def a_config(store: Path, **changes: Any) -> TrainConfig:
+    return TrainConfig.model_validate({"store": store, "model": {"name": "rf"}, "patch": 24, **changes})
+
+
+def trained(store: Path, runs: Path, **changes: Any) -> tuple[Run, dict[str, Any]]:
+    return train(a_config(store, **changes), TrainOptions(runs, CPU))
+
+
+def test_the_arrays_answer_as_scikit_learn_does() -> None:
+    random = np.random.default_rng(0)
+    features = np.round(random.standard_normal((600, 7)), 2).astype(np.float32)  # rounded: values on the thresholds
+    labels = np.array([0, 2, 5])[(features[:, 0] > 0).astype(int) + (features[:, 3] + random.normal(size=600) > 0)]
+    features[-50:], labels[-50:] = features[:50], 2  # alike, and not of one class: leaves that are not pure
+    grown = RandomForestClassifier(30, random_state=1, n_jobs=1).fit(features, labels)
+    trees = to_arrays(grown, 6)
+    assert trees.problem(7, 6) is None
+    assert len(trees) == 30
+    unseen = np.concatenate([features, np.round(random.standard_normal((600, 7)), 2).astype(np.float32)])
+    answer = trees.probabilities(unseen)
+    assert answer[:, [0, 2, 5]] == pytest.approx(grown.predict_proba(unseen), abs=1e-6)
+    assert not answer[:, [1, 3, 4]].any()  # classes that training never saw
+    thresholds = np.concatenate([each.tree_.threshold for each in grown.estimators_])
+    exact = np.repeat(np.unique(thresholds)[:, None], 7, axis=1).astype(np.float32)  # the hardest questions
+    assert trees.probabilities(exact)[:, [0, 2, 5]] == pytest.approx(grown.predict_proba(exact), abs=1e-6)
+
+
+def test_growing_in_steps_gives_the_same_forest(small_store: Path, tmp_path: Path) -> None:
+    """And the model file answers as one scikit-learn forest on the same samples."""
+    run, _ = trained(small_store, tmp_path, target="parcel", seed=3)
+    card, arrays, _ = read_model(run.model)
+    model = restore_model(card.model, card.shape, arrays, run.model)
+    assert isinstance(model, Forest)
+    store = Store.open(small_store)
+    config = a_config(small_store, target="parcel", seed=3)
+    parts, _ = open_parts(store, split_parcels(store, config.split, 3), config, spatial=False)
+    grid = DayGrid(store.fingerprint.season.start, store.fingerprint.season.length)
+    classes = len(store.fingerprint.classes)
+    samples = gather(parts["train"], classes, grid, seed=3)
+    grown = RandomForestClassifier(20, random_state=3).fit(samples.features, samples.labels)
+    test = gather(parts["test"], classes, grid, seed=3)
+    batch = parts["test"].batch(list(range(len(parts["test"]))))
+    found = torch.softmax(model(batch.x, batch.valid, batch.days), dim=1)[batch.valid.any(dim=1)]
+    assert found.numpy()[:, grown.classes_] == pytest.approx(grown.predict_proba(test.features), abs=1e-6)
+    store.close()
+
+
+@pytest.mark.parametrize("target", ["parcel", "pixel"])
+def test_a_run_leaves_what_every_run_leaves(target: str, small_store: Path, tmp_path: Path) -> None:
+    run, result = trained(small_store, tmp_path, target=target)
+    assert json.loads(run.result.read_text()) == result
+    assert run.report.read_text(encoding="utf-8").startswith("<!doctype html>")
+    counts = sum(result["split"]["counts"]["test"])
+    assert sum(map(sum, result["test"]["parcel"]["confusion"])) <= counts
+    low, high = result["test"]["parcel"]["intervals"]["overall_accuracy"]
+    assert low <= result["test"]["parcel"]["overall_accuracy"] <= high
+    assert target == "parcel" or result["test"]["pixel"]["overall_accuracy"] > 0.5  # of nine crops; parcels are few
+    assert "earliness" not in result
+    card, arrays, _ = read_model(run.model)
+    assert card.model["name"] == "rf"
+    assert card.calibration is not None
+    assert len(arrays["trees.offsets"]) == 21
+
+
+def test_the_same_seed_gives_the_same_bytes(small_store: Path, tmp_path: Path) -> None:
+    first, second, other = (
+        trained(small_store, tmp_path / str(place), target="parcel", split={"test": 0.5}, seed=seed)[0].model
+        for place, seed in enumerate((1, 1, 2))
+    )
+    assert first.read_bytes() == second.read_bytes() != other.read_bytes()
+
+
+def test_a_map_has_no_seams(small_store: Path, small_scene: Path, tmp_path: Path) -> None:
+    run, _ = trained(small_store, tmp_path)
+    predictor = Predictor(run.model, CPU)
+    series = StackSeries(small_scene / "tile.tif")
+    try:
+        whole, seen = predictor.probabilities(series, Window(0, 0, *series.grid.shape))
+        assert whole.sum(axis=0) == pytest.approx(1, abs=1e-5)
+        for window in split(series.grid.shape, 61):
+            part, clear = predictor.probabilities(series, window)
+            assert np.abs(part - whole[:, *window.slices]).max() <= 1e-6
+            assert np.array_equal(clear, seen[window.slices])
+    finally:
+        series.close()
+
+
+def test_a_store_of_series(tmp_path: Path) -> None:
+    tile = a_series_tile([5 + number % 7 for number in range(40)])
+    tile.days[:] = 19_100 + np.concatenate([11 * np.arange(5 + number % 7) for number in range(40)])
+    odd = np.repeat(np.arange(1, 41) % 2 == 1, np.diff(tile.starts))
+    tile.values[odd] //= 4  # dark, and another class: there is something to learn
+    store = store_of(tmp_path / "store", {"table": tile})
+    _, result = trained(store, tmp_path / "runs")
+    assert result["test"]["parcel"]["overall_accuracy"] == 1
+
+
+def test_too_many_pixels_are_drawn_by_the_seed(small_store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store.open(small_store)
+    config = a_config(small_store)
+    parts, _ = open_parts(store, split_parcels(store, config.split, 0), config, spatial=False)
+    grid = DayGrid(store.fingerprint.season.start, store.fingerprint.season.length)
+    classes = len(store.fingerprint.classes)
+    everything = gather(parts["train"], classes, grid, seed=0)
+    some, same, others = (gather(parts["train"], classes, grid, seed=seed, most=300) for seed in (0, 0, 1))
+    store.close()
+    assert 250 < len(some.labels) <= 300 < len(everything.labels)
+    assert np.array_equal(some.features, same.features)
+    assert not np.array_equal(some.features[:100], others.features[:100])
+    rows = {row.tobytes() for row in everything.features}
+    assert all(row.tobytes() in rows for row in some.features)
+    assert set(some.labels.tolist()) == set(everything.labels.tolist())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"optimiser": {"learning_rate": 0.1}}, "'rf' has no use for optimiser"),
+        ({"augmentation": {"noise": 0.1}}, "'rf' has no use for augmentation"),
+        ({"model": {"name": "rf", "heads": 2}}, "'rf' has no use for model.heads"),
+        ({"model": {"name": "rff"}}, "did you mean 'rf'"),
+    ],
+)
+def test_what_a_forest_has_no_use_for(changes: dict[str, Any], words: str, small_store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words):
+        trained(small_store, tmp_path / "runs", **changes)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_forest_has_no_layers_to_diagnose(small_store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no layers"):
+        train(a_config(small_store), TrainOptions(tmp_path / "runs", CPU, diagnose=True))
+
+
+def test_without_scikit_learn(small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = "importlib.util.find_spec"
+    monkeypatch.setattr(finder, lambda name, *rest: None if name == "sklearn" else sys.modules[name].__spec__)
+    with pytest.raises(UsageError, match=r"pip install 'cropstar\[forest\]'"):
+        trained(small_store, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
