@@ -13,6 +13,11 @@ import errno
 import os
 
 
+def harmless(text: str) -> str:
+    """Text from files and names as one line that a terminal only shows: control characters written out."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 class CropstarError(Exception):
     """The root of all expected failures; its message always fits on one line."""
 
@@ -40,7 +45,7 @@ class CropstarError(Exception):
             line += f": {self.why}"
         if self.remedy:
             line += f"; {self.remedy}"
-        return " ".join(line.split())
+        return harmless(" ".join(line.split()))
 
 
 class UsageError(CropstarError, ValueError):

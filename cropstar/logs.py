@@ -11,6 +11,8 @@ import sys
 import warnings
 from datetime import UTC, datetime
 
+from cropstar.errors import harmless
+
 logger = logging.getLogger("cropstar")
 
 
@@ -28,7 +30,7 @@ class JsonFormatter(logging.Formatter):
 class PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         prefix = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-        return prefix + record.getMessage()
+        return prefix + harmless(record.getMessage())
 
 
 class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]

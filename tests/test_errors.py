@@ -89,3 +89,10 @@ def test_a_real_failure_of_the_system_names_the_file(tmp_path: Path) -> None:
 
 def test_an_error_without_number_or_name_still_speaks() -> None:
     assert "the disk sighed" in str(from_os_error(OSError("the disk sighed")))
+
+
+def test_control_characters_of_a_name_do_nothing() -> None:
+    line = str(InputError("unreadable", path=Path("a\x1b[31m\nerror: b\udcff.tif"), why="tab\there"))
+    assert "\x1b" not in line
+    assert "\n" not in line
+    assert line == "unreadable in a\\x1b[31m error: b\\udcff.tif: tab here"

@@ -93,3 +93,8 @@ def test_any_message_is_one_json_object_on_one_line(message: str, fields: dict[s
     text = logs.JsonFormatter().format(record)
     assert "\n" not in text
     assert json.loads(text) | fields | {"message": message} == json.loads(text)
+
+
+def test_a_name_with_a_line_break_stays_on_its_line() -> None:
+    record = logging.LogRecord("cropstar", logging.INFO, "", 0, "left out: %s", ("a\nerror: b\x1b[31m",), None)
+    assert logs.PlainFormatter().format(record) == "left out: a\\nerror: b\\x1b[31m"

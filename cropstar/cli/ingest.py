@@ -54,6 +54,8 @@ def ingest(
     written to data/demo and ingested. A run that was stopped goes on where it was.
     """
     from cropstar.logs import event
+    from cropstar.reports.summary import summarise
+    from cropstar.reports.wording import plural
     from cropstar.sources.catalogue import SOURCES, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
     from cropstar.sources.request import Request
@@ -80,10 +82,6 @@ def ingest(
     finally:
         for scene in scenes:
             scene.close()
-
-    from cropstar.reports.summary import summarise  # here: what is refused is refused sooner
-    from cropstar.reports.wording import plural
-
     summarise(result.folder)
     event(
         f"store {result.folder}: {plural(result.written, 'tile')} written, {result.kept} kept",

@@ -80,7 +80,8 @@ def _require_bounded(series: Series, tile_size: int) -> None:
     count = math.ceil(height / tile_size) * math.ceil(width / tile_size)
     if count > MAXIMUM_TILES:
         why = f"{width} x {height} pixels are {count:,} tiles"
-        raise UsageError(f"tiles of {tile_size} pixels are too many", why=why, remedy="give a larger --tile-size")
+        what = f"tiles of {tile_size} pixels are too many"
+        raise UsageError(what, path=series.name, why=why, remedy="give a larger --tile-size")
     side = min(tile_size, max(series.grid.shape))
     size = 2 * len(series.dates) * len(series.bands) * side**2
     if size > MAXIMUM_TILE_BYTES:

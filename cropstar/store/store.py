@@ -118,14 +118,16 @@ def read_manifest(folder: Path) -> Manifest | None:
         return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        version = int(data["format"])
+        if version > layout.FORMAT:  # before its fields are looked at: they may be others
+            why = f"format {version}"
+            raise ArtifactError("a store of a newer format", path=path, why=why, remedy="update cropstar")
         tiles = tuple(TileEntry(**row) for row in data["tiles"])
-        fingerprint, scenes, version = data["fingerprint"], dict(data["scenes"]), int(data["format"])
+        fingerprint, scenes = data["fingerprint"], dict(data["scenes"])
     except (ValueError, KeyError, TypeError) as failure:
         raise ArtifactError(
             "the manifest cannot be read", path=path, why=str(failure), remedy="delete it and run the ingest again"
         ) from None
-    if version > layout.FORMAT:
-        raise ArtifactError("a store of a newer format", path=path, why=f"format {version}", remedy="update cropstar")
     return Manifest(Fingerprint.from_json(fingerprint, path), tiles, scenes)
 
 
