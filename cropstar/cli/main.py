@@ -12,6 +12,7 @@ import click
 from cropstar import __version__
 from cropstar.cli.compare import compare
 from cropstar.cli.evaluate import evaluate
+from cropstar.cli.gradients import gradients
 from cropstar.cli.ingest import ingest
 from cropstar.cli.inspect import inspect
 from cropstar.cli.models import models
@@ -29,6 +30,7 @@ Start here:
   cropstar models                               what can be trained, and what it costs
   cropstar evaluate data/runs/NAME              judge a model again, or on another store
   cropstar compare                              finished runs side by side
+  cropstar gradients -o lattice                 how gradients fare in deep stacks of each cell
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
 7 partial result, 130/143 stopped by a signal after saving.
@@ -45,7 +47,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, models, train, evaluate, compare, predict):
+for command in (ingest, inspect, models, train, evaluate, compare, predict, gradients):
     cropstar.add_command(command)
 
 

@@ -1,0 +1,1 @@
+"""What recurrent cells do beyond crops: the gradient lattice."""

@@ -1,0 +1,116 @@
+"""idx files: what numpy wrote comes back, and what is damaged or hostile is refused."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cropstar.benchmarks.lattice_inputs import pixel_by_pixel
+from cropstar.benchmarks.mnist import read_idx, read_images
+from cropstar.errors import InputError
+from tests.benchmarks.digits import idx_bytes
+
+
+@given(shape=st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(1, 6)), zipped=st.booleans())
+def test_round_trip(shape: tuple[int, int, int], zipped: bool, tmp_path_factory: pytest.TempPathFactory) -> None:
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    path = tmp_path_factory.mktemp("idx") / "images"
+    path.write_bytes(gzip.compress(idx_bytes(images)) if zipped else idx_bytes(images))
+    np.testing.assert_array_equal(read_images(path), images)
+
+
+def test_labels_have_one_dimension(tmp_path: Path) -> None:
+    path = tmp_path / "labels"
+    path.write_bytes(idx_bytes(np.arange(7, dtype=np.uint8)))
+    np.testing.assert_array_equal(read_idx(path, dimensions=1), np.arange(7))
+    with pytest.raises(InputError, match="not an idx file"):
+        read_images(path)
+
+
+GOOD = idx_bytes(np.zeros((2, 3, 4), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "not an idx file"),
+        (GOOD[:9], "not an idx file"),
+        (b"P5 28 28 255\n" + bytes(30), "not an idx file"),
+        (GOOD[:2] + b"\x0d" + GOOD[3:], "not an idx file"),  # floats
+        (GOOD[:-1], "23 of 24 bytes"),
+        (GOOD + b"\0", "more bytes"),
+        (GOOD[:4] + struct.pack(">3I", 0, 28, 28), "between 1 and"),
+        (GOOD[:4] + struct.pack(">3I", 2**32 - 1, 2**32 - 1, 2**32 - 1), "between 1 and"),
+        (gzip.compress(GOOD)[:-12], "damaged gzip"),
+        (gzip.compress(GOOD)[:-8] + bytes(8), "damaged gzip"),
+    ],
+)
+def test_bad_files(content: bytes, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_images(path)
+    assert reason in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "; " in str(caught.value)
+
+
+def test_a_header_alone_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(GOOD[:4] + struct.pack(">3I", 2**14, 2**7, 2**7) + b"few")  # claims 256 MB
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError):
+            read_images(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_bomb_is_read_no_further_than_its_header_says(tmp_path: Path) -> None:
+    path = tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(GOOD + bytes(2**26)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="overlong"):
+            read_images(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
+
+
+def test_folders(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no images of MNIST"):
+        read_images(tmp_path)
+    with pytest.raises(InputError, match="no such file"):
+        read_images(tmp_path / "absent")
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(gzip.compress(GOOD))
+    assert len(read_images(tmp_path)) == 2
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((5, 2, 2), dtype=np.uint8)))
+    assert len(read_images(tmp_path)) == 5  # training images come first
+
+
+def test_pixels_come_row_by_row(tmp_path: Path) -> None:
+    path = tmp_path / "images"
+    path.write_bytes(idx_bytes(np.arange(24, dtype=np.uint8).reshape(2, 3, 4)))
+    series = pixel_by_pixel(path, 2, seed=0)
+    assert series.shape == (2, 12, 1)
+    rows = sorted((series[:, :, 0] * 255).round().int().tolist())
+    assert rows == [list(range(12)), list(range(12, 24))]
+    with pytest.raises(InputError, match="too few images"):
+        pixel_by_pixel(path, 3, seed=0)
+
+
+def test_real_digits(real_data: Path) -> None:
+    images = read_images(real_data / "mnist")
+    assert images.shape == (60_000, 28, 28)
+    labels = read_idx(real_data / "mnist" / "train-labels-idx1-ubyte.gz", dimensions=1)
+    assert labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert images.mean() == pytest.approx(33.318, abs=0.001)  # the published mean, 0.1307 of 255
