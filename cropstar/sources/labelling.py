@@ -21,7 +21,7 @@ from cropstar.sources.series import Series
 TILE_SIZE = 240
 MAXIMUM_TILES = 1_000_000  # of a scene: a whole Sentinel-2 tile in the smallest ones are half of it
 LABEL_OPTIONS = ("parcels", "label_column", "tile_size", "classes", "erode")  # of all that burn parcels onto images
-VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".fgb")  # not .json, which may be anything
+VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".fgb", ".geoparquet")  # not .json, which may be anything
 SHAPEFILE_COMPANIONS = (".dbf", ".prj", ".cpg")  # the labels of a shapefile are in its .dbf
 
 

@@ -24,7 +24,10 @@ def test_help_names_the_three_commands_and_the_exit_codes(run_cli: Cli, tmp_path
         assert text in answer.stdout
 
 
-@pytest.mark.parametrize("command", ["ingest", "inspect", "models", "train", "evaluate", "compare", "predict", "gradients"])
+COMMANDS = ("ingest", "inspect", "models", "train", "evaluate", "compare", "predict", "gradients")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_shows_an_example(command: str, run_cli: Cli, tmp_path: Path) -> None:
     answer = run_cli(command, "--help", cwd=tmp_path)
     assert "Examples:" in answer.stdout

@@ -64,6 +64,21 @@ def test_all_formats_give_the_same_raster(tmp_path: Path, name: str) -> None:
     assert np.array_equal(parcels.burn(GRID)[0], expected.burn(GRID)[0])
 
 
+def test_geoparquet_gives_the_same_raster(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    usual = write_four_fields(tmp_path / "p.gpkg")
+    geopandas.read_file(usual).to_parquet(tmp_path / "p.geoparquet")
+    expected, _ = read_parcels(usual, GRID).burn(GRID)
+    labels, _ = read_parcels(tmp_path / "p.geoparquet", GRID).burn(GRID)
+    assert np.array_equal(labels, expected)
+    geopandas.read_file(usual).drop(columns="geometry").to_parquet(tmp_path / "plain.parquet")
+    with pytest.raises(InputError, match=r"unreadable parcels in .*plain\.parquet"):
+        read_parcels(tmp_path / "plain.parquet", GRID)
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "p.geoparquet").read_bytes()[:300])
+    with pytest.raises(InputError, match=r"unreadable parcels in .*cut\.parquet"):
+        read_parcels(tmp_path / "cut.parquet", GRID)
+
+
 def test_another_coordinate_system_gives_the_same_raster(small_scene: Path, tmp_path: Path) -> None:
     series = StackSeries(small_scene / "tile.tif")
     series.close()

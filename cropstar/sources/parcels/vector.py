@@ -14,7 +14,8 @@ KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
 # How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
 BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
 SHAPEFILE = BINARY_FORMATS[1]
-REMEDY = "give a GeoPackage, shapefile, FlatGeobuf or GeoJSON"
+PARQUET = b"PAR1"
+REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
 # pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
 MISREAD = re.compile(r"[!;\t\r\n]")
 
@@ -25,7 +26,10 @@ def open_vector(path: Path) -> Any:
 
     name = _vector_name(path)
     try:
-        frame = geopandas.read_file(name)
+        frame = geopandas.read_parquet(path) if _is_parquet(path) else geopandas.read_file(name)
+    except ImportError:
+        remedy = "install it with: pip install 'cropstar[parquet]'"
+        raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
     except (RuntimeError, ValueError, OSError) as failure:
         why = f"not a vector file that can be read ({failure})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=REMEDY) from None
@@ -79,9 +83,16 @@ def _vector_name(path: Path) -> str:
             why = "its name has a sign that cannot be read, one of ! ; tab or line break"
             raise InputError("unreadable parcels", path=path, why=why, remedy="rename the file or folder")
         return name
+    if start.startswith(PARQUET):
+        return name
     if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
         return f"GeoJSON:{name}"
     raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=REMEDY)
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as handle:
+        return handle.read(len(PARQUET)) == PARQUET
 
 
 def _require_companions(path: Path) -> None:
