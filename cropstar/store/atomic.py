@@ -41,8 +41,9 @@ def atomic_path(final: Path) -> Iterator[Path]:
         flush_to_disk(partial)
         os.replace(partial, final)
         flush_to_disk(final.parent)
-    except OSError as failure:  # a full disk does not say of which file
-        failure.filename = failure.filename or str(final)
+    except OSError as failure:
+        if failure.errno is not None:  # a full disk does not say of which file; a damaged archive has its own words
+            failure.filename = failure.filename or str(final)
         raise
     finally:
         partial.unlink(missing_ok=True)
