@@ -78,7 +78,11 @@ def test_long_lattices_lie() -> None:
     ids=["nothing", "all the same", "not a number", "beyond all colours", "one place"],
 )
 def test_odd_lattices(odd: np.ndarray) -> None:
-    drawn([Pattern("star", "last", odd, odd), Pattern("unheard-of", "last", odd, odd)])
+    picture = drawn([Pattern("star", "last", odd, odd), Pattern("unheard-of", "last", odd, odd)])
+    usual = drawn([pattern("star", "last", 3, 3), pattern("unheard-of", "last", 3, 3)])
+    for side, expected in zip(picture.shape[:2], usual.shape[:2], strict=True):
+        assert 0.5 * expected < side < 2 * expected  # whatever the numbers, the page keeps its measure
+    assert (picture.max(axis=2) < 0.3).sum() > 500  # and its words are there
 
 
 def test_places_without_a_gradient_are_grey() -> None:
