@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cropstar.config import ModelConfig, OptimiserConfig, SplitConfig, TrainConfig, dump, find_config, resolve
+from cropstar.config import ModelConfig, OptimiserConfig, SplitConfig, TrainConfig
 from cropstar.errors import InputError, UsageError
+from cropstar.resolving import dump, find_config, resolve
 from cropstar.strictyaml import load_yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -72,8 +72,8 @@ def evaluate(
 
 def _split(name: str | None, by: str | None) -> SplitConfig | None:
     """The split that was asked for, checked as in a configuration."""
-    from cropstar.config import resolve
     from cropstar.places import STORES
+    from cropstar.resolving import resolve
 
     if name is None and by is None:
         return None

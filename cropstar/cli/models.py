@@ -45,11 +45,12 @@ def models(
     With a NAME, one of them layer by layer, with its settings and its equations. Names are composed: conv before a
     cell reads images, bi both directions of time, + stacks cells from the lowest layer up.
     """
-    from cropstar.config import ModelConfig, resolve
+    from cropstar.config import ModelConfig
     from cropstar.models.description import ModelFacts, describe
     from cropstar.models.registry import Shape
     from cropstar.models.zoo import known_models
     from cropstar.reports.zoo import say_model, say_zoo
+    from cropstar.resolving import resolve
 
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name"):

@@ -72,7 +72,7 @@ def train(
     The split is by parcel and class, the best epoch is chosen on validation parcels, and the test
     parcels are looked at once, at the end. A run that was stopped goes on by the same command.
     """
-    from cropstar.config import dump, find_config, resolve
+    from cropstar.resolving import dump, find_config, resolve
     from cropstar.store.store import newest_store
 
     options = {

@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import read_config
 from cropstar.errors import ArtifactError, CropstarError
 from cropstar.reports.contents import RESULT
 from cropstar.reports.lettering import printable
 from cropstar.reports.results import CONFIG, damaged, read_result
 from cropstar.reports.scores import with_interval
 from cropstar.reports.wording import DASH, count, duration, percent, score
+from cropstar.resolving import read_config
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 Interval = list[float] | None

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import read_config
 from cropstar.errors import InputError, UsageError
 from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.logs import logger
 from cropstar.registry import did_you_mean
+from cropstar.resolving import read_config
 from cropstar.sources.naming import short_list
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.strictyaml import StrictLoader

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from cropstar import __version__
-from cropstar.config import SplitConfig, TrainConfig, resolve
+from cropstar.config import SplitConfig, TrainConfig
 from cropstar.datasets.batch import Dataset
 from cropstar.datasets.splits import Split, split_parcels
 from cropstar.devices import keep_large_buffers
@@ -19,6 +19,7 @@ from cropstar.logs import logger
 from cropstar.models.contract import Classifier
 from cropstar.models.weights import restore_model
 from cropstar.reports.results import damaged, read_result
+from cropstar.resolving import resolve
 from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
 from cropstar.training.calibration import Calibration, parcel_weights

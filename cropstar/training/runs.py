@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import TrainConfig, dump
+from cropstar.config import TrainConfig
 from cropstar.errors import ArtifactError, MismatchError, UsageError
+from cropstar.resolving import dump
 from cropstar.store.atomic import locked, sweep, write_text
 
 MODEL = "model.safetensors"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from cropstar import __version__
-from cropstar.config import TrainConfig, dump
+from cropstar.config import TrainConfig
 from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.regular import count_periods
@@ -25,6 +25,7 @@ from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
+from cropstar.resolving import dump
 from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store

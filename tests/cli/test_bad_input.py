@@ -30,7 +30,7 @@ def trained(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A folder with a run in data/runs."""
     import torch
 
-    from cropstar.config import resolve
+    from cropstar.resolving import resolve
     from cropstar.training.train import TrainOptions, train
 
     folder = tmp_path_factory.mktemp("trained")

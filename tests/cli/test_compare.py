@@ -12,8 +12,8 @@ import torch
 from click.testing import CliRunner, Result
 
 from cropstar.cli.compare import compare
-from cropstar.config import resolve
 from cropstar.errors import ArtifactError, CropstarError, UsageError
+from cropstar.resolving import resolve
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cropstar.config import find_config, resolve
+from cropstar.resolving import find_config, resolve
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.ingest import ingest
 from cropstar.sources.scene import Scene

@@ -9,11 +9,12 @@ import pandas
 import pytest
 import torch
 
-from cropstar.config import SplitConfig, resolve
+from cropstar.config import SplitConfig
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.series import SeriesDataset, measure_series
 from cropstar.datasets.splits import PARTS, split_parcels
 from cropstar.errors import UsageError
+from cropstar.resolving import resolve
 from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.ingest import ingest
 from cropstar.sources.request import Request

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.config import RegularConfig, SplitConfig, TrainConfig, dump, resolve
+from cropstar.config import RegularConfig, SplitConfig, TrainConfig
 from cropstar.errors import UsageError
+from cropstar.resolving import dump, resolve
 
 STORE = {"store": Path("a/store")}
 

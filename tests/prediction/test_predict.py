@@ -12,11 +12,11 @@ import rasterio
 import torch
 from rasterio.transform import Affine
 
-from cropstar.config import resolve
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.predict import PredictOptions, predict
 from cropstar.prediction.predictor import Predictor
+from cropstar.resolving import resolve
 from cropstar.sources.series import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.training.train import TrainOptions, train
