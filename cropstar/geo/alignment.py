@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,7 @@ KERNELS: dict[str, Callable[[NDArray[np.int64], int], list[tuple[int, NDArray[np
 }
 
 
+@lru_cache(maxsize=64)  # the same for every date and band of a window
 def _taps(first: int, count: int, ratio: int, size: int, start: int, method: str) -> Taps:
     """The raster's pixels that make up `count` pixels of the grid; `first` counts from the raster's edge.
 

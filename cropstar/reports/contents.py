@@ -16,7 +16,7 @@ import numpy as np
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.calendar import from_days
 from cropstar.reports.mosaic import enclose
-from cropstar.reports.tallies import count_classes, count_dates
+from cropstar.reports.tallies import count_tiles
 from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import read_model
@@ -101,7 +101,7 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
     """Scenes, dates with their clear share, and the class table with its counts."""
     layouts = sorted({piece.reader.layout for piece in holding.pieces})
     readers = [piece.reader for piece in holding.pieces]
-    dates = count_dates(readers)
+    dates, classes = count_tiles(readers, holding.fingerprint)
     seen = sum(row["observations"] for row in dates)
     return {
         "kind": holding.kind,
@@ -113,7 +113,7 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
         "scenes": [_scene_facts(holding, scene) for scene in holding.scenes],
         "dates": dates,
         "clear": sum(row["clear"] * row["observations"] for row in dates) / seen if seen else None,
-        "classes": count_classes(readers, holding.fingerprint),
+        "classes": classes,
     }
 
 

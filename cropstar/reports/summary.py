@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.logs import event, logger
-from cropstar.reports.tallies import count_classes, count_dates
+from cropstar.reports.tallies import count_tiles
 from cropstar.reports.wording import plural
 from cropstar.store.store import Store
 
@@ -15,7 +15,7 @@ def summarise(folder: Path) -> None:
     """Say what a store holds: parcels, pixels and hectares of images, samples of tables."""
     store = Store.open(folder)
     try:
-        dates, rows = count_dates(store.tiles), count_classes(store.tiles, store.fingerprint)
+        dates, rows = count_tiles(store.tiles, store.fingerprint)
         images = sum(len(reader.images) for reader in store.tiles if reader.layout == "patches")
         tiles, bands = len(store.manifest.tiles), " ".join(store.fingerprint.bands)
         samples = sum(len(reader.table.numbers) for reader in store.tiles if reader.layout == "series")

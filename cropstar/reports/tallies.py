@@ -15,51 +15,53 @@ from cropstar.geo.windows import split
 from cropstar.progress import track
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.reader import TileReader
+from cropstar.store.tile import ParcelTable
 
 BLOCK = 480  # pixels a side that are read at once: ten chunks, so that a tile of any size fits into memory
 
 Counts = NDArray[np.int64]
 
 
-def count_dates(readers: Sequence[TileReader]) -> list[dict[str, Any]]:
-    """The share of clear observations on each date, over all images and samples that have it."""
-    clear: dict[int, int] = {}
-    seen: dict[int, int] = {}
+def count_tiles(
+    readers: Sequence[TileReader], fingerprint: Fingerprint
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The share of clear observations on each date, and the class table with the parcels, pixels and hectares of each
+    class, or its samples where there are no images. Every tile is opened once: a store has thousands."""
+    clear: Counter[int] = Counter()
+    seen: Counter[int] = Counter()
+    pixels = np.zeros(len(fingerprint.classes), dtype=np.int64)
+    hectares: NDArray[np.float64] = np.zeros(len(fingerprint.classes))
+    tables = []
     for reader in track(readers, len(readers), "count", "tile"):
         days, good, everything = _observations(reader)
-        for day, good_ones, all_of_them in zip(days, good, everything, strict=True):
-            clear[int(day)] = clear.get(int(day), 0) + int(good_ones)
-            seen[int(day)] = seen.get(int(day), 0) + int(all_of_them)
+        clear.update(dict(zip(days.tolist(), good.tolist(), strict=True)))
+        seen.update(dict(zip(days.tolist(), everything.tolist(), strict=True)))
+        if reader.layout != "series" and len(reader.images):
+            share = hectares_per_pixel(reader.images[0].grid, fingerprint.resolution)
+            counts = _pixels(reader, len(fingerprint.classes))
+            pixels += counts
+            hectares += counts * (np.nan if share is None else share)
+        tables.append(reader.table)
+        reader.close()  # the more files are open, the longer HDF5 takes to close one
     known = sorted(seen)
-    return [
+    dates = [
         {"date": date.isoformat(), "clear": clear[day] / max(seen[day], 1), "observations": seen[day]}
         for day, date in zip(known, from_days(known), strict=True)
     ]
+    parcels = _parcels(readers, tables, len(fingerprint.classes))
+    if readers and all(reader.layout == "series" for reader in readers):
+        return dates, _rows(fingerprint, samples=parcels)
+    areas = [round(float(area), 4) if np.isfinite(area) else None for area in hectares]
+    return dates, _rows(fingerprint, parcels=parcels, pixels=pixels, hectares=areas)
 
 
-def count_classes(readers: Sequence[TileReader], fingerprint: Fingerprint) -> list[dict[str, Any]]:
-    """The class table with the parcels, pixels and hectares of each class, or its samples where there are no images."""
-    classes = fingerprint.classes
-    pixels = np.zeros(len(classes), dtype=np.int64)
-    hectares: NDArray[np.float64] = np.zeros(len(classes))
-    for reader in readers:
-        if reader.layout != "series" and len(reader.images):
-            share = hectares_per_pixel(reader.images[0].grid, fingerprint.resolution)
-            counts = _pixels(reader, len(classes))
-            pixels += counts
-            hectares += counts * (np.nan if share is None else share)
-    parcels = _parcels(readers, len(classes))
-    series = bool(readers) and all(reader.layout == "series" for reader in readers)
-    rows = []
-    for entry, number in zip(classes.to_json(), parcels, strict=True):
-        if series:
-            rows.append({**entry, "samples": int(number)})
-        else:
-            place = int(entry["number"])
-            area = float(hectares[place])
-            known_area = round(area, 4) if np.isfinite(area) else None
-            rows.append({**entry, "parcels": int(number), "pixels": int(pixels[place]), "hectares": known_area})
-    return rows
+def _rows(fingerprint: Fingerprint, **columns: Counts | list[float | None]) -> list[dict[str, Any]]:
+    """The class table with more columns."""
+    plain = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
+    return [
+        {**entry, **{name: column[place] for name, column in plain.items()}}
+        for place, entry in enumerate(fingerprint.classes.to_json())
+    ]
 
 
 def _observations(reader: TileReader) -> tuple[NDArray[np.int32], Counts, Counts]:
@@ -89,15 +91,15 @@ def _pixels(reader: TileReader, classes: int) -> Counts:
     return counts
 
 
-def _parcels(readers: Sequence[TileReader], classes: int) -> Counts:
+def _parcels(readers: Sequence[TileReader], tables: Sequence[ParcelTable], classes: int) -> Counts:
     """Parcels of each class, each once, also where it lies in several tiles or images."""
     parcels = np.zeros(classes, dtype=np.int64)
     for scene, layout in sorted({(reader.scene, reader.layout) for reader in readers}):
-        own = [reader for reader in readers if (reader.scene, reader.layout) == (scene, layout)]
-        numbers = np.concatenate([reader.table.numbers for reader in own])
-        labels = np.concatenate([reader.table.labels for reader in own])
+        own = [place for place, reader in enumerate(readers) if (reader.scene, reader.layout) == (scene, layout)]
+        numbers = np.concatenate([tables[place].numbers for place in own])
+        labels = np.concatenate([tables[place].labels for place in own])
         known = (numbers != 0) & (labels >= 0)
-        names = _field_names(own) if layout == "patches" else numbers
+        names = _field_names([readers[place] for place in own]) if layout == "patches" else numbers
         _, first = np.unique(names[known], return_index=True)
         parcels += np.bincount(labels[known][first], minlength=classes)
     return parcels

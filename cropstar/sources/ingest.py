@@ -23,6 +23,7 @@ from cropstar.store.store import (
     write_manifest,
     writing,
 )
+from cropstar.store.tile import flush_tiles
 
 LOCK = ".lock"
 TILE_NAME = re.compile(r"-[0-9a-f]{8}-(y\d+-x\d+|n\d+)$")  # recipe and place: only ingest names files so
@@ -54,6 +55,7 @@ def ingest(scenes: Sequence[Scene], folder: Path, *, overwrite: bool = False, wo
                     size = tile_path(folder, piece.name).stat().st_size
                     entries[piece.name] = TileEntry(piece.name, scene.name, scene.layout, size, scene.recipe)
                 described[scene.name] = scene.describe()
+        flush_tiles(tile_path(folder, piece.name) for scene in scenes for piece in scene.pieces())
         write_manifest(folder, Manifest(fingerprint, tuple(sorted(entries.values())), described))
         _remove_unlisted(folder, set(entries))
     return IngestResult(folder, sum(written for written, _ in counts), sum(kept for _, kept in counts))

@@ -31,16 +31,21 @@ def flush_to_disk(path: Path) -> None:
 
 
 @contextmanager
-def atomic_path(final: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `final`; on success it becomes `final`, on failure it vanishes."""
+def atomic_path(final: Path, *, flush: bool = True) -> Iterator[Path]:
+    """Yield a temporary path beside `final`; on success it becomes `final`, on failure it vanishes.
+
+    Without `flush` the caller brings the file to the disk before anything relies on it, many of them in one go.
+    """
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_orphans(final)
     partial = final.with_name(f".{final.name}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}{PARTIAL}")
     try:
         yield partial
-        flush_to_disk(partial)
+        if flush:
+            flush_to_disk(partial)
         os.replace(partial, final)
-        flush_to_disk(final.parent)
+        if flush:
+            flush_to_disk(final.parent)
     except OSError as failure:
         if failure.errno is not None:  # a full disk does not say of which file; a damaged archive has its own words
             failure.filename = failure.filename or str(final)

@@ -68,6 +68,14 @@ class CropClass:
         return int(self.colour[1:3], 16), int(self.colour[3:5], 16), int(self.colour[5:7], 16)
 
 
+@dataclass(frozen=True)
+class ClassTree:
+    """The levels of a class table, coarse to fine; the last one holds the classes themselves."""
+
+    lineages: tuple[tuple[int, ...], ...]  # of each class: the number of its node on every level
+    names: tuple[tuple[str, ...], ...]  # of each level: the names of its nodes, in the order of their numbers
+
+
 class ClassTable(tuple[CropClass, ...]):
     """The classes in the order of their numbers, which run from 0 without gaps."""
 
@@ -97,6 +105,21 @@ class ClassTable(tuple[CropClass, ...]):
     def with_lineages(self, lineages: Mapping[str, Sequence[str]]) -> ClassTable:
         """The table with the coarser classes of each class, by its name."""
         return ClassTable(replace(entry, lineage=tuple(lineages[entry.name])) for entry in self)
+
+    def tree(self) -> ClassTree:
+        """The levels with numbered nodes. A class without coarser ones is a node of its own on their levels, too.
+
+        A node is known by its whole lineage: 'other' crops and 'other' trees are two.
+        """
+        depth = self.levels - 1
+        paths = [(*entry.lineage, *[entry.name] * (depth - len(entry.lineage))) for entry in self]
+        levels = [list(dict.fromkeys(path[: level + 1] for path in paths)) for level in range(depth)]
+        numbers = [{node: number for number, node in enumerate(nodes)} for nodes in levels]
+        lineages = (
+            (*(found[path[: level + 1]] for level, found in enumerate(numbers)), place)
+            for place, path in enumerate(paths)
+        )
+        return ClassTree(tuple(lineages), (*(tuple(node[-1] for node in nodes) for nodes in levels), tuple(self.names)))
 
     def to_json(self) -> list[dict[str, Any]]:
         return [
