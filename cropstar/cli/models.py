@@ -25,7 +25,7 @@ cropstar models star --set model.variant=janet --json
 @click.option("--dates", type=click.IntRange(1, 1000), default=24, show_default=True, help="Dates of a season.")
 @click.option("--layers", type=int, help="Layers.  [default: 4]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
-@click.option("--day-encoding", help="The day as input: sincos or none.  [default: sincos]")
+@click.option("--day-encoding", help="The season as input: sincos, thermal (the last band) or none.  [default: sincos]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any model.* key of the configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 @speech
@@ -48,7 +48,7 @@ def models(
     from cropstar.config import ModelConfig
     from cropstar.models.description import ModelFacts, describe
     from cropstar.models.registry import Shape
-    from cropstar.models.zoo import known_models
+    from cropstar.models.zoo import listed_models
     from cropstar.reports.zoo import say_model, say_zoo
     from cropstar.resolving import resolve
 
@@ -60,17 +60,20 @@ def models(
         options = {"store": STORES, "model.name": model, "model.layers": layers, "model.hidden": hidden}
         return resolve(None, {**options, "model.day_encoding": day_encoding}, assignments).model
 
-    shape = Shape(bands, classes, dates)
+    def described(config: ModelConfig) -> ModelFacts:
+        thermal = bands - 1 if config.day_encoding == "thermal" else None
+        return describe(config, Shape(bands, classes, dates, thermal))
+
     if name is not None:
-        facts = describe(configured(name), shape)
+        facts = described(configured(name))
         click.echo(json.dumps(facts.to_json(), indent=1, ensure_ascii=False) if as_json else say_model(facts))
         return
     listed: list[ModelFacts] = []
     left_out: dict[str, CropstarError] = {}
-    for member in known_models():
+    for member in listed_models():
         config = configured(member)  # a value that no model can have is an error, not a reason to leave one out
         try:
-            listed.append(describe(config, shape))
+            listed.append(described(config))
         except CropstarError as reason:
             left_out[member] = reason
     if not listed:

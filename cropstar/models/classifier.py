@@ -17,18 +17,25 @@ class RecurrentClassifier(Classifier):
     """Scores from the last state, or from the mean of the states of all valid dates."""
 
     def __init__(
-        self, stack: RecurrentStack | BidirectionalStack, head: Head, day_encoding: str, pool: str = "last"
+        self,
+        stack: RecurrentStack | BidirectionalStack,
+        head: Head,
+        day_encoding: str,
+        pool: str = "last",
+        thermal: int | None = None,
     ) -> None:
         super().__init__()
         self.stack = stack
         self.head = head
         self.day_encoding = day_encoding
+        self.thermal = thermal
         self.pool = pool
         self.spatial = stack.layers()[0].spatial
         self.streaming = stack.streaming
+        self.makes_maps = head.makes_maps
 
     def radius(self, length: int) -> int:
-        return self.stack.radius(length) + self.head.radius if self.spatial else 0
+        return self.stack.radius(length) + self.head.radius if self.spatial and self.makes_maps else 0
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         outputs, state = self.stack(self._prepare(x, valid, days), valid, days)
@@ -75,7 +82,7 @@ class RecurrentClassifier(Classifier):
 
         A masked pixel then looks to a convolution just like one beyond the raster's edge.
         """
-        x = with_days(x, days, self.day_encoding)
+        x = with_days(x, days, self.day_encoding, self.thermal)
         return torch.where(valid.unsqueeze(2), x, x.new_zeros(()))
 
 

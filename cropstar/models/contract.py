@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from cropstar.errors import UsageError
 from cropstar.models.cells.cell import State
 
 ModelState = tuple[State, ...]
@@ -25,6 +26,7 @@ class Classifier(nn.Module, ABC):
 
     spatial = False  # whether it reads images; others read every pixel as a series of its own
     streaming = False  # whether it has `step` and `classify`
+    makes_maps = True  # else its scores are of a whole clip, (B,K) and by date (B,T,K), and a pixel has none
 
     @abstractmethod
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
@@ -43,3 +45,10 @@ class Classifier(nn.Module, ABC):
 
     def classify(self, state: ModelState) -> Tensor:
         raise NotImplementedError
+
+
+def require_maps(model: Classifier) -> None:
+    """Refuse a model that knows whole clips alone, where pixels or parcels are to have a class."""
+    if not model.makes_maps:
+        why = "its head gives one class to a whole clip, and pixels are wanted"
+        raise UsageError("this model makes no maps", why=why, remedy="set model.head to pixel")

@@ -2,7 +2,8 @@
 
 Counted are multiply-accumulates (MACs) of products: matrices, convolutions and attention, not what is done number by
 number. They are counted in a real pass over one pixel, so that any network is counted by what it does; a 3x3
-convolution has 9 x in x out of them at each pixel, at the raster's edge too.
+convolution has 9 x in x out of them at each pixel, at the raster's edge too. A head that reads a whole clip is counted
+over the smallest clip, and spread over its pixels. A forest asks questions instead: it has none.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from cropstar.errors import ResourceError, UsageError
 from cropstar.models.cells.cell import Cell
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier
+from cropstar.models.heads import VideoHead
+from cropstar.models.networks.forest import Forest
 from cropstar.models.parts import kind_of, name_of, parts_of
 from cropstar.models.registry import Shape
 from cropstar.models.stack import BidirectionalStack
@@ -30,7 +33,17 @@ from cropstar.models.zoo import build_model
 
 LARGEST = 500_000_000  # parameters of a model that is looked at
 # Settings that some models have, each with a value that is not its default: who refuses it has no use for it.
-TRIALS = {"pool": "mean", "normalise": True, "revisit": 5.0, "memory": 2.0, "heads": 1, "kernel": 3}
+TRIALS = {
+    "pool": "mean",
+    "normalise": True,
+    "revisit": 5.0,
+    "memory": 2.0,
+    "heads": 1,
+    "kernel": 3,
+    "head": "video",
+    "hierarchy": True,
+}
+ON_TRIAL = Shape(bands=1, classes=2, length=2, lineages=((0, 0), (0, 1)))
 
 
 @dataclass(frozen=True)
@@ -63,24 +76,25 @@ class ModelFacts:
     streams: bool
     config: dict[str, Any]
     shape: Shape
-    parameters: int
-    macs_per_date: float  # of a pixel; what grows faster than the season is spread over its dates
-    macs_once: int  # of a pixel
-    macs_per_season: int
-    radius: int  # pixels around a pixel that its scores depend on
+    parameters: int | None  # none of what is not made of numbers that a gradient changes
+    macs_per_date: float | None  # of a pixel; what grows faster than the season is spread over its dates
+    macs_once: int | None  # of a pixel
+    macs_per_season: int | None
+    radius: int | None  # pixels around a pixel that its scores depend on; none where scores are of a whole clip
     state_bytes: int | None  # of a pixel, in float32
     parts: tuple[PartFacts, ...]
     options: tuple[OptionFacts, ...]
     documentation: tuple[str, ...]  # of its cells, from the lowest layer up, or of the network
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "shape": self.shape.to_json()}
 
 
 def describe(config: ModelConfig, shape: Shape) -> ModelFacts:
     """The facts of a member of the zoo, composed ones too; an unknown name is answered with the nearest known."""
     model = _build(config, shape)
-    parts = measure(model, shape)
+    grown = isinstance(model, Forest)
+    parts = () if grown else measure(model, shape)
     season = sum(part.macs for part in parts)
     once = sum(part.macs for part in parts if part.once)
     texts = _documentation(model)
@@ -91,11 +105,11 @@ def describe(config: ModelConfig, shape: Shape) -> ModelFacts:
         model.streaming,
         config.model_dump(mode="json"),
         shape,
-        _count(model),
-        (season - once) / shape.length,
-        once,
-        season,
-        model.radius(shape.length),
+        None if grown else _count(model),
+        None if grown else (season - once) / shape.length,
+        None if grown else once,
+        None if grown else season,
+        model.radius(shape.length) if model.makes_maps else None,
         _state_bytes(model, shape.bands) if model.streaming else None,
         parts,
         _options(config, model),
@@ -116,7 +130,7 @@ def measure(model: Classifier, shape: Shape) -> tuple[PartFacts, ...]:
     facts = []
     for path, part in parts_of(model).items():
         macs, once = _within(first.macs, path), _within(first.macs, path) == _within(second.macs, path)
-        inputs, outputs = _channels(part, path, first, second)
+        inputs, outputs = _channels(part, path, first, second, spatial=model.spatial)
         total = macs if once else macs * dates
         facts.append(PartFacts(name_of(path), kind_of(part), inputs, outputs, _count(part), total, once and macs > 0))
     between = dates * (first.macs[""] - sum(_within(first.macs, path) for path in parts_of(model)))
@@ -147,17 +161,24 @@ def _pass(model: Classifier, bands: int, length: int) -> _Pass:
     try:
         # The kernel for attention that is written out in products: fused ones are not counted on every device.
         with torch.no_grad(), sdpa_kernel([SDPBackend.MATH]), counter:
-            model(*_one_pixel(model, bands, length))
+            model(*_smallest(model, bands, length))
     finally:
         for hook in hooks:
             hook.remove()
     named = {name.partition(".")[2]: kinds for name, kinds in counter.get_flop_counts().items() if name != "Global"}
-    macs = {path: sum(kinds.values()) // 2 for path, kinds in named.items()}  # a product and a sum each
-    return _Pass({**macs, "": counter.get_total_flops() // 2}, *seen)
+    each = 2 * _side(model) ** 2  # a product and a sum, at every pixel
+    macs = {path: sum(kinds.values()) // each for path, kinds in named.items()}
+    return _Pass({**macs, "": counter.get_total_flops() // each}, *seen)
 
 
-def _one_pixel(model: Classifier, bands: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-    space = (1, 1) if model.spatial else ()
+def _side(model: Classifier) -> int:
+    """Of the smallest image that a model reads."""
+    return 1 if model.makes_maps else VideoHead.smallest
+
+
+def _smallest(model: Classifier, bands: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
+    """A season of one pixel, or of the smallest clip."""
+    space = (_side(model), _side(model)) if model.spatial else ()
     days = 19_000 + 5 * torch.arange(length).unsqueeze(0)
     return torch.zeros(1, length, bands, *space), torch.ones(1, length, *space, dtype=torch.bool), days
 
@@ -170,14 +191,19 @@ def _within(macs: dict[str, int], path: str) -> int:
     return sum(macs[name] for name in below if not any(name.startswith(f"{other}.") for other in below))
 
 
-def _channels(part: nn.Module, path: str, first: _Pass, second: _Pass) -> tuple[int | None, int | None]:
-    """Of a part's input and output: all axes but the batch and the one that grew with the season."""
+def _channels(
+    part: nn.Module, path: str, first: _Pass, second: _Pass, *, spatial: bool
+) -> tuple[int | None, int | None]:
+    """Of a part's input and output: all axes but the batch, the one that grew with the season, and those of space."""
     if isinstance(part, Cell):
         return part.inputs, part.hidden
+
+    def channels(before: torch.Size, after: torch.Size) -> int:
+        end = -2 if spatial and len(before) > 3 else None
+        return math.prod(size for size, later in zip(before[1:end], after[1:end], strict=True) if size == later)
+
     found = [
-        math.prod(size for size, later in zip(before[path][1:], after[path][1:], strict=True) if size == later)
-        if path in before
-        else None
+        channels(before[path], after[path]) if path in before else None
         for before, after in ((first.inputs, second.inputs), (first.outputs, second.outputs))
     ]
     return found[0], found[1]
@@ -190,16 +216,18 @@ def _build(config: ModelConfig, shape: Shape) -> Classifier:
     if _count(model) > LARGEST:
         why = f"it would have {_count(model):,} parameters, more than {LARGEST:,}"
         raise ResourceError(f"'{config.name}' of this size is too large", why=why, remedy="choose a smaller width")
+    if isinstance(model, Forest):
+        return model
     zeros = {name: torch.zeros((), dtype=each.dtype).expand(each.shape) for name, each in model.state_dict().items()}
     model.load_state_dict(zeros, assign=True)
     return model.eval()
 
 
 def _state_bytes(model: Classifier, bands: int) -> int:
-    x, valid, days = _one_pixel(model, bands, 1)
+    x, valid, days = _smallest(model, bands, 1)
     with torch.no_grad():
         state = model.step(x[:, 0], valid[:, 0], days[:, 0], None)
-    return sum(part.numel() * part.element_size() for layer in state for part in layer)
+    return sum(part.numel() * part.element_size() for layer in state for part in layer) // _side(model) ** 2
 
 
 def _options(config: ModelConfig, model: Classifier) -> tuple[OptionFacts, ...]:
@@ -214,7 +242,7 @@ def _options(config: ModelConfig, model: Classifier) -> tuple[OptionFacts, ...]:
     for key, value in TRIALS.items():
         try:
             with torch.random.fork_rng(devices=[]):  # looking at a model must not change what is drawn next
-                build_model(small.model_copy(update={key: value}), Shape(1, 1, 2))
+                build_model(small.model_copy(update={key: value}), ON_TRIAL)
         except UsageError:
             continue
         facts.append(OptionFacts(key, getattr(config, key), ModelConfig.model_fields[key].description or ""))

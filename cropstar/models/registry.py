@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier
@@ -17,6 +18,19 @@ class Shape:
     bands: int
     classes: int
     length: int
+    thermal: int | None = None  # which band holds growing degree-days, for model.day_encoding thermal
+    lineages: tuple[tuple[int, ...], ...] | None = None  # of each class: its node on every level, for model.hierarchy
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data; what the data do not have is left out, as in files from before it was known."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Shape:
+        """JSON knows lists alone."""
+        lineages = data.get("lineages")
+        tree = None if lineages is None else tuple(tuple(map(int, lineage)) for lineage in lineages)
+        return cls(**{**data, "lineages": tree})
 
 
 Builder = Callable[[ModelConfig, Shape], Classifier]

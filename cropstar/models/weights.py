@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
-from pydantic import ValidationError
 from torch import nn
 
 from cropstar.config import ModelConfig
-from cropstar.errors import ArtifactError
+from cropstar.errors import ArtifactError, CropstarError
 from cropstar.models.contract import Classifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
@@ -31,12 +31,14 @@ def load_weights(model: nn.Module, arrays: dict[str, NDArray[Any]], path: Path) 
 
 
 def restore_model(
-    config: dict[str, Any], shape: dict[str, int], arrays: dict[str, NDArray[Any]], path: Path
+    config: dict[str, Any], shape: Mapping[str, Any], arrays: dict[str, NDArray[Any]], path: Path
 ) -> Classifier:
     """Build the model that a file describes and give it its weights."""
     try:
-        model = build_model(ModelConfig.model_validate(config), Shape(**shape))
-    except (ValidationError, TypeError) as failure:
+        model = build_model(ModelConfig.model_validate(config), Shape.from_json(shape))
+    except CropstarError:
+        raise
+    except (TypeError, ValueError) as failure:
         why = f"its description cannot be understood ({failure})"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="update cropstar") from None
     load_weights(model, arrays, path)

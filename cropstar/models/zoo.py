@@ -2,21 +2,22 @@
 
 A recurrent model is called after its cell, with `conv` before it for images and `bi` for both directions of time:
 `star`, `convstar`, `biconvgru`. Several cells are joined by `+`, from the lowest layer up, the last of them for all
-layers above: `lstm_forget+star` is one LSTM layer under STAR layers. `rf` is a random forest, the baseline: it has no
-layers and no products to count, and so stands beside the list of known models.
+layers above: `lstm_forget+star` is one LSTM layer under STAR layers. `rf` is a random forest, the baseline: it is
+grown, not trained, and so stands beside the list of known networks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 from cropstar.models.cells.cell import CELLS, Cell, CellOptions
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS
-from cropstar.models.heads import ImageHead, SeriesHead
+from cropstar.models.days import EXTRA_CHANNELS, THERMAL_BANDS
+from cropstar.models.heads import Head, ImageHead, SeriesHead, VideoHead
+from cropstar.models.hierarchy import problem_of
 from cropstar.models.networks import forest, inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
 from cropstar.models.networks.options import refuse_others
 from cropstar.models.registry import NETWORKS, Shape
@@ -34,6 +35,7 @@ class Recurrent:
 
 
 def build_model(config: ModelConfig, shape: Shape) -> Classifier:
+    shape = _as_configured(config, shape)
     if config.name in NETWORKS:
         return NETWORKS[config.name](config, shape)
     if config.name == forest.NAME:
@@ -46,6 +48,11 @@ def known_models() -> list[str]:
     return sorted([*NETWORKS, *(prefix + cell for cell in CELLS for prefix in ("", "conv"))])
 
 
+def listed_models() -> list[str]:
+    """All names that `cropstar models` lists, the baseline among them."""
+    return sorted([*known_models(), forest.NAME])
+
+
 def parse(name: str) -> Recurrent:
     """The cells of a composed name; an unknown one is answered with the nearest known."""
     rest = name
@@ -54,12 +61,47 @@ def parse(name: str) -> Recurrent:
     spatial = rest.startswith("conv")
     cells = tuple(rest.removeprefix("conv").split("+"))
     if any(cell not in CELLS for cell in cells):
-        raise UsageError(f"unknown model '{name}'", remedy=did_you_mean(name, [*known_models(), forest.NAME]))
+        raise UsageError(f"unknown model '{name}'", remedy=did_you_mean(name, listed_models()))
     return Recurrent(cells, spatial, bidirectional)
 
 
+def _as_configured(config: ModelConfig, shape: Shape) -> Shape:
+    """The shape with what the model makes use of, and a refusal of what the data cannot give."""
+    thermal, lineages = config.day_encoding == "thermal", config.hierarchy
+    if thermal:
+        _require_thermal(shape)
+    if lineages:
+        _require_levels(shape)
+    return replace(shape, thermal=shape.thermal if thermal else None, lineages=shape.lineages if lineages else None)
+
+
+def _require_thermal(shape: Shape) -> None:
+    why = None
+    if shape.thermal is None:
+        why = f"no band of growing degree-days is there, which is called {' or '.join(THERMAL_BANDS)}"
+    elif not 0 <= shape.thermal < shape.bands:
+        why = f"band {shape.thermal} of {shape.bands} is none"
+    elif shape.bands < 2:
+        why = "growing degree-days alone show no crop"
+    if why is not None:
+        raise UsageError("model.day_encoding cannot be thermal", why=why, remedy="add the band, or choose sincos")
+
+
+def _require_levels(shape: Shape) -> None:
+    if shape.lineages is None or max(map(len, shape.lineages), default=0) == 1:
+        why: str | None = "the classes have no levels"
+    elif shape.classes == 1:
+        why = "one class alone leaves nothing to tell apart"
+    else:
+        why = problem_of(shape.lineages, shape.classes)
+    if why is not None:
+        raise UsageError("model.hierarchy cannot be used", why=why, remedy="leave it out, or give classes a lineage")
+
+
 def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentClassifier:
-    refuse_others(config, "memory", "pool", "normalise", "variant", "revisit")
+    refuse_others(
+        config, "memory", "pool", "normalise", "variant", "revisit", "hierarchy", *(["head"] if kind.spatial else [])
+    )
     if config.normalise and kind.bidirectional:
         raise UsageError("batch normalisation is not for bidirectional models", remedy="leave model.normalise out")
     inputs = shape.bands + EXTRA_CHANNELS[config.day_encoding]
@@ -73,8 +115,9 @@ def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentC
     # Layers pass memories on, so each needs only its share of the season: with the whole season in every
     # layer, four layers of new gates hardly let anything through and learn several times slower.
     stack.initialise(config.memory or max(shape.length / config.layers, 1.0))
-    head = (ImageHead if kind.spatial else SeriesHead)(stack.width, shape.classes)
-    return RecurrentClassifier(stack, head, config.day_encoding, config.pool)
+    kinds: dict[str, type[Head]] = {"pixel": ImageHead if kind.spatial else SeriesHead, "video": VideoHead}
+    head = kinds[config.head](stack.width, shape)
+    return RecurrentClassifier(stack, head, config.day_encoding, config.pool, shape.thermal)
 
 
 def _cells(kind: Recurrent, config: ModelConfig, inputs: int, between: int) -> list[Cell]:

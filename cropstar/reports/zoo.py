@@ -53,25 +53,22 @@ def say_zoo(facts: Sequence[ModelFacts], left_out: Collection[str]) -> str:
 def say_model(facts: ModelFacts) -> str:
     """Layer by layer, then the sums, the settings and the equations."""
     streams = "streams" if facts.streams else "does not stream"
-    summary = f"{plural(facts.parameters, 'parameter')} \u00b7 reads {facts.reads} \u00b7 {streams}"
-    lines = [
-        f"\x1b[1m{facts.name}\x1b[0m  {summary}",
-        "",
-        *_fact("for", f"{_of([facts])}; day encoding {facts.config['day_encoding']}"),
-        "",
-        *_parts(facts),
-        "",
-    ]
-    sums = f"{count(facts.macs_per_season)} multiply-accumulates a pixel and season"
-    once = f" + {count(facts.macs_once)} once" if facts.macs_once else ""
-    parts = f"{facts.shape.length} \u00d7 {count(facts.macs_per_date)}{once}"
-    lines += _fact("products", f"{sums} ({parts})")
+    size = "grown from the data" if facts.parameters is None else plural(facts.parameters, "parameter")
+    lines = [f"\x1b[1m{facts.name}\x1b[0m  {size} \u00b7 reads {facts.reads} \u00b7 {streams}", ""]
+    if facts.parts:
+        lines += [*_fact("for", f"{_of([facts])}; day encoding {facts.config['day_encoding']}"), "", *_parts(facts), ""]
+        sums = f"{count(facts.macs_per_season)} multiply-accumulates a pixel and season"
+        once = f" + {count(facts.macs_once)} once" if facts.macs_once else ""
+        parts = f"{facts.shape.length} \u00d7 {count(facts.macs_per_date)}{once}"
+        lines += _fact("products", f"{sums} ({parts})")
     lines += _fact("radius", _radius(facts)) + _fact("state", _state(facts))
     for number, option in enumerate(facts.options):
         value = "null" if option.value is None else _yaml(option.value)
         lines += _fact("" if number else "settings", f"model.{option.key} {value}: {option.meaning}")
     for text in facts.documentation:
         lines += ["", *(f"  {line}" for line in _narrowed(text))]
+    if facts.radius is None:
+        return _joined([*lines, "", *_fact("train it", "from Python alone: a store has pixels and parcels, no clips")])
     return _joined([*lines, "", f"  {'train it':<{LABEL}}{_command(facts)}"])  # in one piece, to be copied
 
 
@@ -90,13 +87,14 @@ def _of(facts: Sequence[ModelFacts]) -> str:
 
 
 def _row(facts: ModelFacts) -> str:
-    numbers = f"{count(facts.parameters):>11}{count(facts.macs_per_date):>11}{facts.radius:>7}"
+    numbers = f"{count(facts.parameters):>11}{count(facts.macs_per_date):>11}{count(facts.radius):>7}"
     return f"  {facts.name:<16}{facts.reads:<7}{numbers}  {'yes' if facts.streams else 'no'}"
 
 
 def _brief(description: str) -> str:
     """Without article and brackets: the details name the authors."""
-    words = re.sub(r" \([^)]*\)", "", description).removeprefix("The ").removeprefix("the ")
+    words = re.sub(r" \([^)]*\)", "", description)
+    words = re.sub("^(the|a) ", "", words, flags=re.IGNORECASE)
     return words[:1].upper() + words[1:]
 
 
@@ -121,6 +119,8 @@ def _macs(part: PartFacts, facts: ModelFacts) -> str:
 
 def _radius(facts: ModelFacts) -> str:
     dates = plural(facts.shape.length, "date")
+    if facts.radius is None:
+        return "none: one class for a whole clip, and no map"
     if facts.reads == "series":
         return "0 pixels: every pixel is a series of its own"
     return f"{plural(facts.radius, 'pixel')} after {dates}: so far around a pixel its class depends on the images"
@@ -141,7 +141,10 @@ def _command(facts: ModelFacts) -> str:
     from cropstar.config import ModelConfig
 
     config = facts.config
-    words = ["cropstar", "train", "--model", config["name"], "--layers", str(config["layers"])]
+    words = ["cropstar", "train", "--model", config["name"]]
+    if not facts.parts:
+        return shlex.join(words)
+    words += ["--layers", str(config["layers"])]
     usual = ModelConfig.model_validate({"name": config["name"]}).model_dump(mode="json")
     if config["hidden"] != usual["hidden"]:
         words += ["--hidden", str(config["hidden"])]

@@ -19,7 +19,7 @@ class ModelCard:
     """What a model file says of itself beside its weights."""
 
     model: dict[str, Any]  # the model's section of the configuration
-    shape: dict[str, int]  # bands, classes, dates of a season
+    shape: dict[str, Any]  # bands, classes, dates of a season
     fingerprint: Fingerprint
     normalisation: Normalisation
     provenance: dict[str, Any]

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from cropstar.cli.models import models
 from cropstar.cli.train import train
 from cropstar.errors import CropstarError, UsageError
-from cropstar.models.zoo import known_models
+from cropstar.models.zoo import listed_models
+from cropstar.reports.wording import DASH
 
 
 def run(*arguments: str) -> Result:
@@ -44,14 +45,15 @@ def test_the_zoo_fits_on_one_screen() -> None:
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
     listed = {line.split()[0]: line.split()[1:6] for line in lines if re.match(r"  \w+ +(series|images) ", line)}
-    assert sorted(listed) == known_models()
+    assert sorted(listed) == listed_models()
     assert listed["star"] == ["series", "169,226", "166,912", "0", "yes"]
     assert listed["convstar"] == ["images", "123,594", "99,072", "29", "yes"]
+    assert listed["rf"] == ["series", DASH, DASH, "0", "no"]
 
 
 def test_options_reach_every_model() -> None:
     told = facts("--bands", "4", "--classes", "3", "--dates", "7", "--layers", "2", "--hidden", "8")
-    assert [row["name"] for row in told["models"]] == known_models()
+    assert [row["name"] for row in told["models"]] == listed_models()
     assert told["left_out"] == {}
     for row in told["models"]:
         assert row["shape"] == {"bands": 4, "classes": 3, "length": 7}
@@ -97,6 +99,15 @@ def test_composed_names() -> None:
     assert (both["streams"], both["state_bytes"], both["reads"]) == (False, None, "images")
 
 
+def test_degree_days_take_the_place_of_the_last_band() -> None:
+    told = facts("--day-encoding", "thermal", "--layers", "1", "--hidden", "8")
+    assert list(told["left_out"]) == ["rf"]
+    for row in told["models"]:
+        assert row["shape"]["thermal"] == 9
+    star = facts("star", "--day-encoding", "thermal", "--layers", "1")
+    assert star["parts"][0]["inputs"] == 9 + 8
+
+
 def test_the_command_trains_the_model_that_was_shown() -> None:
     changes = ["model.normalise=true", "model.revisit=5", "model.day_encoding=none"]
     options = ["--layers", "3", "--hidden", "24", *(word for change in changes for word in ("--set", change))]
@@ -130,6 +141,9 @@ def test_settings_that_only_some_have_leave_the_others_out() -> None:
         (["star", "--set", "model.name=gru"], "only the model is looked at"),
         (["star", "--set", "model.varient=janet"], "model.variant"),
         (["bistar", "--set", "model.normalise=true"], "bidirectional"),
+        (["star", "--set", "model.head=video"], "'star' has no use for model.head"),
+        (["star", "--set", "model.hierarchy=true"], "the classes have no levels"),
+        (["--day-encoding", "thermal", "--bands", "1"], "alone show no crop"),
     ],
 )
 def test_what_is_refused(arguments: list[str], words: str) -> None:

@@ -16,7 +16,13 @@ from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
 from tests.models.references import run_reference
 
-MEMBERS = [*(prefix + cell for cell in sorted(CELLS) for prefix in ("", "conv")), "lstm_forget+star", "convlstm+star"]
+HIERARCHY = "/hierarchy"  # after a name: with a head for each level
+MEMBERS = [
+    *(prefix + cell for cell in sorted(CELLS) for prefix in ("", "conv")),
+    *("lstm_forget+star", "convlstm+star"),
+    *(f"star{HIERARCHY}", f"convstar{HIERARCHY}"),
+]
+LINEAGES = ((0, 0, 0), (1, 2, 1), (0, 1, 2), (0, 0, 3), (1, 2, 4), (2, 3, 5))  # of six classes
 Inputs = tuple[Tensor, Tensor, Tensor]
 
 
@@ -24,10 +30,11 @@ def make(
     name: str, *, layers: int = 3, hidden: int = 5, bands: int = 4, day_encoding: str = "sincos"
 ) -> RecurrentClassifier:
     torch.manual_seed(0)
+    plain, hierarchy = name.removesuffix(HIERARCHY), name.endswith(HIERARCHY)
     config = ModelConfig.model_validate(
-        {"name": name, "layers": layers, "hidden": hidden, "day_encoding": day_encoding}
+        {"name": plain, "layers": layers, "hidden": hidden, "day_encoding": day_encoding, "hierarchy": hierarchy}
     )
-    model = build_model(config, Shape(bands, 6, 7)).double().eval()
+    model = build_model(config, Shape(bands, 6, 7, lineages=LINEAGES)).double().eval()
     assert isinstance(model, RecurrentClassifier)
     return model
 
@@ -188,12 +195,13 @@ def test_no_pixel_looks_further_than_the_radius(name: str, layers: int, length: 
     assert radius - 4 <= reached <= radius  # not much wider than needed either
 
 
-@pytest.mark.parametrize("name", ["star", "convstar", "lstm+star", "bigru", "biconvgru"])
+@pytest.mark.parametrize("name", ["star", "convstar", "lstm+star", "bigru", "biconvgru", f"convstar{HIERARCHY}"])
 @pytest.mark.parametrize("pool", ["last", "mean"])
 def test_scores_by_date_and_pooling(name: str, pool: str) -> None:
     torch.manual_seed(0)
-    config = ModelConfig(name=name, layers=2, hidden=4, pool=pool)  # type: ignore[arg-type]
-    model = build_model(config, Shape(4, 6, 7)).double().eval()
+    plain, hierarchy = name.removesuffix(HIERARCHY), name.endswith(HIERARCHY)
+    config = ModelConfig(name=plain, layers=2, hidden=4, pool=pool, hierarchy=hierarchy)  # type: ignore[arg-type]
+    model = build_model(config, Shape(4, 6, 7, lineages=LINEAGES)).double().eval()
     assert isinstance(model, RecurrentClassifier)
     x, valid, days = inputs(model)
     if not model.streaming:

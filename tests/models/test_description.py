@@ -80,6 +80,7 @@ def test_a_whole_season_of_the_real_model_costs_what_was_said(name: str) -> None
     x, days = torch.randn(1, SHAPE.length, 4, *space), torch.arange(SHAPE.length).unsqueeze(0)
     with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel([SDPBackend.MATH]):
         model(x, torch.ones(1, SHAPE.length, *space, dtype=torch.bool), days)
+    assert facts.macs_per_season is not None
     assert counter.get_total_flops() == 2 * facts.macs_per_season * (6 if model.spatial else 1)
     assert facts.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert facts.parameters == sum(part.parameters for part in facts.parts)
@@ -124,11 +125,13 @@ def test_the_state_of_a_pixel(name: str, changes: dict[str, Any], floats: int) -
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("star", {"variant", "pool", "normalise", "revisit", "memory"}),
-        ("biconvgru", {"pool", "memory"}),
-        ("lstm_forget+star", {"variant", "pool", "normalise", "memory"}),  # one cell of two follows the days: none does
-        ("tcn", {"pool", "kernel"}),
-        ("ltae", {"heads"}),
+        ("star", {"variant", "pool", "normalise", "revisit", "memory", "hierarchy"}),
+        ("biconvgru", {"pool", "memory", "head", "hierarchy"}),
+        # One cell of two follows the days: none does.
+        ("lstm_forget+star", {"variant", "pool", "normalise", "memory", "hierarchy"}),
+        ("tcn", {"pool", "kernel", "hierarchy"}),
+        ("ltae", {"heads", "hierarchy"}),
+        ("rf", set()),
     ],
 )
 def test_settings_are_those_that_the_model_has(name: str, expected: set[str]) -> None:
@@ -137,6 +140,23 @@ def test_settings_are_those_that_the_model_has(name: str, expected: set[str]) ->
     assert all(option.meaning for option in facts.options)
     if name == "lstm_forget+star":
         assert facts.options[0].meaning == "one of paper, janet"
+
+
+def test_a_forest_has_no_products_to_count() -> None:
+    facts = facts_of("rf")
+    assert (facts.parameters, facts.macs_per_date, facts.macs_once, facts.macs_per_season) == (None,) * 4
+    assert (facts.parts, facts.radius, facts.state_bytes, facts.reads) == ((), 0, None, "series")
+    assert facts.description.startswith("a random forest")
+
+
+@pytest.mark.parametrize(("name", "width", "taps"), [("star", 8, 1), ("convstar", 64, 9), ("tcn", 8, 1)])
+def test_levels_cost_one_head_each(name: str, width: int, taps: int) -> None:
+    """Three classes, two of them below one of two nodes: two coarse nodes and two siblings are told apart."""
+    shape = Shape(4, 3, 8, lineages=((0, 0), (0, 1), (1, 2)))
+    flat, levels = facts_of(name, shape).parts[-1], facts_of(name, shape, hierarchy=True).parts[-1]
+    assert levels.macs - flat.macs == taps * width
+    assert levels.parameters - flat.parameters == taps * width + 1
+    assert levels.outputs == flat.outputs == 3
 
 
 def test_looking_draws_no_random_numbers() -> None:

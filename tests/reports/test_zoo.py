@@ -9,8 +9,9 @@ import pytest
 from cropstar.config import ModelConfig
 from cropstar.models.description import ModelFacts, describe
 from cropstar.models.registry import Shape
-from cropstar.models.zoo import known_models
+from cropstar.models.zoo import listed_models
 from cropstar.reports.class_lines import WIDTH
+from cropstar.reports.wording import DASH
 from cropstar.reports.zoo import say_model, say_zoo
 
 SMALL = Shape(3, 2, 5)
@@ -24,7 +25,7 @@ def plain(text: str) -> list[str]:
     return text.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
 
 
-@pytest.mark.parametrize("name", [*known_models(), "biconvlstm_forget", "lstm_forget+gru+star"])
+@pytest.mark.parametrize("name", [*listed_models(), "biconvlstm_forget", "lstm_forget+gru+star"])
 def test_every_model_fits_the_screen(name: str) -> None:
     lines = plain(say_model(facts_of(name, Shape(999, 9999, 24), layers=3, hidden=64)))
     assert max(map(len, lines)) <= WIDTH
@@ -57,6 +58,24 @@ def test_one_of_each() -> None:
     lines = plain(say_model(facts_of("star", Shape(1, 1, 1), layers=1, hidden=1, day_encoding="none")))
     assert lines[0] == "star  7 parameters \u00b7 reads series \u00b7 streams"
     assert "1 band, 1 class, 1 date; 1 layer of 1; day encoding none" in lines[2]
+
+
+def test_a_forest_is_grown_not_counted() -> None:
+    lines = plain(say_model(facts_of("rf")))
+    assert lines[0] == "rf  grown from the data \u00b7 reads series \u00b7 does not stream"
+    assert lines[-1] == "  train it  cropstar train --model rf"
+    assert not any("parameters" in line or "MACs" in line or "products" in line for line in lines)
+    (row,) = (line for line in plain(say_zoo([facts_of("star"), facts_of("rf")], [])) if line.startswith("  rf "))
+    assert row.split()[1:6] == ["series", DASH, DASH, "0", "no"]
+
+
+def test_a_model_of_clips_has_no_radius() -> None:
+    facts = facts_of("convstar", head="video")
+    lines = plain(say_model(facts))
+    assert "  radius    none: one class for a whole clip, and no map" in lines
+    assert not any("cropstar train" in line for line in lines)  # there is no store of clips
+    (row,) = (line for line in plain(say_zoo([facts], [])) if line.startswith("  convstar "))
+    assert row.split()[4:6] == [DASH, "yes"]
 
 
 def test_a_model_without_state_says_so() -> None:

@@ -63,3 +63,37 @@ def test_words_are_matched_whole() -> None:
 def test_a_colour_as_numbers() -> None:
     table = ClassTable.from_names(["wheat"])
     assert table[0].rgb == (0xD9, 0xA4, 0x41)
+
+
+def test_levels_as_a_tree() -> None:
+    lineages = {"wheat": ["arable", "cereal"], "maize": ["arable", "other"], "rye": ["arable", "cereal"]}
+    lineages |= {"hedge": ["trees", "other"], "water": []}
+    tree = ClassTable.from_names(lineages).with_lineages(lineages).tree()
+    assert tree.names == (
+        ("trees", "arable", "water"),
+        ("other", "other", "cereal", "water"),  # of trees and of arable land
+        ("hedge", "maize", "rye", "water", "wheat"),
+    )
+    assert tree.lineages == ((0, 0, 0), (1, 1, 1), (1, 2, 2), (2, 3, 3), (1, 2, 4))
+
+
+def test_a_flat_table_has_one_level() -> None:
+    tree = ClassTable.from_names(["wheat", "maize"]).tree()
+    assert (tree.lineages, tree.names) == (((0,), (1,)), (("maize", "wheat"),))
+
+
+@given(NAMES.filter(bool), st.lists(st.lists(st.sampled_from(["a", "b", "c"]), max_size=3), min_size=1, max_size=5))
+def test_every_table_gives_a_tree(names: list[str], lineages: list[list[str]]) -> None:
+    named = {name: lineages[number % len(lineages)] for number, name in enumerate(names)}
+    table = ClassTable.from_names(names).with_lineages(named)
+    tree = table.tree()
+    assert {len(lineage) for lineage in tree.lineages} == {len(tree.names)} == {table.levels}
+    assert [lineage[-1] for lineage in tree.lineages] == list(range(len(table)))
+    for level, level_names in enumerate(tree.names):
+        nodes = [lineage[level] for lineage in tree.lineages]
+        assert set(nodes) == set(range(len(level_names)))
+        for entry, node in zip(table, nodes, strict=True):
+            assert level_names[node] == (entry.lineage[level] if level < len(entry.lineage) else entry.name)
+        if level:
+            parents = {(lineage[level - 1], lineage[level]) for lineage in tree.lineages}
+            assert len(parents) == len(level_names)  # one each

@@ -1,4 +1,4 @@
-"""`rf`: a random forest on gap-filled series, the baseline that a network has to beat.
+"""`rf`: a random forest on gap-filled series, the baseline to beat.
 
 Every band is filled linearly to a day in ten of the season, from the valid dates alone; with each day goes the distance
 to the nearest valid date. The trees are scikit-learn's, 300 of them; a trained forest is asked with numpy alone.
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cropstar.config import ModelConfig
+from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.forest_features import DayGrid, features_of
 from cropstar.models.networks.forest_trees import Trees
@@ -105,4 +106,10 @@ class Forest(Classifier):
 
 def build(config: ModelConfig, shape: Shape) -> Forest:
     refuse_others(config)
+    if config.day_encoding == "thermal":
+        raise UsageError(
+            f"'{NAME}' has no use for model.day_encoding thermal",
+            why="degree-days are a band to it like any other",
+            remedy="leave it out",
+        )
     return Forest(shape)

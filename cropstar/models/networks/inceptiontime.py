@@ -19,9 +19,11 @@ from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS, with_days
+from cropstar.models.days import EXTRA_CHANNELS
+from cropstar.models.heads import class_layer
 from cropstar.models.networks.convolution import SameConvolution
-from cropstar.models.networks.observations import masked_mean, observe
+from cropstar.models.networks.observations import masked_mean
+from cropstar.models.networks.openings import Season
 from cropstar.models.networks.options import kernel_size, refuse_others
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.registry import NETWORKS, Shape
@@ -73,7 +75,7 @@ class InceptionTime(Classifier):
         day_encoding: str = "none",
     ) -> None:
         super().__init__()
-        self.day_encoding = day_encoding
+        self.season = Season(day_encoding, shape.thermal)
         filters = -(-hidden // BRANCHES)
         width = BRANCHES * filters
         inputs = shape.bands + EXTRA_CHANNELS[day_encoding]
@@ -81,12 +83,11 @@ class InceptionTime(Classifier):
         self.inceptions = nn.ModuleList(InceptionModule(before, filters, kernel) for before in widths[:-1])
         self.shortcuts = nn.ModuleList(Shortcut(widths[group * GROUP], width) for group in range(layers // GROUP))
         self.dropout = nn.Dropout(dropout)
-        self.scores = nn.Linear(width, shape.classes)
+        self.scores = class_layer(width, shape)
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        observed = observe(x, valid, days)
+        features, observed = self.season.as_channels(x, valid, days)
         mask = observed.present.unsqueeze(1)
-        features = with_days(observed.values, observed.days, self.day_encoding).transpose(1, 2) * mask
         before = features  # what the next shortcut adds
         for depth, inception in enumerate(self.inceptions):
             features = inception(features, mask)
@@ -105,7 +106,7 @@ def running_maximum(x: Tensor, mask: Tensor) -> Tensor:
 
 @NETWORKS.register("inceptiontime")
 def build(config: ModelConfig, shape: Shape) -> InceptionTime:
-    refuse_others(config, "kernel")
+    refuse_others(config, "kernel", "hierarchy")
     return InceptionTime(
         shape,
         layers=config.layers,

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier
+from cropstar.models.heads import class_layer
 from cropstar.models.networks.dense import DenseLayer
-from cropstar.models.networks.observations import observe
+from cropstar.models.networks.openings import Season
 from cropstar.models.networks.options import head_count, refuse_others
-from cropstar.models.networks.positions import encode
 from cropstar.models.registry import NETWORKS, Shape
 
 HEADS = 16
@@ -72,8 +72,8 @@ class LightweightTemporalAttention(Classifier):
         super().__init__()
         width = 2 * hidden
         self.heads = heads
-        self.day_encoding = day_encoding
-        self.spectrum = nn.Linear(shape.bands, hidden)
+        self.season = Season(day_encoding, shape.thermal)
+        self.spectrum = nn.Linear(self.season.bands(shape), hidden)
         self.spectrum_norm = nn.LayerNorm(hidden)
         self.embed = nn.Linear(hidden, width)
         self.embed_norm = nn.LayerNorm(width)
@@ -81,7 +81,7 @@ class LightweightTemporalAttention(Classifier):
         widths = [width, *(max(hidden >> depth, min(hidden, NARROWEST)) for depth in range(layers - 1))]
         self.dense = nn.ModuleList(DenseLayer(before, after, dropout) for before, after in pairwise(widths))
         self.dense_norm = nn.LayerNorm(hidden) if layers > 1 else None  # after the first of them
-        self.scores = nn.Linear(widths[-1], shape.classes)
+        self.scores = class_layer(widths[-1], shape)
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         dates, present = self.embed_dates(x, valid, days)
@@ -96,16 +96,17 @@ class LightweightTemporalAttention(Classifier):
 
     def embed_dates(self, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, Tensor]:
         """The observations as the heads see them (B, N, C), and which of them are real (B, N)."""
-        observed = observe(x, valid, days)
-        spectrum = self.spectrum_norm(nn.functional.relu(self.spectrum(observed.values)))
-        dates = self.embed_norm(self.embed(spectrum))
-        place = encode(observed, dates.shape[2] // self.heads, self.day_encoding)
-        return dates + place.repeat(1, 1, self.heads), observed.present
+        return self.season.embedded(x, valid, days, self._embed, copies=self.heads)
+
+    def _embed(self, bands: Tensor) -> Tensor:  # (B, N, C) -> (B, N, 2H)
+        spectrum = self.spectrum_norm(nn.functional.relu(self.spectrum(bands)))
+        embedding: Tensor = self.embed_norm(self.embed(spectrum))
+        return embedding
 
 
 @NETWORKS.register("ltae")
 def build(config: ModelConfig, shape: Shape) -> LightweightTemporalAttention:
-    refuse_others(config, "heads")
+    refuse_others(config, "heads", "hierarchy")
     return LightweightTemporalAttention(
         shape,
         layers=config.layers,

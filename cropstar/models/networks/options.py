@@ -5,7 +5,8 @@ from __future__ import annotations
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 
-PARTICULAR = ("memory", "pool", "normalise", "variant", "revisit", "heads", "kernel")  # not every model has these
+# Settings that not every model has.
+PARTICULAR = ("memory", "pool", "normalise", "variant", "revisit", "heads", "kernel", "head", "hierarchy")
 
 
 def refuse_others(config: ModelConfig, *used: str) -> None:

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS, with_days
-from cropstar.models.networks.observations import observe
+from cropstar.models.days import EXTRA_CHANNELS
+from cropstar.models.heads import class_layer
+from cropstar.models.networks.openings import Season
 from cropstar.models.networks.options import kernel_size, refuse_others
 from cropstar.models.registry import NETWORKS, Shape
 
@@ -75,14 +76,14 @@ class TemporalConvolutionalNetwork(Classifier):
     ) -> None:
         super().__init__()
         self.kernel = kernel
-        self.day_encoding = day_encoding
+        self.season = Season(day_encoding, shape.thermal)
         self.pool = pool
         widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
         dilations = dilations_of(layers)
         self.blocks = nn.Sequential(
             *(Block(widths[i], hidden, kernel, dilation, dropout) for i, dilation in enumerate(dilations))
         )
-        self.scores = nn.Linear(hidden, shape.classes)
+        self.scores = class_layer(hidden, shape)
 
     @property
     def receptive_field(self) -> int:
@@ -97,8 +98,8 @@ class TemporalConvolutionalNetwork(Classifier):
 
     def _states(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         """What is known before the first observation, all zero, and after each: (B, 1 + N, H)."""
-        observed = observe(x, valid, days)
-        states: Tensor = self.blocks(with_days(observed.values, observed.days, self.day_encoding).transpose(1, 2))
+        channels, _ = self.season.as_channels(x, valid, days)
+        states: Tensor = self.blocks(channels)
         if self.pool == "mean":
             states = states.cumsum(dim=2) / torch.arange(1, states.shape[2] + 1, device=x.device, dtype=x.dtype)
         return nn.functional.pad(states, (1, 0)).transpose(1, 2)
@@ -122,7 +123,7 @@ def kernel_to_cover(length: int, layers: int) -> int:
 
 @NETWORKS.register("tcn")
 def build(config: ModelConfig, shape: Shape) -> TemporalConvolutionalNetwork:
-    refuse_others(config, "kernel", "pool")
+    refuse_others(config, "kernel", "pool", "hierarchy")
     return TemporalConvolutionalNetwork(
         shape,
         layers=config.layers,

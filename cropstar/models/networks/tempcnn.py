@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS, with_days
+from cropstar.models.days import EXTRA_CHANNELS
+from cropstar.models.heads import class_layer
 from cropstar.models.networks.convolution import SameConvolution
 from cropstar.models.networks.dense import DenseLayer
-from cropstar.models.networks.observations import observe
+from cropstar.models.networks.openings import Season
 from cropstar.models.networks.options import kernel_size, refuse_others
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.registry import NETWORKS, Shape
@@ -55,17 +56,16 @@ class TemporalCNN(Classifier):
         day_encoding: str = "none",
     ) -> None:
         super().__init__()
-        self.day_encoding = day_encoding
+        self.season = Season(day_encoding, shape.thermal)
         self.segments = min(max(shape.length, 1), SEGMENTS)
         widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
         self.convolutions = nn.ModuleList(Convolution(width, hidden, kernel, dropout) for width in widths[:-1])
         self.dense = DenseLayer(hidden * self.segments, EXPANSION * hidden, dropout)
-        self.scores = nn.Linear(EXPANSION * hidden, shape.classes)
+        self.scores = class_layer(EXPANSION * hidden, shape)
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        observed = observe(x, valid, days)
+        features, observed = self.season.as_channels(x, valid, days)
         mask = observed.present.unsqueeze(1)
-        features = with_days(observed.values, observed.days, self.day_encoding).transpose(1, 2) * mask
         for convolution in self.convolutions:
             features = convolution(features, mask)
         stretched = stretch(features, observed.counts, self.segments)
@@ -88,7 +88,7 @@ def stretch(features: Tensor, counts: Tensor, segments: int) -> Tensor:
 
 @NETWORKS.register("tempcnn")
 def build(config: ModelConfig, shape: Shape) -> TemporalCNN:
-    refuse_others(config, "kernel")
+    refuse_others(config, "kernel", "hierarchy")
     return TemporalCNN(
         shape,
         layers=config.layers,

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier
-from cropstar.models.networks.observations import masked_max, observe
+from cropstar.models.heads import class_layer
+from cropstar.models.networks.observations import masked_max
+from cropstar.models.networks.openings import Season
 from cropstar.models.networks.options import head_count, refuse_others
-from cropstar.models.networks.positions import encode
 from cropstar.models.registry import NETWORKS, Shape
 
 HEADS = 8
@@ -82,28 +83,26 @@ class TransformerEncoder(Classifier):
         day_encoding: str = "sincos",
     ) -> None:
         super().__init__()
-        self.day_encoding = day_encoding
-        self.embed = nn.Linear(shape.bands, hidden)
+        self.season = Season(day_encoding, shape.thermal)
+        self.embed = nn.Linear(self.season.bands(shape), hidden)
         self.layers = nn.ModuleList(EncoderLayer(hidden, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
-        self.scores = nn.Linear(hidden, shape.classes)
+        self.scores = class_layer(hidden, shape)
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        observed = observe(x, valid, days)
-        features = self.embed(observed.values)
-        features = features + encode(observed, features.shape[2], self.day_encoding)
+        features, present = self.season.embedded(x, valid, days, self.embed)
         # A softmax over nothing is no number on some devices: a series without observations attends to its first blank.
         first = torch.arange(features.shape[1], device=x.device) == 0
-        attended = observed.present | (first & ~observed.present.any(dim=1, keepdim=True))
+        attended = present | (first & ~present.any(dim=1, keepdim=True))
         for layer in self.layers:
             features = layer(features, attended)
-        scores: Tensor = self.scores(masked_max(self.norm(features).transpose(1, 2), observed.present.unsqueeze(1)))
+        scores: Tensor = self.scores(masked_max(self.norm(features).transpose(1, 2), present.unsqueeze(1)))
         return scores
 
 
 @NETWORKS.register("transformer")
 def build(config: ModelConfig, shape: Shape) -> TransformerEncoder:
-    refuse_others(config, "heads")
+    refuse_others(config, "heads", "hierarchy")
     return TransformerEncoder(
         shape,
         layers=config.layers,

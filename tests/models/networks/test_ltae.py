@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from cropstar.models.networks.ltae import LightweightTemporalAttention, MasterAttention
 from cropstar.models.registry import Shape
@@ -78,6 +79,7 @@ def test_count_of_the_publication() -> None:
 def test_dense_layers_halve_down_to_32(hidden: int, layers: int, widths: list[int]) -> None:
     model = build(4, CLASSES, hidden=hidden, layers=layers)
     inputs_of = [dense.linear.in_features for dense in model.dense]  # type: ignore[union-attr]
+    assert isinstance(model.scores, nn.Linear)
     assert [*inputs_of, model.scores.in_features] == widths
 
 

@@ -81,6 +81,7 @@ def test_scores_by_date_are_those_of_the_season_so_far(pool: str) -> None:
     for date in range(9):
         so_far: Tensor = model(x[:, : date + 1], valid[:, : date + 1], days[:, : date + 1])
         torch.testing.assert_close(dated[:, date], so_far, rtol=0, atol=1e-12)
+    assert isinstance(model.scores, nn.Linear)
     torch.testing.assert_close(dated[1, 0], model.scores.bias, rtol=0, atol=0)
 
 

@@ -29,6 +29,7 @@ def plain(model: TemporalCNN, length: int) -> nn.Sequential:
         product = nn.Conv1d(layer.product.in_channels, layer.product.out_channels, 5, padding=2).double()
         product.load_state_dict(layer.product.state_dict())
         parts += [product, plain_norm(layer.norm), nn.ReLU()]
+    assert isinstance(model.scores, nn.Linear)
     hidden = model.scores.in_features // 4
     dense, scores = nn.Linear(hidden * length, 4 * hidden).double(), nn.Linear(4 * hidden, CLASSES).double()
     dense.load_state_dict(model.dense.linear.state_dict())
