@@ -133,6 +133,15 @@ def zuericrop(request: Request) -> Sequence[Scene]:
     return open_zuericrop(path, ZueriCropOptions(**given))
 
 
+@SOURCES.register("ucr")
+def ucr(request: Request) -> Sequence[Scene]:
+    """Series of the UCR and UEA archives: NAME_TRAIN and NAME_TEST, as .tsv or .ts."""
+    from cropstar.sources.ucr import open_ucr
+
+    request.take("ucr")
+    return open_ucr(request.need_path("ucr", "Crop_TRAIN.tsv"))
+
+
 def _whole_number(text: str, option: str) -> int:
     try:
         return int(text)
@@ -145,6 +154,7 @@ def guess_source(path: Path | None) -> str:
     from cropstar.sources.breizhcrops.files import looks_like_breizhcrops
     from cropstar.sources.stack import looks_like_stack
     from cropstar.sources.tum.files import looks_like_tum
+    from cropstar.sources.ucr.files import looks_like_ucr
     from cropstar.sources.zuericrop import looks_like_zuericrop
 
     if path is None:
@@ -154,6 +164,8 @@ def guess_source(path: Path | None) -> str:
     require_file_or_folder(path)
     if path.suffix.lower() in (".tif", ".tiff"):
         return "stack"
+    if looks_like_ucr(path):
+        return "ucr"
     if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:
         return "table"
     if looks_like_sentinel2(path):
