@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,8 @@ from cropstar.store.classes import UNLABELLED
 class Batch:
     """Images: x (B,T,C,H,W), valid (B,T,H,W), days (B,T), labels (B,H,W), parcels (B,H,W).
 
-    Series: x (B,T,C), valid (B,T), days (B,T), labels (B,), parcels (B,).
+    Series: x (B,T,C), valid (B,T), days (B,T), labels (B,), parcels (B,). Where every date has a class of its own,
+    labels are (B,T), UNLABELLED where a date has none and beyond a series' end.
     """
 
     x: Tensor
@@ -25,10 +26,17 @@ class Batch:
     days: Tensor
     labels: Tensor
     parcels: Tensor  # running number of the parcel in the store, -1 where there is none
+    # (B,T) where labels are by date: those that bear the class of the whole parcel. Elsewhere empty.
+    shows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
 
     @property
     def is_image(self) -> bool:
         return self.x.dim() == 5
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether every date has a label."""
+        return not self.is_image and self.labels.dim() == 2
 
     def as_series(self) -> Batch:
         """The labelled pixels alone, each as a series of its own."""

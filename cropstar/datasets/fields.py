@@ -7,7 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.datasets.targets import has_only_dates
 from cropstar.store.classes import UNLABELLED
+from cropstar.store.reader import TileReader
 from cropstar.store.store import Store
 
 ParcelId = tuple[str, int]  # scene and number in it
@@ -21,7 +26,9 @@ class Fields:
     pieces: dict[FieldName, list[ParcelId]]
 
     @classmethod
-    def of(cls, store: Store) -> Fields:
+    def of(cls, store: Store, *, dated: bool = False) -> Fields:
+        """Those with a class; where dates have one (`dated`, or nothing else in the store), with that of most dates."""
+        dated = dated or has_only_dates(store)
         labels: dict[ParcelId, int] = {}
         groups: dict[ParcelId, str] = {}
         names: dict[ParcelId, FieldName] = {}
@@ -30,7 +37,8 @@ class Fields:
             # Scenes labelled from one file share its fields: a field of two dates, tiles or years is still one field.
             origin = str(provenance.get("origin", reader.scene))
             own = table.groups or [str(provenance.get("group", reader.scene))] * len(table.keys)
-            for number, key, label, group in zip(table.numbers, table.keys, table.labels, own, strict=True):
+            classes = _with_dates(reader) if dated else table.labels
+            for number, key, label, group in zip(table.numbers, table.keys, classes, own, strict=True):
                 if label != UNLABELLED:
                     parcel = reader.scene, int(number)
                     labels[parcel], groups[parcel], names[parcel] = int(label), group, (origin, key)
@@ -54,6 +62,20 @@ class Fields:
     def share(self, seed: int, chosen: Iterable[FieldName], part: float) -> list[FieldName]:
         """A share of some fields, by lot, of every class alike."""
         return [field for members in self.dealt(seed, chosen) for field in members[: round(len(members) * part)]]
+
+
+def _with_dates(reader: TileReader) -> NDArray[np.int16]:
+    """The class of every sample; of one without, such as one of clouds alone, the most frequent of its dates."""
+    labels = reader.table.labels
+    if reader.date_labels is None:
+        return labels
+    found = labels.copy()
+    for place in np.flatnonzero(labels == UNLABELLED):
+        own = reader.date_labels[reader.starts[place] : reader.starts[place + 1]]
+        own = own[own != UNLABELLED]
+        if len(own):
+            found[place] = np.bincount(own).argmax()
+    return found
 
 
 def lot(seed: int, *names: str) -> bytes:

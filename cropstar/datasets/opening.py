@@ -8,6 +8,7 @@ from cropstar.datasets.patches import PatchDataset, measure_patches
 from cropstar.datasets.prepared import Countable, Prepared
 from cropstar.datasets.series import SeriesDataset, measure_series
 from cropstar.datasets.splits import PARTS, Split
+from cropstar.datasets.targets import Target, choose_target
 from cropstar.errors import UsageError
 from cropstar.store.normalisation import Normalisation
 from cropstar.store.store import Store
@@ -27,23 +28,19 @@ def open_parts(
 def _open(
     store: Store, split: Split, config: TrainConfig, *, spatial: bool
 ) -> tuple[dict[str, Countable], Normalisation]:
-    layouts = {entry.layout for entry in store.manifest.tiles}
-    if layouts == {"series"}:
-        if config.target == "pixel":
-            raise UsageError("no pixels", path=store.folder, why="the store holds series", remedy="leave target out")
-        if spatial:
-            why = f"the store holds series without neighbours, and {config.model.name} wants images"
-            raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
+    target = require_samples(store, config, spatial=spatial)
+    if any(entry.layout == "series" for entry in store.manifest.tiles):
         normalisation = measure_series(store, split)
         return {
-            part: SeriesDataset(store, split, part, normalisation, config.series_batch) for part in PARTS
+            part: SeriesDataset(store, split, part, normalisation, config.series_batch, dated=target == "date")
+            for part in PARTS
         }, normalisation
-    if "series" in layouts:
-        raise UsageError(
-            "a store of images and series", path=store.folder, remedy="ingest images and series into two stores"
-        )
-    if config.target == "parcel":
-        return _pooled(store, split, config, spatial=spatial)
+    if target == "parcel":
+        pooled = pool_parcels(store, split)
+        normalisation = measure_pooled(pooled, store, split)
+        return {
+            part: ParcelDataset(pooled, store, split, part, normalisation, config.series_batch) for part in PARTS
+        }, normalisation
     normalisation = measure_patches(store, split)
     return {
         # Larger patches for judging: fewer pixels have their neighbours cut off. A map, computed with the
@@ -55,17 +52,18 @@ def _open(
     }, normalisation
 
 
-def _pooled(
-    store: Store, split: Split, config: TrainConfig, *, spatial: bool
-) -> tuple[dict[str, Countable], Normalisation]:
-    """The parcels of images as series of their means."""
-    if spatial:
-        why = f"a parcel is one series, and {config.model.name} wants images"
+def require_samples(store: Store, config: TrainConfig, *, spatial: bool) -> Target:
+    """What has a class; refuses a store that has no samples of the kind that target and model want."""
+    layouts = {entry.layout for entry in store.manifest.tiles}
+    if "series" in layouts and len(layouts) > 1:
+        raise UsageError(
+            "a store of images and series", path=store.folder, remedy="ingest images and series into two stores"
+        )
+    target = choose_target(config, store)
+    if spatial and target != "pixel":
+        held = "the store holds series without neighbours" if "series" in layouts else "a parcel is one series"
+        why = f"{held}, and {config.model.name} wants images"
         raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
-    if config.split.by == "pixel":
+    if target == "parcel" and config.split.by == "pixel":
         raise UsageError("parcels cannot be split by pixel", remedy="leave split.by or the target out")
-    pooled = pool_parcels(store, split)
-    normalisation = measure_pooled(pooled, store, split)
-    return {
-        part: ParcelDataset(pooled, store, split, part, normalisation, config.series_batch) for part in PARTS
-    }, normalisation
+    return target

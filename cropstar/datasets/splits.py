@@ -10,6 +10,7 @@ from cropstar.datasets.fields import Fields, ParcelId
 from cropstar.datasets.named_splits import by_name, named_splits
 from cropstar.datasets.parts import PARTS, Split
 from cropstar.datasets.pixels import split_pixels
+from cropstar.datasets.targets import Target
 from cropstar.datasets.units import by_units
 from cropstar.errors import InputError
 from cropstar.store.store import Store
@@ -17,9 +18,12 @@ from cropstar.store.store import Store
 __all__ = ["PARTS", "ParcelId", "Split", "named_splits", "split_parcels"]
 
 
-def split_parcels(store: Store, config: SplitConfig, seed: int) -> Split:
-    """Deal out by what the configuration says; the same seed gives the same parts, whatever the order of tiles."""
-    fields = Fields.of(store)
+def split_parcels(store: Store, config: SplitConfig, seed: int, target: Target | None = None) -> Split:
+    """Deal out by what the configuration says; the same seed gives the same parts, whatever the order of tiles.
+
+    Where dates are the target, also parcels take part that have classes by date alone.
+    """
+    fields = Fields.of(store, dated=target == "date")
     about = _about(config, seed)
     if config.by == "pixel":
         split: Split = split_pixels(store, fields, config, seed, about)

@@ -17,7 +17,7 @@ from torch import Tensor
 from cropstar.config import AugmentationConfig
 from cropstar.datasets.batch import Batch
 
-STREAMS = ("date_dropout", "day_jitter", "flips", "noise")
+STREAMS = ("date_dropout", "day_jitter", "flips", "noise", "scale")  # new ones at the end: places are seeds
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ def augment(batch: Batch, config: AugmentationConfig, draw: Draw) -> Batch:
         batch = jitter_days(batch, config.day_jitter, draw)
     if config.flips:
         batch = flip(batch, draw)
+    if config.scale:
+        batch = scale_bands(batch, config.scale, draw)
     if config.noise:
         batch = add_noise(batch, config.noise, draw)
     return batch
@@ -81,6 +83,17 @@ def turn(image: Tensor, way: int) -> Tensor:
     """One of the eight symmetries of a square, on the last two axes: quarter turns, then mirrored from 4 on."""
     quarter = torch.rot90(image, way % 4, (-2, -1))
     return quarter if way < 4 else quarter.flip(-1)
+
+
+def scale_bands(batch: Batch, deviation: float, draw: Draw) -> Batch:
+    """Stretch every band of a sample about its mean in training, which is 0 here, alike on all dates.
+
+    The factor's logarithm is drawn, so that half and twice are as likely and no band is turned over.
+    """
+    bands = batch.x.shape[2]
+    drawn = np.stack([random.standard_normal(bands, dtype=np.float32) for random in draw.generators("scale")])  # (B,C)
+    factors = torch.from_numpy(np.exp(deviation * drawn)).unsqueeze(1)
+    return replace(batch, x=batch.x * _beside(factors, batch.x))
 
 
 def add_noise(batch: Batch, deviation: float, draw: Draw) -> Batch:

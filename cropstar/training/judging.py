@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from cropstar.training.calibration import Calibration, calibrate, parcel_weights
 from cropstar.training.conformal import ConformalSets, learn_sets
 from cropstar.training.earliness import EarlinessTally
 from cropstar.training.evaluation import Evaluation, Witness, evaluate
+from cropstar.training.levels import Level
 from cropstar.training.score_sample import ScoreSample
 
 COVERAGE = 0.9
@@ -30,7 +31,12 @@ class Judgement:
 
 
 def judge(
-    model: Classifier, parts: Mapping[str, Dataset], classes: int, season: Season, device: torch.device
+    model: Classifier,
+    parts: Mapping[str, Dataset],
+    classes: int,
+    season: Season,
+    device: torch.device,
+    levels: Sequence[Level] = (),
 ) -> Judgement:
     """Every parcel counts as one in the calibration, however many pixels it has.
 
@@ -47,13 +53,13 @@ def judge(
 
     unseen = ScoreSample(classes)
     earliness = EarlinessTally(season, classes) if model.streaming else None
-    tested = evaluate(model, parts["test"], classes, device, Witness(unseen, earliness))
+    tested = evaluate(model, parts["test"], classes, device, Witness(unseen, earliness), levels)
     scores, labels, parcels = unseen.arrays()
     promise = sets.judged(calibration.probabilities(scores), labels, parcels)
     facts: dict[str, Any] = {
         "calibration": calibration.judged(scores, labels, parcel_weights(parcels)).to_json(),
         "sets": {**sets.to_json(), "test": promise.to_json()},
     }
-    if earliness is not None:
+    if earliness is not None and tested.unit != "date":  # how early the class of one date is known says nothing
         facts["earliness"] = earliness.result().to_json()
     return Judgement(tested, calibration, sets, facts)

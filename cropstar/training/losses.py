@@ -1,4 +1,4 @@
-"""What training minimises: cross-entropy, with weights for rare classes and for what is hard to tell."""
+"""What training minimises: cross-entropy, with weights for rare classes, for what is hard to tell and for levels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cropstar.config import LossConfig
+from cropstar.models.hierarchy import level_log_probabilities
+
+Lineages = tuple[tuple[int, ...], ...]  # of every class: its node on each level, as `ClassTable.tree` numbers them
 
 
 def class_weights(counts: NDArray[np.int64], config: LossConfig) -> Tensor | None:
@@ -25,16 +28,59 @@ def class_weights(counts: NDArray[np.int64], config: LossConfig) -> Tensor | Non
 
 @dataclass(frozen=True)
 class Criterion:
+    """The weighted mean of the terms of N labelled samples, scores (N, K): a sample weighs what its class weighs.
+
+    `sum` and `weight` give the two sides of that mean, for a batch that is worked on in pieces: however it is cut,
+    the pieces' sums added up and divided by the pieces' weights added up is the mean of the whole.
+    """
+
     config: LossConfig
     weights: Tensor | None  # (K,)
+    lineages: Lineages = ()  # of a class table with levels; the last level is that of the classes themselves
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The mean over N labelled samples, scores (N, K); with class weights a weighted mean."""
-        if self.config.focus == 0:
+        if self._is_plain:
             return nn.functional.cross_entropy(scores, labels, weight=self.weights)
-        own = nn.functional.log_softmax(scores, dim=1).gather(1, labels[:, None])[:, 0]  # log p of the true class
-        terms = -((1 - own.exp()) ** self.config.focus) * own
+        return self.sum(scores, labels) / self.weight(labels)
+
+    def sum(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The terms' sum, each times its weight."""
+        if self._is_plain:
+            return nn.functional.cross_entropy(scores, labels, weight=self.weights, reduction="sum")
+        terms = self._terms(scores, labels)
+        return terms.sum() if self.weights is None else (terms * self.weights[labels]).sum()
+
+    def weight(self, labels: Tensor) -> Tensor:
+        """The sum of the weights."""
         if self.weights is None:
-            return terms.mean()
-        chosen = self.weights[labels]
-        return (terms * chosen).sum() / chosen.sum()
+            return torch.tensor(float(len(labels)), device=labels.device)
+        return self.weights[labels].sum()
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.config.focus == 0 and self.config.smoothing == 0 and self.config.levels == 0
+
+    def _terms(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """(N,), without weights."""
+        terms = self._leaf_terms(nn.functional.log_softmax(scores, dim=1), labels)
+        coarser = range(len(self.lineages[0]) - 1) if self.lineages else range(0)
+        if self.config.levels == 0 or not coarser:
+            return terms
+        nodes = torch.tensor(self.lineages, device=labels.device)[labels]  # (N, levels)
+        above = torch.zeros_like(terms)
+        for level in coarser:
+            said = level_log_probabilities(scores, self.lineages, level)
+            above = above - said.gather(1, nodes[:, level : level + 1])[:, 0]
+        return terms + self.config.levels * above / len(coarser)
+
+    def _leaf_terms(self, said: Tensor, labels: Tensor) -> Tensor:
+        """Of log-probabilities (N, K): the share `smoothing` of every label is spread over all classes."""
+        own = self._surprise(said.gather(1, labels[:, None])[:, 0])
+        if self.config.smoothing == 0:
+            return own
+        return (1 - self.config.smoothing) * own + self.config.smoothing * self._surprise(said).mean(dim=1)
+
+    def _surprise(self, said: Tensor) -> Tensor:
+        if self.config.focus == 0:
+            return -said
+        return -((1 - said.exp()) ** self.config.focus) * said

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.config import AugmentationConfig
-from cropstar.datasets.transforms import Draw, add_noise, augment, flip, hide_dates, jitter_days, turn
+from cropstar.datasets.transforms import Draw, add_noise, augment, flip, hide_dates, jitter_days, scale_bands, turn
 from tests.datasets.batches import a_batch, same, sample_of
 
-ALL = AugmentationConfig(date_dropout=0.3, day_jitter=4, flips=True, noise=0.1)
+ALL = AugmentationConfig(date_dropout=0.3, day_jitter=4, flips=True, noise=0.1, scale=0.2)
 DRAW = Draw(0, 0, range(200))
 sizes = st.sampled_from([None, 4])
 
@@ -109,3 +109,13 @@ def test_noise_is_of_the_size_asked_where_something_was_seen(size: int | None) -
     seen = batch.valid.unsqueeze(1).expand_as(noise)
     assert not noise[~seen].any()
     assert np.array([float(noise[seen].mean()), float(noise[seen].std())]) == pytest.approx([0, 0.25], abs=0.01)
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_a_band_is_stretched_alike_on_all_dates_of_a_sample(size: int | None) -> None:
+    batch = a_batch([6] * 200, size)
+    factors = (scale_bands(batch, 0.3, DRAW).x / batch.x).transpose(1, 2).flatten(2)  # (B,C,T*pixels)
+    torch.testing.assert_close(factors, factors[:, :, :1].expand_as(factors), rtol=1e-5, atol=0)
+    drawn = factors[:, :, 0].log()
+    assert np.array([float(drawn.mean()), float(drawn.std())]) == pytest.approx([0, 0.3], abs=0.03)
+    assert float(np.corrcoef(drawn.T.numpy())[0, 1]) == pytest.approx(0, abs=0.2)  # each band by itself

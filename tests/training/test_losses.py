@@ -1,4 +1,4 @@
-"""The loss and the learning rate: weights for rare classes, focus on what is hard, schedules to the letter."""
+"""The loss and the learning rate: weights, focus, smoothing and levels by hand, schedules to the letter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as some
 from torch import nn
 
 from cropstar.config import LossConfig, OptimiserConfig
@@ -42,6 +44,58 @@ def test_the_focal_loss_by_hand(weights: torch.Tensor | None) -> None:
         terms.append(-weight * (1 - probability) ** 2 * math.log(probability))
         total += weight
     assert float(found) == pytest.approx(sum(terms) / total)
+
+
+LINEAGES = ((0, 0, 0), (0, 1, 1), (1, 2, 2), (0, 1, 3), (1, 2, 4))  # two above three above five
+
+
+@given(
+    some.lists(some.integers(1, 9), min_size=1, max_size=5),
+    some.sampled_from([0.0, 2.0]),
+    some.sampled_from([0.0, 0.1]),
+    some.sampled_from([0.0, 0.5]),
+    some.booleans(),
+)
+def test_a_batch_in_pieces_has_the_same_mean(
+    sizes: list[int], focus: float, smoothing: float, levels: float, weighted: bool
+) -> None:
+    generator = torch.Generator().manual_seed(sum(sizes))
+    scores = torch.randn(sum(sizes), 5, dtype=torch.float64, generator=generator)
+    labels = torch.randint(0, 5, (sum(sizes),), generator=generator)
+    weights = torch.tensor([1.0, 0.2, 3.0, 0.7, 2.0], dtype=torch.float64) if weighted else None
+    criterion = Criterion(LossConfig(focus=focus, smoothing=smoothing, levels=levels), weights, LINEAGES)
+    pieces = list(zip(scores.split(sizes), labels.split(sizes), strict=True))
+    total = sum(criterion.sum(*piece) for piece in pieces) / sum(criterion.weight(own) for _, own in pieces)
+    assert float(total) == pytest.approx(float(criterion(scores, labels)), rel=1e-12)
+
+
+def test_smoothing_is_torchs() -> None:
+    scores, labels = torch.randn(20, 4, dtype=torch.float64), torch.randint(0, 4, (20,))
+    found = Criterion(LossConfig(smoothing=0.2), None)(scores, labels)
+    assert float(found) == pytest.approx(float(nn.functional.cross_entropy(scores, labels, label_smoothing=0.2)))
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.2, 3.0, 0.7, 2.0], dtype=torch.float64)])
+def test_levels_by_hand(weights: torch.Tensor | None) -> None:
+    scores, labels = torch.randn(30, 5, dtype=torch.float64), torch.randint(0, 5, (30,))
+    found = Criterion(LossConfig(levels=0.6), weights, LINEAGES)(scores, labels)
+    total = weight = 0.0
+    for row, label in zip(scores.softmax(dim=1).tolist(), labels.tolist(), strict=True):
+        own = 1.0 if weights is None else float(weights[label])
+        above = [
+            -math.log(sum(row[leaf] for leaf in range(5) if LINEAGES[leaf][level] == LINEAGES[label][level]))
+            for level in (0, 1)
+        ]
+        total += own * (-math.log(row[label]) + 0.6 * sum(above) / 2)
+        weight += own
+    assert float(found) == pytest.approx(total / weight)
+
+
+def test_levels_of_a_flat_table_weigh_nothing() -> None:
+    scores, labels = torch.randn(20, 3), torch.randint(0, 3, (20,))
+    plain = Criterion(LossConfig(), None)(scores, labels)
+    for lineages in ((), ((0,), (1,), (2,))):
+        assert float(Criterion(LossConfig(levels=1.0), None, lineages)(scores, labels)) == pytest.approx(float(plain))
 
 
 def test_schedules() -> None:
