@@ -33,7 +33,7 @@ def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_jso
     where runs were tested on different parcels and do not compare.
     """
     if output is not None:
-        require_free(output, ".png", overwrite)
+        require_free(output, (".png",), overwrite)
     from cropstar.reports.comparison import compare_runs, say_comparison
 
     comparison = compare_runs(runs or _finished())

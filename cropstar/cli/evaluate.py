@@ -20,6 +20,7 @@ cropstar evaluate data/runs/convstar-4x32-001         the test parcels of its tr
 cropstar evaluate data/runs/convstar-4x32-001 --part validation
 cropstar evaluate data/runs/convstar-4x32-001 --store data/stores/next-year
 cropstar evaluate model.safetensors --store data/stores/demo -o figures.json
+cropstar evaluate data/runs/convstar-4x32-001 --areas map.tif --design random -o areas.html
 """)
 
 
@@ -34,7 +35,13 @@ cropstar evaluate model.safetensors --store data/stores/demo -o figures.json
 @click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: as in training]")
 @click.option("--split-by", help="parcel, block, scene, group or pixel.  [default: as in training]")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-@click.option("-o", "--output", type=PATH, help="Write them to a file (.json) too.")
+@click.option("--areas", type=PATH, help="The map (.tif), or its hectares by class (.csv): estimate areas.")
+@click.option(
+    "--design",
+    type=click.Choice(["random", "stratified"]),
+    help="The parcels were drawn by chance: from the whole map, or so many in each mapped class.",
+)
+@click.option("-o", "--output", type=PATH, help="Write them to a file (.json), or a report (.html), too.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @device
 @speech
@@ -44,6 +51,8 @@ def evaluate(
     part: Literal["test", "validation", "train", "all"] | None,
     split: str | None,
     split_by: str | None,
+    areas: Path | None,
+    design: Literal["random", "stratified"] | None,
     as_json: bool,
     output: Path | None,
     overwrite: bool,
@@ -53,21 +62,31 @@ def evaluate(
 
     Another store must have the bands, the scale, the resolution and the classes of the model; classes are found by
     their names. A warning says so where the model has seen some of the parcels in its training.
+
+    With --areas, the area of each class on the map is put right by what the parcels show (Olofsson et al. 2014). Its
+    intervals hold for parcels that were drawn by chance, and are left out unless --design says how.
     """
     if output is not None:
-        require_free(output, ".json", overwrite)
+        require_free(output, (".json", ".html"), overwrite)
     from cropstar.devices import choose_device
+    from cropstar.reports.report import evaluation_report
+    from cropstar.reports.results import read_result
     from cropstar.reports.scores import say_scores
     from cropstar.store.atomic import write_json
     from cropstar.training.evaluating import EvaluateOptions, evaluate_model
 
-    options = EvaluateOptions(choose_device(device), store, part, _split(split, split_by))
+    report = output is not None and output.suffix.lower() == ".html"
+    # Read before anything is computed: a report tells of the training as well.
+    result = read_result(path if path.is_dir() else path.parent) if report else {}
+    options = EvaluateOptions(choose_device(device), store, part, _split(split, split_by), areas, design)
     facts = evaluate_model(path, options)
-    if output is not None:
+    if output is not None and report:
+        evaluation_report(output, result, facts)
+    elif output is not None:
         write_json(output, facts)
     click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else say_scores(facts))
     if output is not None:
-        event(f"figures {output}", figures=str(output))
+        event(f"{'report' if report else 'figures'} {output}", figures=str(output))
 
 
 def _split(name: str | None, by: str | None) -> SplitConfig | None:
@@ -80,9 +99,10 @@ def _split(name: str | None, by: str | None) -> SplitConfig | None:
     return resolve(None, {"store": STORES, "split.name": name, "split.by": by}).split
 
 
-def require_free(output: Path, suffix: str, overwrite: bool) -> None:
+def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
     """All that can be wrong with the name of an output, before anything is computed."""
-    if output.suffix.lower() != suffix:
-        raise UsageError("a name of another kind", path=output, remedy=f"give a name that ends in {suffix}")
+    if output.suffix.lower() not in suffixes:
+        remedy = f"give a name that ends in {' or '.join(suffixes)}"
+        raise UsageError("a name of another kind", path=output, remedy=remedy)
     if output.exists() and (not overwrite or output.is_dir()):
         raise UsageError("the output exists", path=output, remedy="choose another name, or give --overwrite")

@@ -11,6 +11,7 @@ from typing import Any
 
 from cropstar.errors import ArtifactError, CropstarError
 from cropstar.reports.contents import RESULT
+from cropstar.reports.judged import MANY
 from cropstar.reports.lettering import printable
 from cropstar.reports.results import CONFIG, damaged, read_result
 from cropstar.reports.scores import with_interval
@@ -45,6 +46,7 @@ class RunRow:
     test_parcels: int
     parcel: Level
     pixel: Level | None  # None: the run judges parcels alone
+    unit: str  # what `pixel` counts: pixels, or dates of series; parcels where there is none
     ece: float | None  # after calibration
     seconds: float | None
     samples_per_second: float | None
@@ -72,8 +74,15 @@ class Comparison:
             said.append(f"not all of these runs compare: their {different} differ; those with the same letter do")
         flattered = [row.run for row in self.rows if row.by_pixel]
         if flattered:
-            said.append(f"split by pixel, which flatters: {', '.join(flattered)}")
+            said.append(
+                f"split by pixel, so tested on fields that training saw, which flatters: {', '.join(flattered)}"
+            )
         return said
+
+    @property
+    def finer(self) -> str:
+        """What is counted beside parcels, as a word of many; empty where nothing is."""
+        return "/".join(dict.fromkeys(MANY[row.unit] for row in self.rows if row.pixel))
 
     def to_json(self) -> dict[str, Any]:
         rows = [{**asdict(row), "tested_alike": self.group_of(row)} for row in self.rows]
@@ -104,8 +113,7 @@ def read_row(folder: Path) -> RunRow:
 
 def _row(folder: Path, result: dict[str, Any]) -> RunRow:
     model, split, test, history = result["model"], result["split"], result["test"], result["history"]
-    pooled = (folder / CONFIG).exists() and read_config(folder / CONFIG).get("target") == "parcel"
-    pixels = bool(result["data"]["resolution"]) and not pooled
+    unit = _unit(folder, result)
     calibration, throughput = result.get("calibration"), result["throughput"]
     return RunRow(
         run=printable(folder.name),
@@ -119,7 +127,8 @@ def _row(folder: Path, result: dict[str, Any]) -> RunRow:
         by_pixel=split["by"] == "pixel",
         test_parcels=sum(map(int, split["counts"]["test"])),
         parcel=_level(test["parcel"]),
-        pixel=_level(test["pixel"]) if pixels else None,
+        pixel=_level(test["pixel"]) if unit != "parcel" else None,
+        unit=unit,
         ece=_number(calibration["after"]["ece"]) if calibration else None,
         seconds=_number(throughput["seconds"]),
         samples_per_second=_number(throughput["samples_per_second"]),
@@ -128,6 +137,15 @@ def _row(folder: Path, result: dict[str, Any]) -> RunRow:
         best_epoch=None if result["best_epoch"] is None else int(result["best_epoch"]),
         tested_on=_tested_on(folder, result),
     )
+
+
+def _unit(folder: Path, result: dict[str, Any]) -> str:
+    """Results of earlier versions do not say it."""
+    unit = result["test"].get("unit")
+    if unit in MANY:
+        return str(unit)
+    pooled = (folder / CONFIG).exists() and read_config(folder / CONFIG).get("target") == "parcel"
+    return "pixel" if result["data"]["resolution"] and not pooled else "parcel"
 
 
 def _tested_on(folder: Path, result: dict[str, Any]) -> tuple[str, str, str]:
@@ -174,17 +192,17 @@ def _number(value: Any) -> float | None:
 def say_comparison(comparison: Comparison) -> str:
     """Two tables: how good the runs are, and what they are and cost."""
     rows = comparison.rows
-    grouped, pixels = len(comparison.groups) > 1, any(row.pixel for row in rows)
+    grouped, finer = len(comparison.groups) > 1, comparison.finer
     figures = [["run", "macro-F1", "accuracy", "ECE", "parcels"]]
-    if pixels:
-        figures[0][3:3] = ["macro-F1, pixels", "accuracy, pixels"]
+    if finer:
+        figures[0][3:3] = [f"macro-F1, {finer}", f"accuracy, {finer}"]
     if grouped:
         figures[0].append("tested")
     costs = [["run", "model", "layers", "parameters", "split", "time", "samples/s"]]
     for row in rows:
         by_pixel = _pair(row.pixel) if row.pixel else [DASH, DASH]
         letter = [comparison.group_of(row)] if grouped else []
-        cells = [*_pair(row.parcel), *(by_pixel if pixels else []), percent(row.ece), count(row.test_parcels)]
+        cells = [*_pair(row.parcel), *(by_pixel if finer else []), percent(row.ece), count(row.test_parcels)]
         figures.append([row.run, *cells, *letter])
         size = f"{row.layers}\u00d7{row.hidden}"
         speed = score(row.samples_per_second) if (row.samples_per_second or 10) < 10 else count(row.samples_per_second)

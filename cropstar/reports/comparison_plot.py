@@ -6,7 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cropstar.reports.canvas import HAIRLINE, INK, MUTED, encode, house_style, new_figure
+from cropstar.reports.axes import quiet
+from cropstar.reports.canvas import INK, MUTED, encode, house_style, new_figure
 from cropstar.reports.comparison import Comparison, Level, RunRow
 from cropstar.reports.lettering import Ruler
 from cropstar.reports.wording import plural, score
@@ -51,7 +52,7 @@ def draw_comparison(path: Path, comparison: Comparison) -> None:
 
 def _draw_scores(axes: Axes, comparison: Comparison, rows: list[RunRow], colours: list[str]) -> None:
     ruler, small = Ruler(8.5, "bold"), Ruler(7)
-    pixels = any(row.pixel for row in rows)
+    finer = comparison.finer.replace("pixels", "pixel").replace("dates", "date")
     for place, (row, colour) in enumerate(zip(rows, colours, strict=True)):
         if place % 2 == 0:
             axes.axhspan(place - 0.5, place + 0.5, color="#f5f7f5", linewidth=0, zorder=0)
@@ -69,9 +70,9 @@ def _draw_scores(axes: Axes, comparison: Comparison, rows: list[RunRow], colours
     axes.set_xlim(*_limits(rows))
     axes.set_yticks([])
     axes.set_xticks([tick for tick in axes.get_xticks() if axes.get_xlim()[0] <= tick < 1 + 1e-9])  # no F1 is above 1
-    _tidy(axes, "x")
+    quiet(axes, "x")
     axes.set_xlabel("macro-F1, with its 95 % interval", fontsize=8.5, color=MUTED)
-    key = "\u25cf by parcel   \u25cb by pixel" if pixels else "\u25cf by parcel"
+    key = f"\u25cf by parcel   \u25cb by {finer}" if finer else "\u25cf by parcel"
     axes.set_title(f"Test   {key}", loc="left", fontsize=9.5, color=INK)
 
 
@@ -122,16 +123,7 @@ def _draw_curves(axes: Axes, rows: list[RunRow], colours: list[str]) -> None:
     axes.margins(y=0.1)
     lowest, highest = axes.get_ylim()
     axes.set_ylim(max(lowest, -0.02), min(highest, 1.02))
-    _tidy(axes, "y")
+    quiet(axes)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
     axes.set_xlabel("epoch; a ring is the one that was kept", fontsize=8.5, color=MUTED)
     axes.set_title("Validation   macro-F1 epoch by epoch", loc="left", fontsize=9.5, color=INK)
-
-
-def _tidy(axes: Axes, grid: str) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(HAIRLINE)
-    axes.grid(axis=grid, color=HAIRLINE, linewidth=0.6)  # type: ignore[arg-type]
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED)

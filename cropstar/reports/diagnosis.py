@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cropstar.reports.canvas import HAIRLINE, INK, MUTED, encode, house_style, new_figure
+from cropstar.reports.axes import quiet
+from cropstar.reports.canvas import INK, MUTED, encode, house_style, new_figure
 from cropstar.store.atomic import atomic_path
 
 if TYPE_CHECKING:
@@ -84,12 +85,7 @@ def _draw(axes: Axes, steps: list[int], panel: Panel, colours: Sequence[Any]) ->
         axes.plot(steps, values, color=colour, linewidth=1.3, zorder=3 + depth, **marker)  # type: ignore[arg-type]
     axes.margins(y=0.10)
     _scale(axes, panel)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(HAIRLINE)
-    axes.grid(axis="y", color=HAIRLINE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(which="both", length=0, labelsize=8, labelcolor=MUTED)
+    quiet(axes)
     axes.set_xlabel("batch of the first epoch", fontsize=8, color=MUTED, labelpad=3)
     axes.text(0.0, 1.12, panel.title, transform=axes.transAxes, fontsize=9.5, fontweight="bold", color=INK)
     axes.text(0.0, 1.035, panel.note, transform=axes.transAxes, fontsize=8, color=MUTED)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cropstar.reports.canvas import GREEN, HAIRLINE, INK, MUTED, ORANGE, encode, house_style, new_figure
+from cropstar.reports.axes import as_percent, flag, legend_above, quiet
+from cropstar.reports.canvas import GREEN, MUTED, ORANGE, encode, house_style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,30 +49,15 @@ def _curves(
         _tidy(axes, epochs, shares=shares)
         if best_epoch in epochs:
             _mark_best(axes, epochs.index(best_epoch), epochs, lines)
-        axes.legend(
-            loc="lower left",
-            bbox_to_anchor=(-0.02, 1.0),
-            ncols=len(lines),
-            frameon=False,
-            fontsize=8.5,
-            handlelength=1.4,
-            borderpad=0.2,
-            columnspacing=1.4,
-        )
+        legend_above(axes, len(lines))
         return encode(figure, "svg")
 
 
 def _tidy(axes: Axes, epochs: list[int], *, shares: bool) -> None:
-    """Quiet axes: the lines are the message."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator
+    from matplotlib.ticker import FixedLocator, MaxNLocator
 
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(HAIRLINE)
-    axes.grid(axis="y", color=HAIRLINE, linewidth=0.6)
-    axes.set_axisbelow(True)
+    quiet(axes)
     axes.margins(y=0.12)
-    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED)
     axes.xaxis.set_major_locator(FixedLocator(epochs) if len(epochs) <= 8 else MaxNLocator(8, integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlim(min(epochs) - 0.5, max(epochs) + 0.5)
@@ -79,29 +65,16 @@ def _tidy(axes: Axes, epochs: list[int], *, shares: bool) -> None:
     if shares:
         lowest, highest = axes.get_ylim()
         axes.set_ylim(max(0.0, lowest), min(1.0, highest) if highest > lowest else 1.0)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+        axes.yaxis.set_major_formatter(as_percent())
 
 
 def _mark_best(axes: Axes, index: int, epochs: list[int], lines: Sequence[tuple[str, str, list[float]]]) -> None:
     epoch = epochs[index]
-    axes.axvline(epoch, color=INK, linewidth=0.8, linestyle=(0, (3, 2)), zorder=2)
     for _, colour, values in lines:
         if math.isfinite(values[index]):
             axes.plot([epoch], [values[index]], marker="o", markersize=7, color="white", mec=colour, mew=1.8, zorder=4)
     lowest, highest = axes.get_xlim()
-    late = epoch > (lowest + highest) / 2
-    axes.annotate(
-        f"epoch {epoch} kept",
-        (epoch, 0.0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-5 if late else 5, 5),
-        textcoords="offset points",
-        ha="right" if late else "left",
-        fontsize=8,
-        color=INK,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85},
-        zorder=5,
-    )
+    flag(axes, epoch, f"epoch {epoch} kept", late=epoch > (lowest + highest) / 2)
 
 
 def _number(value: Any) -> float:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cropstar.geo.ground import SQUARE_METRES_PER_HECTARE
+from cropstar.reports.judged import Table, unit_of
 from cropstar.reports.lettering import printable
-from cropstar.reports.wording import DASH, count, is_missing, percent
+from cropstar.reports.wording import DASH, amount, count, duration, is_missing, percent, rate
 
 UNKNOWN_COLOUR = "#9aa39d"
+FIRST = ("name", "layers", "hidden", "parameters")
 FEW = 10  # below so many test parcels one parcel more or less moves the figures by ten points
 
 
@@ -28,7 +32,7 @@ def tidy_classes(classes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Confusion:
-    """One kind of mistake: so many parcels of one crop mapped as another."""
+    """One kind of mistake: so many parcels, or pixels, of one crop mapped as another."""
 
     true: dict[str, Any]
     mapped: dict[str, Any]
@@ -41,7 +45,7 @@ class Confusion:
 
 
 def worst_confusions(confusion: list[list[int]], classes: list[dict[str, Any]], most: int = 5) -> list[Confusion]:
-    """The mistakes that concern the most parcels."""
+    """The most frequent mistakes."""
     mistakes = [
         Confusion(classes[row], classes[column], number, sum(counts))
         for row, counts in enumerate(confusion)
@@ -51,20 +55,22 @@ def worst_confusions(confusion: list[list[int]], classes: list[dict[str, Any]], 
     return sorted(mistakes, key=lambda mistake: (-mistake.number, mistake.total))[:most]
 
 
-def class_rows(classes: list[dict[str, Any]], test: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each class with its figures on parcels and on pixels."""
+def class_rows(classes: list[dict[str, Any]], shown: Sequence[Table]) -> list[dict[str, Any]]:
+    """A row for each class with its figures in each table."""
     rows = []
-    for entry, parcel, pixel in zip(classes, test["parcel"]["classes"], test["pixel"]["classes"], strict=True):
-        support = parcel["support"]
-        rows.append({**entry, "parcel": parcel, "pixel": pixel, "few": not is_missing(support) and support < FEW})
+    for number, entry in enumerate(classes):
+        figures = [{**table.figures["classes"][number], "unit": table.unit} for table in shown]
+        supports = [own["support"] for own in figures if own["unit"] == "parcel"]
+        few = any(not is_missing(support) and support < FEW for support in supports)
+        rows.append({**entry, "figures": figures, "few": few})
     return rows
 
 
 def extremes(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The classes with the best and the worst F1 on parcels; those with few test parcels prove neither."""
-    judged = [row for row in rows if not is_missing(row["parcel"]["f1"]) and not row["few"]]
-    ranked = sorted(judged, key=lambda row: float(row["parcel"]["f1"]))
-    if not ranked or ranked[0]["parcel"]["f1"] == ranked[-1]["parcel"]["f1"]:  # nothing to choose between
+    """The classes with the best and the worst F1 in the main table; those with few test parcels prove neither."""
+    judged = [row for row in rows if not is_missing(row["figures"][0]["f1"]) and not row["few"]]
+    ranked = sorted(judged, key=lambda row: float(row["figures"][0]["f1"]))
+    if not ranked or ranked[0]["figures"][0]["f1"] == ranked[-1]["figures"][0]["f1"]:  # nothing to choose between
         return None
     return ranked[-1], ranked[0]
 
@@ -85,13 +91,15 @@ def facts(data: dict[str, Any]) -> list[tuple[str, str]]:
         ("dates", period),
         ("bands", ", ".join(str(band) for band in data["bands"]) or DASH),
         ("tiles", count(data["tiles"])),
-        ("pixel size", DASH if is_missing(resolution) else f"{resolution:g} m"),
+        ("pixel size", DASH if is_missing(resolution) or not resolution else f"{resolution:g} m"),
     ]
 
 
 def settings(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """The model's own settings, in the order in which training wrote them."""
-    return [(key.replace("_", " "), _in_words(value)) for key, value in values.items()]
+    """The model's own settings, what it is first; those that were left open do not concern it."""
+    first = [key for key in FIRST if key in values]
+    ordered = {key: values[key] for key in [*first, *values] if values[key] is not None}
+    return [(key.replace("_", " "), _in_words(value)) for key, value in ordered.items()]
 
 
 def _in_words(value: Any) -> str:
@@ -106,14 +114,26 @@ def _in_words(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def intervals(test: dict[str, Any]) -> dict[str, dict[str, str]]:
+def interval_words(figures: dict[str, Any]) -> dict[str, str]:
     """The 95 % intervals of the main figures in words, empty where there is none."""
-    words: dict[str, dict[str, str]] = {}
-    for level in ("parcel", "pixel"):
-        known = test[level].get("intervals", {})
-        accuracy, f1 = known.get("overall_accuracy"), known.get("macro_f1")
-        words[level] = {
-            "overall_accuracy": f"{100 * accuracy[0]:.0f}\u2013{100 * accuracy[1]:.0f} %" if accuracy else "",
-            "macro_f1": f"{f1[0]:.2f}\u2013{f1[1]:.2f}" if f1 else "",
-        }
-    return words
+    known = figures.get("intervals", {})
+    accuracy, f1 = known.get("overall_accuracy"), known.get("macro_f1")
+    return {
+        "overall_accuracy": f"{100 * accuracy[0]:.0f}\u2013{100 * accuracy[1]:.0f} %" if accuracy else "",
+        "macro_f1": f"{f1[0]:.2f}\u2013{f1[1]:.2f}" if f1 else "",
+    }
+
+
+def costs(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Time, speed and memory; of pixels also the ground that they cover."""
+    throughput, unit = data["throughput"], unit_of(data["test"])
+    speed, resolution = throughput["samples_per_second"], data["data"]["resolution"]
+    what = {"pixel": "labelled pixels", "parcel": "series", "date": "series"}[unit]
+    said = f"{rate(speed)} {what} a second" if not is_missing(speed) else DASH
+    if unit == "pixel" and not is_missing(speed) and not is_missing(resolution) and resolution > 0:
+        said += f", {rate(speed * resolution**2 / SQUARE_METRES_PER_HECTARE)} ha a second"
+    return [
+        ("training time", duration(throughput["seconds"])),
+        ("speed", said),
+        ("peak memory", amount(throughput["peak_memory_mb"], "MB")),
+    ]

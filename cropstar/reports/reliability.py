@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from cropstar.reports.canvas import GREEN, HAIRLINE, INK, MUTED, ORANGE, encode, house_style, new_figure
+from cropstar.reports.axes import as_percent, quiet
+from cropstar.reports.canvas import GREEN, INK, MUTED, ORANGE, encode, house_style, new_figure
 from cropstar.reports.wording import percent
 
 if TYPE_CHECKING:
@@ -86,16 +87,8 @@ def _masses(axes: Axes, table: dict[str, Any], colour: str) -> None:
 
 
 def _tidy(axes: Axes) -> None:
-    from matplotlib.ticker import FuncFormatter
-
-    shares = FuncFormatter(lambda value, _: f"{100 * value:.0f} %")
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(HAIRLINE)
-    axes.grid(axis="y", color=HAIRLINE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED)
+    quiet(axes)
     axes.set_xlim(0.0, 1.0)
     axes.set_xticks([0, 0.2, 0.4, 0.6, 0.8, 1])
-    axes.xaxis.set_major_formatter(shares)
-    axes.yaxis.set_major_formatter(shares)
+    axes.xaxis.set_major_formatter(as_percent())
+    axes.yaxis.set_major_formatter(as_percent())

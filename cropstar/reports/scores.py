@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from cropstar.reports.area_table import area_lines, area_table
+from cropstar.reports.coarser import coarser_levels
 from cropstar.reports.findings import tidy_classes
+from cropstar.reports.judged import Table, tables
 from cropstar.reports.wording import DASH, count, percent, plural, score
 
 FIGURES = {
@@ -18,25 +21,42 @@ LONGEST = 40  # letters of a class's name
 
 
 def say_scores(facts: dict[str, Any]) -> str:
-    """What `evaluate_model` found: figures of each level with their intervals, classes, confidence."""
-    split, model = facts["split"], facts["model"]
-    levels = ["parcel", *(["pixel"] if facts["pixels"] else [])]
-    how = "" if facts["part"] == "all" else f" of a split by {split['by']} (seed {split['seed']})"
+    """What `evaluate_model` found: figures of each table with their intervals, classes, areas, confidence."""
+    model, figures = facts["model"], facts["figures"]
+    by_pixel = facts["split"]["by"] == "pixel"
+    shown, classes = tables(figures, split_by_pixel=by_pixel), tidy_classes(facts["classes"])
+    rows = [(f"by {table.unit}", table) for table in shown]
+    for level in coarser_levels(figures, split_by_pixel=by_pixel):
+        rows += [(f"{level.title}, by {table.unit}", table) for table in level.tables]
+    width = max(10, *(len(name) for name, _ in rows))
     lines = [
         f"{model['name']} {model['layers']}\u00d7{model['hidden']}  {model['path']}",
-        f"{facts['store']}  {facts['part']}{how}, {plural(facts['parcels'], 'parcel')}",
+        f"{facts['store']}  {_judged(facts, shown[0])}",
         "",
-        " " * 10 + "".join(f"{name:>{COLUMN}}" for name in FIGURES.values()),
-        *(_level(level, facts["figures"][level]) for level in levels),
+        " " * width + "".join(f"{name:>{COLUMN}}" for name in FIGURES.values()),
+        *(f"{name:<{width}}{_cells(table.figures)}" for name, table in rows),
     ]
-    for level in levels:
-        lines += ["", *_classes(level, tidy_classes(facts["classes"]), facts["figures"][level])]
+    for table in shown:
+        lines += ["", *_classes(table.unit, classes, table.figures)]
+    if facts.get("areas"):
+        lines += ["", *area_lines(area_table(facts["areas"], classes), LONGEST)]
     return "\n".join([*lines, *_confidence(facts)])
 
 
-def _level(level: str, figures: dict[str, Any]) -> str:
+def _judged(facts: dict[str, Any], main: Table) -> str:
+    """The part, and of what it is a part."""
+    split, parcels = facts["split"], plural(facts["parcels"], "parcel")
+    what = parcels if main.unit == "parcel" else f"{main.many} of {parcels}"
+    if facts["part"] == "all":
+        return f"all, {what}"
+    how = f"the split '{split['name']}'" if split["by"] == "name" else f"a split by {split['by']}"
+    known = ", fields that training has seen" if split["by"] == "pixel" else ""
+    return f"{facts['part']} of {how} (seed {split['seed']}), {what}{known}"
+
+
+def _cells(figures: dict[str, Any]) -> str:
     cells = [with_interval(figures[key], figures["intervals"][key]) for key in FIGURES]
-    return f"by {level:<7}" + "".join(f"{cell:>{COLUMN}}" for cell in cells)
+    return "".join(f"{cell:>{COLUMN}}" for cell in cells)
 
 
 def with_interval(value: float | None, interval: list[float] | None) -> str:

@@ -8,6 +8,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
+from cropstar.reports.axes import as_percent, flag, legend_above, quiet
 from cropstar.reports.canvas import GREEN, HAIRLINE, INK, MUTED, ORANGE, encode, house_style, new_figure
 from cropstar.reports.lettering import Ruler
 from cropstar.reports.seasons import MONTHS
@@ -72,8 +73,6 @@ def day_words(start: int, day: int) -> str:
 
 
 def _curves(axes: Axes, earliness: dict[str, Any]) -> None:
-    from matplotlib.ticker import FuncFormatter
-
     days = earliness["days"]
     style: dict[str, Any] = {"linewidth": 1.7, "zorder": 3, "clip_on": False}  # a perfect score is a whole line, too
     if len(days) <= 40:
@@ -84,39 +83,14 @@ def _curves(axes: Axes, earliness: dict[str, Any]) -> None:
     margin = max((days[-1] - days[0]) * 0.012, 1.0)
     axes.set_xlim(days[0] - margin, days[-1] + margin)
     axes.set_ylim(0.0, 1.0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(HAIRLINE)
-    axes.grid(axis="y", color=HAIRLINE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, labelsize=8, labelcolor=MUTED)
+    quiet(axes)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    axes.yaxis.set_major_formatter(as_percent())
     day = earliness["accurate_from"]
     if day is not None:
-        late = day > days[-1] / 2
-        axes.axvline(day, color=INK, linewidth=0.8, linestyle=(0, (3, 2)), zorder=2)
-        axes.annotate(
-            f"{day_words(earliness['start'], day)}: {100 * earliness['known']:.0f} % of the final accuracy",
-            (day, 0.0),
-            xytext=(-5 if late else 5, 5),
-            textcoords="offset points",
-            ha="right" if late else "left",
-            fontsize=8,
-            color=INK,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85},
-            zorder=5,
-        )
-    axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(-0.01, 1.0),
-        ncols=2,
-        frameon=False,
-        fontsize=8.5,
-        handlelength=1.4,
-        borderpad=0.2,
-        columnspacing=1.4,
-    )
+        words = f"{day_words(earliness['start'], day)}: {100 * earliness['known']:.0f} % of the final accuracy"
+        flag(axes, day, words, late=day > days[-1] / 2)
+    legend_above(axes, 2)
 
 
 def _months(axes: Axes, earliness: dict[str, Any], width: float) -> None:

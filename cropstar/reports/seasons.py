@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cropstar.geo.calendar import from_days, to_days
-from cropstar.reports.canvas import HAIRLINE, INK, MUTED
+from cropstar.reports.axes import quiet
+from cropstar.reports.canvas import HAIRLINE, INK
 from cropstar.reports.curves import Curves
 from cropstar.reports.lettering import Ruler
 
@@ -103,12 +104,7 @@ class Multiples:
     def _tidy(self, axes: Axes, *, first: bool, last: bool, width: float) -> None:
         from matplotlib.ticker import MaxNLocator
 
-        for side in ("top", "right", "left"):
-            axes.spines[side].set_visible(False)
-        axes.spines["bottom"].set_color(HAIRLINE)
-        axes.grid(axis="y", color=HAIRLINE, linewidth=0.4)
-        axes.set_axisbelow(True)
-        axes.tick_params(length=0, labelsize=6.2, labelcolor=MUTED, pad=2)
+        quiet(axes, label_size=6.2, line=0.4, pad=2)
         axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
         ticks, words = month_ticks(self.curves.positions, room=max(2, int(width / 0.36)))
         axes.set_xticks(ticks, words if last else [""] * len(words))

@@ -39,6 +39,13 @@ def amount(value: float | None, unit: str) -> str:
     return DASH if is_missing(value) else f"{count(value)} {unit}"
 
 
+def rate(value: float | None) -> str:
+    """So many a second: slow ones keep two figures, fast ones are whole numbers."""
+    if value is None or is_missing(value):
+        return DASH
+    return f"{value:.2g}" if 0 < value < 10 else count(value)
+
+
 def in_hundred(value: float | None) -> str:
     """A share in words: "about 91 in 100"."""
     if value is None or is_missing(value):

@@ -3,7 +3,10 @@
 Counting the pixels of a map is biased by the map's mistakes. The estimator for a sample stratified by the map's classes
 (Olofsson et al. 2014, https://doi.org/10.1016/j.rse.2014.02.015; the equations' numbers are theirs) weighs what the
 sample found in each mapped class i by its share of the map W_i: p_ij = W_i n_ij / n_i. Its standard errors hold for
-samples that were drawn by chance, and only for those.
+samples that were drawn by chance, and only for those: without a design there are none.
+
+Pixels come in parcels and are nearly copies of each other there: what was drawn is a parcel. Errors are then those
+between parcels (`area_spread.py`), which are the paper's own where every parcel is one pixel.
 """
 
 from __future__ import annotations
@@ -17,13 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cropstar.errors import InputError
+from cropstar.reports.wording import percent
+from cropstar.training.area_spread import TINY, Design, Spread, between_parcels, between_units, divide
+from cropstar.training.intervals import ParcelCounts
 from cropstar.training.metrics import Confusion
 
 Floats = NDArray[np.float64]
 
 NO_DESIGN = (
     "the test parcels are not known to be a probability sample of the map: the areas are put right as if they were, "
-    "and the intervals leave out the error of a choice that was not by chance"
+    "and how far they may be off cannot be said; if they were drawn by chance, say so with --design"
 )
 
 
@@ -43,6 +49,7 @@ class Estimate:
 class AreaEstimates:
     """Areas in the unit of the mapped areas; accuracies by area, not by count. One entry a class."""
 
+    design: Design | None  # None: not known, and no figure has an error
     level: float
     mapped: tuple[float, ...]
     area: tuple[Estimate, ...]
@@ -53,6 +60,7 @@ class AreaEstimates:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "design": self.design,
             "level": self.level,
             "mapped": list(self.mapped),
             "area": [entry.to_json() for entry in self.area],
@@ -64,45 +72,47 @@ class AreaEstimates:
 
 
 def estimate_areas(
-    sample: Confusion,
+    sample: Confusion | ParcelCounts,
     mapped: ArrayLike,
     *,
+    design: Design | None,
     names: Sequence[str] | None = None,
-    probability_sample: bool = False,
     level: float = 0.95,
 ) -> AreaEstimates:
     """From a sample's confusion matrix, rows the truth and columns the map as everywhere here, and the mapped areas.
 
-    A mapped class without a sample tells nothing of what grows there: its area is left out, and a warning says so.
+    A matrix alone is a sample of single units; with the counts of each parcel, parcels are what was drawn. A mapped
+    class without a sample tells nothing of what grows there: its area is left out, and a warning says so.
     """
     areas = np.asarray(mapped, dtype=np.float64)
-    counts = np.asarray(sample, dtype=np.float64).T  # (map i, truth j), as in the paper
+    matrix = sample.matrix() if isinstance(sample, ParcelCounts) else sample
+    counts = np.asarray(matrix, dtype=np.float64).T  # (map i, truth j), as in the paper
     _check(counts, areas)
     sampled = counts.sum(axis=1)  # n_i
     used = np.where(sampled > 0, areas, 0.0)
     total = used.sum()
     weights = used / total  # W_i
-    inside = _divide(counts, sampled[:, None])  # n_ij / n_i
+    inside = divide(counts, sampled[:, None])  # n_ij / n_i
     # A stratum without weight adds nothing, whatever its sample.
     shares = np.where(weights[:, None] > 0, weights[:, None] * np.nan_to_num(inside), 0.0)  # p_ij
-    spread = _divide(inside * (1 - inside), sampled[:, None] - 1)  # the variance of n_ij / n_i; nan for one sample
-    weighed = np.where(weights[:, None] > 0, weights[:, None] ** 2 * spread, 0.0)
-
     true_shares = shares.sum(axis=0)  # p_.j, eq. 9
-    area_errors = np.sqrt(weighed.sum(axis=0))  # eq. 10
-    producers = _divide(shares.diagonal(), true_shares)  # eq. 3
-    missed = producers**2 * (weighed.sum(axis=0) - weighed.diagonal())
-    producers_errors = _divide(np.sqrt((1 - producers) ** 2 * weighed.diagonal() + missed), true_shares)  # eq. 7
-
+    producers = divide(shares.diagonal(), true_shares)  # eq. 3
+    if isinstance(sample, ParcelCounts):
+        spread = between_parcels(sample, weights, design or "random")
+    else:
+        spread = between_units(counts, weights)
+    if design is None:
+        spread = spread.unknown()
     wide = NormalDist().inv_cdf((1 + level) / 2)
     return AreaEstimates(
+        design,
         level,
         tuple(float(area) for area in areas),
-        _estimates(total * true_shares, total * area_errors, wide),
-        _estimate(float(shares.trace()), float(np.sqrt(weighed.trace())), wide),  # eqs. 1 and 5
-        _estimates(inside.diagonal(), np.sqrt(spread.diagonal()), wide),  # eqs. 2 and 6
-        _estimates(producers, producers_errors, wide),
-        tuple(_warnings(sampled, areas, names, probability_sample=probability_sample)),
+        _estimates(total * true_shares, total * spread.area, wide),
+        _estimate(float(shares.trace()), spread.overall, wide),  # eq. 1
+        _estimates(inside.diagonal(), spread.users, wide),  # eq. 2
+        _estimates(producers, spread.producers, wide),
+        tuple(_warnings(sampled, areas, names, spread, design)),
     )
 
 
@@ -118,21 +128,29 @@ def _check(counts: Floats, areas: Floats) -> None:
         raise InputError("areas cannot be estimated", why=why, remedy="check the sample and the map")
 
 
-def _warnings(sampled: Floats, areas: Floats, names: Sequence[str] | None, *, probability_sample: bool) -> list[str]:
+def _warnings(
+    sampled: Floats, areas: Floats, names: Sequence[str] | None, spread: Spread, design: Design | None
+) -> list[str]:
     def listed(chosen: NDArray[np.bool_]) -> str:
         return ", ".join(names[int(place)] if names else f"class {place}" for place in np.flatnonzero(chosen))
 
-    said = [] if probability_sample else [NO_DESIGN]
+    said = [NO_DESIGN] if design is None else []
     unsampled = (sampled == 0) & (areas > 0)
     if unsampled.any():
-        share = 100 * areas[unsampled].sum() / areas.sum()
-        said.append(f"no sample in what is mapped as {listed(unsampled)}: {share:.1f} % of the map are left out")
-    single = (sampled == 1) & (areas > 0)
-    if single.any():
-        said.append(f"a single sample in what is mapped as {listed(single)}: standard errors cannot be given")
+        share = percent(areas[unsampled].sum() / areas.sum())
+        said.append(f"no sample in what is mapped as {listed(unsampled)}: {share} of the map are left out")
+    single = spread.single & (areas > 0)
+    tiny = single & (areas <= TINY * areas[sampled > 0].sum())
+    if design is not None and tiny.any():
+        said.append(f"a single sample in what is mapped as {listed(tiny)}, little as it is: its widest error is taken")
+    if design is not None and (single & ~tiny).any():
+        said.append(f"a single sample in what is mapped as {listed(single & ~tiny)}: standard errors cannot be given")
     absent = (sampled > 0) & (areas == 0)
     if absent.any():
         said.append(f"samples mapped as {listed(absent)}, which the map does not show, do not count")
+    if design == "stratified" and spread.mixed > 0.005:
+        unlike = f"{100 * spread.mixed:.0f} % of the pixels are mapped unlike most of their parcel"
+        said.append(f"{unlike}: strata are taken to be what most of a parcel is mapped as")
     return said
 
 
@@ -144,9 +162,3 @@ def _estimate(value: float, error: float, wide: float) -> Estimate:
     if not np.isfinite(value):
         return Estimate(None, None, None)
     return Estimate(value, error, wide * error) if np.isfinite(error) else Estimate(value, None, None)
-
-
-def _divide(part: Floats, whole: Floats) -> Floats:
-    quotient: Floats = np.full(part.shape, np.nan)
-    np.divide(part, whole, out=quotient, where=whole > 0)
-    return quotient

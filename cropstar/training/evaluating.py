@@ -13,6 +13,7 @@ from cropstar import __version__
 from cropstar.config import SplitConfig, TrainConfig
 from cropstar.datasets.batch import Dataset
 from cropstar.datasets.splits import Split, split_parcels
+from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.logs import logger
@@ -22,10 +23,15 @@ from cropstar.reports.results import damaged, read_result
 from cropstar.resolving import resolve
 from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
+from cropstar.training.area_spread import Design
+from cropstar.training.areas import estimate_areas
 from cropstar.training.calibration import Calibration, parcel_weights
 from cropstar.training.conformal import ConformalSets
-from cropstar.training.evaluation import Witness, evaluate
+from cropstar.training.error_map import error_map_facts
+from cropstar.training.evaluation import Evaluation, Witness, evaluate
 from cropstar.training.judged_samples import ALL, all_parcels, members, open_samples, require_fits
+from cropstar.training.levels import levels_of
+from cropstar.training.mapped_areas import MappedAreas, read_mapped
 from cropstar.training.runs import Run
 from cropstar.training.score_sample import ScoreSample
 
@@ -38,6 +44,8 @@ class EvaluateOptions:
     store: Path | None = None  # None: that of the run
     part: Part | None = None  # None: the test of the run's own data, all of another store
     split: SplitConfig | None = None  # None: that of the run
+    areas: Path | None = None  # a map or a table: what the map gives to each class
+    design: Design | None = None  # how the parcels were drawn from the map; None: not known
 
 
 @dataclass(frozen=True)
@@ -66,11 +74,13 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
         store = Store.open(subject.config.store)
         hold.callback(store.close)
         numbers = require_fits(subject.card, store, spatial=subject.model.spatial)
+        mapped = _mapped(subject, store, options)
         part = _choose_part(subject, store, options)
         split = _split(subject, store, part, options.split)
         seen, judged = _seen(subject, store, split, part)
         _warn(seen, judged, certain=subject.result is not None)
         samples = open_samples(subject.card, store, split, part, subject.config, numbers)
+        found, confidence = _judge(subject, samples, part, options.device)
         return {
             "version": __version__,
             "model": {"path": str(subject.file), "digest": subject.digest, **subject.card.model},
@@ -80,9 +90,12 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
             "split": {key: value for key, value in split.about.items() if key != "units"},
             "parcels": judged,
             "seen_in_training": seen,
-            "pixels": bool(store.fingerprint.resolution) and subject.config.target != "parcel",
+            "pixels": found.unit == "pixel",
             "classes": subject.card.fingerprint.classes.to_json(),
-            **_judge(subject, samples, part, options.device),
+            "figures": found.to_json(subject.config.seed),
+            **confidence,
+            "areas": _areas(subject, store, found, mapped, options) if mapped else None,
+            "errors": error_map_facts(store, split, found, part),
         }
 
 
@@ -171,15 +184,16 @@ def _warn(seen: int, judged: int, *, certain: bool) -> None:
         )
 
 
-def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device) -> dict[str, Any]:
+def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device) -> tuple[Evaluation, dict[str, Any]]:
     """What the last look of the training gave, with the temperature and the sets that were learnt then."""
-    classes = len(subject.card.fingerprint.classes)
-    sample = ScoreSample(classes)
-    found = evaluate(subject.model.to(device), samples, classes, device, Witness(sample))
+    classes = subject.card.fingerprint.classes
+    sample = ScoreSample(len(classes))
+    model = subject.model.to(device)
+    found = evaluate(model, samples, len(classes), device, Witness(sample), levels_of(classes))
     if not len(found.parcel_counts.parcels):
         why = "none of its pixels was ever seen clearly"
         raise InputError(f"nothing to judge in the part '{part}'", why=why, remedy="choose another --part or store")
-    facts: dict[str, Any] = {"figures": found.to_json(subject.config.seed), "calibration": None, "sets": None}
+    facts: dict[str, Any] = {"calibration": None, "sets": None}
     if isinstance(subject.card.calibration, dict):
         scores, labels, parcels = sample.arrays()
         calibration = Calibration.from_json(subject.card.calibration.get("temperature", {}))
@@ -187,7 +201,40 @@ def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device)
         promise = sets.judged(calibration.probabilities(scores), labels, parcels)
         facts["calibration"] = calibration.judged(scores, labels, parcel_weights(parcels), part).to_json()
         facts["sets"] = {**sets.to_json(), part: promise.to_json()}
-    return facts
+    return found, facts
+
+
+def _mapped(subject: Subject, store: Store, options: EvaluateOptions) -> MappedAreas | None:
+    """The areas of the map, if they are asked for; the map must be one that this model made."""
+    if options.areas is None:
+        if options.design is not None:
+            why = "a design tells how parcels were drawn from a map"
+            raise UsageError("no areas to estimate", why=why, remedy="give the map or its areas with --areas")
+        return None
+    if choose_target(subject.config, store) == "date":
+        why = "a parcel may have another class on every date"
+        raise UsageError("no areas of classes by date", path=store.folder, why=why, remedy="leave --areas out")
+    mapped = read_mapped(options.areas, subject.card.fingerprint.classes.names)
+    if mapped.model not in (None, subject.digest):
+        why = "what the judged model says is not what that map says"
+        raise MismatchError(
+            "the map was made by another model", path=options.areas, why=why, remedy="make it with this one"
+        )
+    if mapped.model is None:
+        logger.warning("whether %s is of this model is not known: it is taken for it", options.areas)
+    return mapped
+
+
+def _areas(
+    subject: Subject, store: Store, found: Evaluation, mapped: MappedAreas, options: EvaluateOptions
+) -> dict[str, Any]:
+    names = subject.card.fingerprint.classes.names
+    estimates = estimate_areas(found.pixel_counts, mapped.hectares, design=options.design, names=names).to_json()
+    if found.unit == "parcel" and store.fingerprint.resolution:
+        estimates["warnings"].append("every parcel counts the same, however large it is")
+    for warning in estimates["warnings"]:
+        logger.warning(warning)
+    return {"source": str(options.areas), **estimates}
 
 
 def _recipes(store: Store) -> dict[str, str]:

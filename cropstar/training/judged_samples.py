@@ -16,6 +16,7 @@ from cropstar.datasets.pixels import PixelSplit
 from cropstar.datasets.prepared import Countable, Prepared
 from cropstar.datasets.series import SeriesDataset
 from cropstar.datasets.splits import ParcelId, Split
+from cropstar.datasets.targets import choose_target
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import logger
@@ -109,7 +110,8 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
     normalisation = card.normalisation
     layouts = {entry.layout for entry in store.manifest.tiles}
     if layouts == {"series"}:
-        return SeriesDataset(store, split, part, normalisation, config.series_batch)
+        dated = choose_target(config, store) == "date"
+        return SeriesDataset(store, split, part, normalisation, config.series_batch, dated=dated)
     if "series" in layouts:
         raise _unlike(store.folder)
     if config.target == "parcel":
@@ -117,7 +119,8 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
             raise UsageError("parcels cannot be split by pixel", remedy="take another --split-by")
         chosen = dict.fromkeys(members(split, part), part)  # the others need not be pooled
         wanted = Split(chosen, {parcel: split.label_of[parcel] for parcel in chosen})
-        return ParcelDataset(pool_parcels(store, wanted), store, wanted, part, normalisation, config.series_batch)
+        # With the numbers of the whole split, as in training.
+        return ParcelDataset(pool_parcels(store, wanted), store, split, part, normalisation, config.series_batch)
     return PatchDataset(store, split, part, 2 * config.patch, normalisation, config.batch)
 
 

@@ -82,7 +82,10 @@ def other_parcels() -> dict[str, Any]:
     [
         ({"split": other_parcels()}, "test parcels differ"),
         ({"classes": [{"number": 0, "name": "rye", "colour": "#000000"}]}, "classes differ"),
-        ({"split": {"by": "pixel", "seed": 0, "counts": {"test": [2]}}}, "split by pixel, which flatters: other"),
+        (
+            {"split": {"by": "pixel", "seed": 0, "counts": {"test": [2]}}},
+            "fields that training saw, which flatters: other",
+        ),
     ],
 )
 def test_what_does_not_compare(changes: dict[str, Any], words: str, tmp_path: Path) -> None:

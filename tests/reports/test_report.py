@@ -128,7 +128,7 @@ def test_the_report_says_what_a_reader_needs(tmp_path: Path) -> None:
         "2 from 2023-03-01 to 2023-06-01",
         "183",  # training parcels in all
         "3 min 30 s",
-        "5,200 samples a second",
+        "5,200 labelled pixels a second, 52 ha a second",
         "cropstar train --model convstar --layers 4",
         "name: convstar",
     ):

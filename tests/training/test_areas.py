@@ -19,7 +19,7 @@ HECTARES = 0.09
 
 @pytest.fixture(scope="module")
 def example() -> AreaEstimates:
-    return estimate_areas(PUBLISHED.T, MAPPED * HECTARES, probability_sample=True)
+    return estimate_areas(PUBLISHED.T, MAPPED * HECTARES, design="stratified")
 
 
 def test_published_areas(example: AreaEstimates) -> None:
@@ -27,7 +27,7 @@ def test_published_areas(example: AreaEstimates) -> None:
     margins = [entry.margin for entry in example.area]
     assert values == pytest.approx([21_158, 11_686, 285_770, 581_386], abs=1)
     assert margins == pytest.approx([6_158, 3_756, 15_510, 16_282], abs=1)
-    in_pixels = estimate_areas(PUBLISHED.T, MAPPED).area[0]
+    in_pixels = estimate_areas(PUBLISHED.T, MAPPED, design="random").area[0]
     assert in_pixels.value == pytest.approx(235_086, abs=1)
     assert in_pixels.error == pytest.approx(34_097, rel=0.03)  # printed from a rounded 0.0035
     assert sum(value for value in values if value is not None) == pytest.approx(MAPPED.sum() * HECTARES)
@@ -69,7 +69,8 @@ def test_samples_drawn_again_spread_as_the_errors_say() -> None:
     mapped = np.array([0.1, 0.3, 0.6])
     mixture = np.array([[0.8, 0.1, 0.1], [0.05, 0.9, 0.05], [0.02, 0.03, 0.95]])  # truth within each mapped class
     drawn = [
-        estimate_areas(np.stack([generator.multinomial(100, row) for row in mixture]).T, mapped) for _ in range(500)
+        estimate_areas(np.stack([generator.multinomial(100, row) for row in mixture]).T, mapped, design="stratified")
+        for _ in range(500)
     ]
     cases = {
         "area": ([each.area[0] for each in drawn], mapped @ mixture[:, 0]),
@@ -85,15 +86,18 @@ def test_samples_drawn_again_spread_as_the_errors_say() -> None:
         assert 0.90 <= (np.abs(values - truth) <= margins).mean() <= 0.985, name
 
 
-def test_an_unknown_design_is_warned_of() -> None:
-    found = estimate_areas(PUBLISHED.T, MAPPED)
+def test_an_unknown_design_is_warned_of_and_has_no_intervals(example: AreaEstimates) -> None:
+    found = estimate_areas(PUBLISHED.T, MAPPED * HECTARES, design=None)
     assert found.warnings == (NO_DESIGN,)
+    assert [entry.value for entry in found.area] == [entry.value for entry in example.area]
+    figures = [found.overall_accuracy, *found.area, *found.users_accuracy, *found.producers_accuracy]
+    assert all(entry.error is None and entry.margin is None for entry in figures)
     assert json.loads(json.dumps(found.to_json(), allow_nan=False))["warnings"] == [NO_DESIGN]
 
 
 def test_classes_without_samples_are_left_out_and_named() -> None:
     sample = np.array([[8, 1, 0, 0], [2, 9, 0, 1], [0, 0, 0, 0], [0, 0, 0, 3]])  # rows are the truth
-    found = estimate_areas(sample, [50, 30, 20, 0], names=["maize", "wheat", "hemp", "peas"], probability_sample=True)
+    found = estimate_areas(sample, [50, 30, 20, 0], names=["maize", "wheat", "hemp", "peas"], design="stratified")
     assert found.warnings == (
         "no sample in what is mapped as hemp: 20.0 % of the map are left out",
         "samples mapped as peas, which the map does not show, do not count",
@@ -105,15 +109,24 @@ def test_classes_without_samples_are_left_out_and_named() -> None:
 
 
 def test_a_single_sample_gives_no_error() -> None:
-    found = estimate_areas(np.array([[9, 0], [1, 1]]), [50, 50], probability_sample=True)
+    found = estimate_areas(np.array([[9, 0], [1, 1]]), [50, 50], design="stratified")
     assert found.area[0].value == pytest.approx(45)
     assert found.area[0].error is None
     assert found.users_accuracy[0].error is not None
     assert found.warnings == ("a single sample in what is mapped as class 1: standard errors cannot be given",)
 
 
+def test_a_tiny_class_of_a_single_sample_takes_the_widest_error() -> None:
+    """It would be no help to lose all intervals for a class of half a per cent."""
+    found = estimate_areas(np.array([[80, 10, 0], [20, 90, 1], [0, 0, 0]]), [50, 49.5, 0.5], design="random")
+    variance = 0.5**2 * 0.8 * 0.2 / 99 + 0.495**2 * 0.1 * 0.9 / 99 + 0.005**2 * 0.25
+    assert found.area[0].error == pytest.approx(100 * np.sqrt(variance))
+    assert found.users_accuracy[2].error is None
+    assert "mapped as class 2, little as it is" in found.warnings[0]
+
+
 def test_a_perfect_map_stays_as_it_is() -> None:
-    found = estimate_areas(np.diag([40, 60]), [10.0, 90.0])
+    found = estimate_areas(np.diag([40, 60]), [10.0, 90.0], design="random")
     assert [entry.value for entry in found.area] == pytest.approx([10, 90])
     assert [entry.error for entry in (found.overall_accuracy, *found.producers_accuracy)] == [0, 0, 0]
 
@@ -130,4 +143,4 @@ def test_a_perfect_map_stays_as_it_is() -> None:
 )
 def test_nonsense_is_refused(sample: NDArray[np.float64], mapped: list[float], why: str) -> None:
     with pytest.raises(InputError, match=why):
-        estimate_areas(sample.astype(np.int64), mapped)
+        estimate_areas(sample.astype(np.int64), mapped, design=None)
