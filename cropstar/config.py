@@ -22,13 +22,17 @@ class ModelConfig(Section):
     hidden: int = Field(32, ge=1, le=4096, description="width; 32 for convolutional models, 128 for series models")
     dropout: float = Field(0.0, ge=0, lt=1)
     memory: float | None = Field(None, ge=1, description="longest time scale of a new gate; null: dates / layers")
-    day_encoding: Literal["none", "sincos"] = "sincos"
+    day_encoding: Literal["none", "sincos", "thermal"] = Field(
+        "sincos", description="what tells the season: the day of the year, a band of growing degree-days, or nothing"
+    )
     pool: Literal["last", "mean"] = Field("last", description="scores from the last state or from the mean of all")
     normalise: bool = Field(False, description="batch normalisation between layers")
     variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh; of lstm_forget: paper or janet")
     revisit: float | None = Field(None, gt=0, description="of star: usual days between dates, to model irregular ones")
     heads: int | None = Field(None, ge=1, le=64, description="of attention; null: 8 for transformer, 16 for ltae")
     kernel: int | None = Field(None, ge=1, le=64, description="dates under a convolution in time; null: by the network")
+    head: Literal["pixel", "video"] = Field("pixel", description="of image models; video: one class for a whole clip")
+    hierarchy: bool = Field(False, description="a head for each level of classes that have levels")
 
     @model_validator(mode="before")
     @classmethod
@@ -119,6 +123,7 @@ class AugmentationConfig(Section):
     day_jitter: int = Field(0, ge=0, le=60, description="dates are moved by up to so many days")
     flips: bool = Field(False, description="images are turned and mirrored")
     noise: float = Field(0.0, ge=0, description="deviation of noise in each band, where the band's own is 1")
+    scale: float = Field(0.0, ge=0, le=1, description="deviation of a factor's logarithm, for each sample and band")
 
 
 class SamplingConfig(Section):
@@ -137,6 +142,9 @@ class OptimiserConfig(Section):
     schedule: Literal["constant", "polynomial", "noam", "plateau"] = "polynomial"
     warmup: int = Field(10, ge=0, description="steps of linear increase at the start")
     plateau: int = Field(5, ge=1, description="of the schedule plateau: epochs without a better score before halving")
+    micro_batch: int | None = Field(
+        None, ge=1, description="patches or series at once, to save memory; null: all of a step"
+    )
 
 
 class LossConfig(Section):
@@ -144,6 +152,8 @@ class LossConfig(Section):
 
     balance: float = Field(0.0, ge=0, le=1, description="0: as the classes come; 1: every class weighs the same")
     focus: float = Field(0.0, ge=0, le=10, description="gamma of the focal loss; 0: plain cross-entropy")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="share of every label that is spread over all classes")
+    levels: float = Field(0.0, ge=0, description="weight of the coarser levels' mean, of class tables with levels")
 
 
 class TrainConfig(Section):
@@ -158,7 +168,7 @@ class TrainConfig(Section):
     series_batch: int = Field(64, ge=1, description="series a step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
-    target: Literal["pixel", "parcel"] | None = Field(
+    target: Literal["pixel", "parcel", "date"] | None = Field(
         None, description="what has a class; parcel: the mean of its clear pixels; null: pixels of images, else parcels"
     )
     loss: LossConfig = LossConfig()
@@ -166,4 +176,8 @@ class TrainConfig(Section):
     augmentation: AugmentationConfig = AugmentationConfig()
     regular: RegularConfig = RegularConfig()
     patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better validation score")
+    precision: Literal["float32", "bfloat16", "float16"] = Field(
+        "float32", description="of a training step; float16 needs CUDA"
+    )
+    compile: bool = Field(False, description="let torch compile the model for training")
     seed: int = Field(0, ge=0, lt=2**63)

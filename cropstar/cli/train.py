@@ -42,6 +42,7 @@ cropstar train --resume data/runs/convstar-4x32-001
     "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
 )
 @click.option("--diagnose", is_flag=True, help="Record gradients, weights and states of the first epoch by layer.")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
 @click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
 @device
 @speech
@@ -64,6 +65,7 @@ def train(
     fresh: bool,
     checkpoint_seconds: float,
     diagnose: bool,
+    tensorboard: bool,
     print_config: bool,
     device: str,
 ) -> None:
@@ -105,8 +107,10 @@ def train(
     from cropstar.training.train import TrainOptions
     from cropstar.training.train import train as run_training
 
-    how = TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose)
+    how = TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose, tensorboard)
     run, result = run_training(config, how)
+    if not result:  # one of several processes; the first one has it
+        return
     event(run.headline(), test=result["test"])
     event(f"model  {run.model}", model=str(run.model))
     event(f"report {run.report}", report=str(run.report))

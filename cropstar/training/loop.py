@@ -7,137 +7,148 @@ and resumed ends where the unbroken run ends.
 from __future__ import annotations
 
 import json
-import math
+import signal
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
 
-from cropstar.config import TrainConfig
-from cropstar.datasets.batch import Dataset
-from cropstar.datasets.prepared import Prepared
 from cropstar.datasets.sampling import epoch_order
-from cropstar.datasets.transforms import Draw
-from cropstar.errors import CropstarError, Interrupted
+from cropstar.errors import ArtifactError, Interrupted
 from cropstar.logs import event
-from cropstar.models.contract import Classifier
 from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
-from cropstar.training.diagnosis import Diagnosis
-from cropstar.training.evaluation import evaluate, score
+from cropstar.training.accumulation import Engine
+from cropstar.training.evaluation import evaluate
+from cropstar.training.loading import read_epoch
 from cropstar.training.losses import Criterion, class_weights
 from cropstar.training.metrics import macro_f1, overall_accuracy
-from cropstar.training.runs import Run
-from cropstar.training.schedule import learning_rate
+from cropstar.training.precision import Precision, compile_forward
+from cropstar.training.processes import one_signal_is_enough
 from cropstar.training.state import Progress, load_newest_checkpoint, save_checkpoint
+from cropstar.training.step import Tools, train_step
+from cropstar.training.task import SaveModel, Task
 
-SaveModel = Callable[[Classifier, Progress], None]  # called when the model is the best so far
+__all__ = ["SaveModel", "Task", "fit", "train_step"]
 
 
-@dataclass(frozen=True)
-class Task:
-    """All that the loop works on."""
+class Clock:
+    """The time that a run took over all its restarts, when it was last saved, and how fast this start of it is."""
 
-    config: TrainConfig
-    run: Run
-    model: Classifier
-    training: Prepared
-    validation: Dataset
-    classes: int
-    device: torch.device
-    checkpoint_seconds: float
-    diagnosis: Diagnosis | None = None
+    def __init__(self, progress: Progress) -> None:
+        self._began = self._saved = time.monotonic()
+        self._before = progress.seconds
+        self._samples = progress.samples
 
-    @property
-    def batches(self) -> int:
-        return math.ceil(len(self.training) / self.training.batch_size)
+    def note(self, progress: Progress) -> None:
+        progress.seconds = self._before + time.monotonic() - self._began
+
+    def rate(self, progress: Progress) -> float:
+        """Labelled pixels, or series, a second."""
+        return (progress.samples - self._samples) / max(time.monotonic() - self._began, 1e-9)
+
+    def saved(self) -> None:
+        self._saved = time.monotonic()
+
+    def since_saved(self) -> float:
+        return time.monotonic() - self._saved
 
 
 def fit(task: Task, save_model: SaveModel) -> Progress:
     """Train to the end or until a signal asks to stop; the best model by validation is kept on disk."""
-    config, model = task.config, task.model.to(task.device)
+    config = task.config
+    task.model.to(task.device)
+    counts = task.training.class_counts(task.classes)  # (samples, classes)
+    tools = _tools(task, counts.sum(axis=0))
+    progress = _begin(task, tools)
+    total = config.epochs * task.batches
+    clock = Clock(progress)
+    with (
+        one_signal_is_enough(task.processes),
+        stop_on_request() as stop,
+        progress_bar(total, "train", "batch") as bar,
+    ):
+        bar.update(progress.step)
+        while progress.epoch < config.epochs and not _is_enough(task, progress):
+            order = epoch_order(len(task.training), config.seed, progress.epoch, config.sampling, counts).tolist()
+            with closing(read_epoch(task, order, progress.epoch, progress.batch)) as batches:
+                for batch in batches:
+                    outcome = train_step(task, tools, bool(stop), batch, progress, total)
+                    clock.note(progress)
+                    bar.update()
+                    bar.set_postfix(
+                        epoch=f"{progress.epoch + 1}/{config.epochs}",
+                        loss=f"{outcome.loss:.3f}",
+                        best=f"{max(progress.best_score, 0):.3f}",
+                        samples=f"{clock.rate(progress):,.0f}/s",
+                    )
+                    if task.events is not None:
+                        rate = tools.optimiser.param_groups[0]["lr"]
+                        task.events.add(progress.step, train_loss=outcome.loss, train_learning_rate=rate)
+                    if outcome.stop or clock.since_saved() > task.checkpoint_seconds:
+                        _save(task, tools, progress)
+                        clock.saved()
+                    if outcome.stop:
+                        number = stop.signal or signal.SIGTERM  # another process was asked
+                        raise Interrupted(number, f"the state after batch {progress.step} of {total} is saved")
+            if task.diagnosis is not None:
+                task.diagnosis.end()
+            if task.processes.is_first:
+                finish_epoch(task, progress, save_model)
+                clock.note(progress)
+                if task.events is not None:
+                    task.events.add(progress.step, **_curves(progress, clock))
+                _save(task, tools, progress)
+            progress = Progress(**task.processes.tell(vars(progress)))
+            clock.saved()
+    return progress
+
+
+def _tools(task: Task, counts: NDArray[np.int64]) -> Tools:
+    config = task.config
     optimiser = torch.optim.Adam(
-        model.parameters(), lr=config.optimiser.learning_rate, weight_decay=config.optimiser.weight_decay
+        task.model.parameters(), lr=config.optimiser.learning_rate, weight_decay=config.optimiser.weight_decay
     )
-    progress = load_newest_checkpoint(task.run, model, optimiser)
-    if progress.epoch >= config.epochs:
+    weights = class_weights(counts, config.loss)
+    criterion = Criterion(config.loss, None if weights is None else weights.to(task.device), task.lineages)
+    if config.compile:
+        compile_forward(task.model)
+    return Tools(Engine(task.model, criterion, Precision(config.precision, task.device), task.device), optimiser)
+
+
+def _begin(task: Task, tools: Tools) -> Progress:
+    """Where the run stands: all processes read the same checkpoint, as the first one wrote it."""
+    progress = load_newest_checkpoint(task.run, task.model, tools.optimiser, tools.engine.precision)
+    if task.processes.tell(progress.step) != progress.step:
+        why = "not all processes found the same checkpoint"
+        raise ArtifactError("cannot go on with the run", path=task.run.folder, why=why, remedy="use a shared folder")
+    task.processes.copy_first(task.model)
+    if progress.epoch >= task.config.epochs:
         event("all epochs are done, going on with the evaluation")
     elif progress.step:
         event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
     if task.diagnosis is not None:
         task.diagnosis.begin(progress.epoch, progress.step)
-    counts = task.training.class_counts(task.classes)  # (samples, classes)
-    weights = class_weights(counts.sum(axis=0), config.loss)
-    criterion = Criterion(config.loss, None if weights is None else weights.to(task.device))
-    total, size = config.epochs * task.batches, task.training.batch_size
-    started, last_saved = time.monotonic() - progress.seconds, time.monotonic()
-    with stop_on_request() as stop, progress_bar(total, "train", "batch") as bar:
-        bar.update(progress.step)
-        while progress.epoch < config.epochs and not _is_enough(task, progress):
-            order = epoch_order(len(task.training), config.seed, progress.epoch, config.sampling, counts)
-            while progress.batch < task.batches:
-                chosen = order[progress.batch * size :][:size].tolist()
-                loss = train_step(task, optimiser, criterion, chosen, progress, total)
-                bar.update()
-                bar.set_postfix(epoch=progress.epoch + 1, loss=f"{loss:.3f}", best=f"{max(progress.best_score, 0):.3f}")
-                progress.seconds = time.monotonic() - started
-                if stop or time.monotonic() - last_saved > task.checkpoint_seconds:
-                    save_checkpoint(task.run, progress, model, optimiser)
-                    last_saved = time.monotonic()
-                if stop:
-                    assert stop.signal is not None
-                    raise Interrupted(stop.signal, f"the state after batch {progress.step} of {total} is saved")
-            if task.diagnosis is not None:
-                task.diagnosis.end()
-            finish_epoch(task, progress, save_model)
-            progress.seconds = time.monotonic() - started
-            save_checkpoint(task.run, progress, model, optimiser)
-            last_saved = time.monotonic()
+    if task.events is not None:
+        task.events.begin(progress.step)
     return progress
 
 
-def train_step(
-    task: Task, optimiser: torch.optim.Adam, criterion: Criterion, chosen: list[int], progress: Progress, total: int
-) -> float:
-    """One batch: scores of the labelled pixels, their mean loss, one step of Adam."""
-    config = task.config
-    torch.manual_seed(int(np.random.SeedSequence([config.seed, progress.step]).generate_state(1)[0]))
-    for group in optimiser.param_groups:
-        group["lr"] = learning_rate(config.optimiser, progress.step, total, progress.history)
-    task.model.train()
-    start = progress.batch * task.training.batch_size
-    draw = Draw(config.seed, progress.epoch, range(start, start + len(chosen)))
-    batch = task.training.augmented(chosen, config.augmentation, draw)
-    scored = score(task.model, batch, task.device)
-    # Pixels that no date saw would teach the head nothing but the shares of the classes.
-    labels, scores = scored.labels[scored.seen].to(task.device), scored.scores[scored.seen.to(task.device)]
-    progress.batch += 1
-    progress.step += 1
-    if not len(labels):
-        return 0.0
-    loss = criterion(scores, labels)
-    value = float(loss.detach())
-    if not math.isfinite(value):
-        raise CropstarError(
-            f"the loss became {value}",
-            path=task.run.folder,
-            why=f"in epoch {progress.epoch + 1}, batch {progress.batch}",
-            remedy="lower optimiser.learning_rate; the last good checkpoint is kept",
-        )
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    if task.diagnosis is not None:
-        task.diagnosis.record(progress.step)
-    nn.utils.clip_grad_norm_(task.model.parameters(), config.optimiser.clip)
-    optimiser.step()
-    progress.loss_sum += value * len(labels)
-    progress.pixels += len(labels)
-    progress.samples += len(labels)
-    return value
+def _save(task: Task, tools: Tools, progress: Progress) -> None:
+    if task.processes.is_first:
+        save_checkpoint(task.run, progress, task.model, tools.optimiser, tools.engine.precision)
+
+
+def _curves(progress: Progress, clock: Clock) -> dict[str, float]:
+    row = progress.history[-1]
+    return {
+        "epoch_loss": row["loss"],
+        "epoch_samples_per_second": clock.rate(progress),
+        **{f"validation_{name}": value for name, value in row["validation"].items()},
+    }
 
 
 def _is_enough(task: Task, progress: Progress) -> bool:

@@ -5,6 +5,7 @@
   metrics.jsonl             one line an epoch
   checkpoints/*.safetensors the last two states; each is enough to go on from
   diagnosis.jsonl, .png     with --diagnose: gradients, weights and states of the first epoch, layer by layer
+  tensorboard/              with --tensorboard: curves by step
   model.safetensors         the best model so far, by validation
   result.json, report.html  written at the end: their presence means that the run is finished
 """

@@ -13,6 +13,7 @@ from cropstar.errors import ArtifactError
 from cropstar.logs import logger
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.store.tensors import Tensors, read_tensors, write_tensors
+from cropstar.training.precision import Precision
 from cropstar.training.runs import Run
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -31,21 +32,25 @@ class Progress:
     samples: int = 0  # labelled pixels or series that were trained on, over all epochs
     best_score: float = -1.0
     best_epoch: int = 0
+    micro_batch: int | None = None  # samples at once that memory was found to have room for; None: not yet too few
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def save_checkpoint(run: Run, progress: Progress, model: nn.Module, optimiser: torch.optim.Adam) -> None:
+def save_checkpoint(
+    run: Run, progress: Progress, model: nn.Module, optimiser: torch.optim.Adam, precision: Precision
+) -> None:
     """A new file, then the oldest goes: the last good one is never written over."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     tensors: Tensors = {f"model.{name}": array for name, array in weights_of(model).items()}
     for parameter, moments in optimiser.state.items():
         for moment in MOMENTS:
             tensors[f"optimiser.{names[parameter]}.{moment}"] = moments[moment].cpu().numpy()
-    write_tensors(run.checkpoint(progress.step), "checkpoint", {"progress": vars(progress)}, tensors)
+    header = {"progress": vars(progress), "precision": precision.state()}
+    write_tensors(run.checkpoint(progress.step), "checkpoint", header, tensors)
     run.drop_old_checkpoints()
 
 
-def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Adam) -> Progress:
+def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Adam, precision: Precision) -> Progress:
     """Restore the newest checkpoint that can be read; a fresh start where there is none."""
     for path in run.checkpoints():
         try:
@@ -54,7 +59,12 @@ def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Ad
             logger.warning("%s; going back to the one before", failure)
             continue
         _restore(path, tensors, model, optimiser)
+        precision.restore(header.get("precision", {}))
         return Progress(**header["progress"])
+    if run.checkpoints():
+        raise ArtifactError(
+            "no checkpoint can be read", path=run.folder, why="all are damaged", remedy="start anew with --fresh"
+        )
     return Progress()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.regular import count_periods
 from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
+from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
+from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.contract import Classifier
+from cropstar.models.days import find_thermal
 from cropstar.models.networks.forest import Forest
 from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
@@ -32,9 +35,15 @@ from cropstar.store.store import Store
 from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.forest import grow, require_growable
 from cropstar.training.judging import Judgement, judge
+from cropstar.training.levels import levels_of
 from cropstar.training.loop import SaveModel, Task, fit
-from cropstar.training.runs import Run, claim_run, open_run
+from cropstar.training.losses import Lineages
+from cropstar.training.precision import Precision, require_exact
+from cropstar.training.processes import Processes, joined, require_shareable
+from cropstar.training.runs import FOREST, Run, claim_run, open_run
 from cropstar.training.state import Progress
+from cropstar.training.targets import require_target
+from cropstar.training.tensorboard import EventFiles, require_tensorboard
 
 
 @dataclass(frozen=True)
@@ -47,28 +56,30 @@ class TrainOptions:
     fresh: bool = False
     checkpoint_seconds: float = 30.0
     diagnose: bool = False
+    tensorboard: bool = False
 
 
 def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, Any]]:
-    """Train to the end and judge the best model once on the test parcels."""
+    """Train to the end and judge the best model once on the test parcels.
+
+    Of several processes the first one judges and has a result, the others end when training does.
+    """
     keep_large_buffers()
     with ExitStack() as hold:
+        processes = hold.enter_context(joined())
+        device = processes.own_device(options.device)
         store = Store.open(config.store)
         hold.callback(store.close)
-        split = split_parcels(store, config.split, config.seed)
+        split = split_parcels(store, config.split, config.seed, choose_target(config, store))
         description = describe_split(store, split)
         _say_split(store, split, description)
-        shape = Shape(len(store.fingerprint.bands), len(store.fingerprint.classes), _longest(store, config))
+        shape = _shape(store, config)
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
-        if isinstance(model, Forest):
-            require_growable(config, diagnose=options.diagnose)
+        require_target(config, store, model)
+        _require_possible(config, options, model, processes, device)
         data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
-        run = (
-            open_run(options.resume, data, hold)
-            if options.resume
-            else claim_run(options.runs, config, data, hold, fresh=options.fresh)
-        )
+        run = _claim(config, options, data, hold, processes)
         parameters = sum(parameter.numel() for parameter in model.parameters())
         size = "" if isinstance(model, Forest) else f", {config.model.layers} layers, {parameters:,} parameters"
         event(f"{config.model.name}{size}; run {run.folder}")
@@ -76,7 +87,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
         card = ModelCard(
             config.model.model_dump(mode="json"),
-            asdict(shape),
+            shape.to_json(),
             store.fingerprint,
             normalisation,
             {
@@ -95,20 +106,70 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             parts["train"],
             parts["validation"],
             shape.classes,
-            options.device,
+            device,
             options.checkpoint_seconds,
-            Diagnosis(model, run.folder) if options.diagnose else None,
+            Diagnosis(model, run.folder) if options.diagnose and processes.is_first else None,
+            processes,
+            _event_files(run, hold) if options.tensorboard and processes.is_first else None,
+            _lineages(store) or (),
         )
         progress = _trained(task, store, lambda best, _: _save(run.model, card, best))
+        if not processes.is_first:
+            return run, {}
         _, weights, _ = read_model(run.model)
         load_weights(model, weights, run.model)
-        judged = judge(model, parts, shape.classes, store.fingerprint.season, options.device)
+        levels = levels_of(store.fingerprint.classes)
+        judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
         _save(run.model, replace(card, calibration=confidence), model)
         result = _result(config, run, store, split, parameters, progress, judged)
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
+
+
+def _require_possible(
+    config: TrainConfig, options: TrainOptions, model: Classifier, processes: Processes, device: torch.device
+) -> None:
+    """Refuse, before a run folder is made, what cannot be trained as it was asked for."""
+    if isinstance(model, Forest):
+        require_growable(config, diagnose=options.diagnose)
+        asked = {
+            "torchrun": processes.size > 1,
+            "--tensorboard": options.tensorboard,
+            "precision": config.precision != "float32",
+            "compile": config.compile,
+        }
+        for name in (name for name, given in asked.items() if given):
+            raise UsageError(f"'{FOREST}' has no use for {name}", remedy="leave it out")
+    require_shareable(model, processes)
+    Precision(config.precision, device)
+    require_exact(model, config)
+    if options.tensorboard:
+        require_tensorboard()
+    if options.diagnose and config.compile:
+        why = "what is compiled cannot be looked into"
+        raise UsageError("--diagnose is not for compiled models", why=why, remedy="leave one of them out")
+
+
+def _claim(
+    config: TrainConfig, options: TrainOptions, data: dict[str, Any], hold: ExitStack, processes: Processes
+) -> Run:
+    """The run folder, which the first process holds for all."""
+    if not processes.is_first:
+        return Run(Path(processes.tell(None)))
+    if options.resume:
+        run = open_run(options.resume, data, hold)
+    else:
+        run = claim_run(options.runs, config, data, hold, fresh=options.fresh)
+    processes.tell(str(run.folder))
+    return run
+
+
+def _event_files(run: Run, hold: ExitStack) -> EventFiles:
+    events = EventFiles(run)
+    hold.callback(events.close)
+    return events
 
 
 def _trained(task: Task, store: Store, save_model: SaveModel) -> Progress:
@@ -157,6 +218,24 @@ def _result(
             "peak_memory_mb": round(peak_memory_megabytes(), 1),
         },
     }
+
+
+def _shape(store: Store, config: TrainConfig) -> Shape:
+    """What the data prescribe; of what not every model looks at, only what this one does."""
+    bands, classes = store.fingerprint.bands, store.fingerprint.classes
+    return Shape(
+        len(bands),
+        len(classes),
+        _longest(store, config),
+        find_thermal(bands) if config.model.day_encoding == "thermal" else None,
+        _lineages(store) if config.model.hierarchy else None,
+    )
+
+
+def _lineages(store: Store) -> Lineages | None:
+    """Where each class stands in a class table with levels."""
+    classes = store.fingerprint.classes
+    return classes.tree().lineages if classes.levels > 1 else None
 
 
 def _longest(store: Store, config: TrainConfig) -> int:

@@ -1,0 +1,161 @@
+"""Several processes that train one model: `torchrun --nproc-per-node 2 -m cropstar train ...`.
+
+Each takes its share of every batch, and gradients are added up over all of them, explicitly. torch's
+DistributedDataParallel would average what the processes give: wrong where one has more labelled pixels than another,
+or none at all, and it wants every process to run forward and backward equally often, which micro-batches need not.
+
+The first process alone writes; the others read the same store and are told what it decided.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor, nn
+
+from cropstar.errors import ResourceError, UsageError
+from cropstar.logs import logger
+from cropstar.models.normalisation import MaskedBatchNorm
+
+# The others wait while the first one validates, however long that takes. One that was killed closes its connections,
+# which the rest see at once: the time is for machines that vanish from the network.
+PATIENCE = timedelta(days=1)
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes of a training, seen from one of them; by default there is no other."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, items: Sequence[Item]) -> tuple[int, Sequence[Item]]:
+        """This process's part of a batch, and where it begins; parts differ by one in length and may be empty."""
+        start, end = (len(items) * number // self.size for number in (self.rank, self.rank + 1))
+        return start, items[start:end]
+
+    def add(self, tensor: Tensor) -> None:
+        """In place: the sum over all processes."""
+        if self.size > 1:
+            _together(lambda: distributed.all_reduce(tensor))
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum the gradients over all processes; a parameter that none of them used keeps none."""
+        if self.size == 1:
+            return
+        used = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=parameters[0].dtype)
+        gradients = [each.new_zeros(each.shape) if each.grad is None else each.grad for each in parameters]
+        # One message instead of one a parameter.
+        flat = torch.cat([used.to(parameters[0].device), *(gradient.flatten() for gradient in gradients)])
+        self.add(flat)
+        pieces = flat.split([len(parameters), *(each.numel() for each in parameters)])
+        for parameter, count, piece in zip(parameters, pieces[0].tolist(), pieces[1:], strict=True):
+            parameter.grad = piece.view_as(parameter).clone() if count else None
+
+    def tell(self, said: Any) -> Any:
+        """What the first process says, as JSON, to all; what the others would say is not looked at."""
+        if self.size == 1:
+            return said
+        text = json.dumps(said).encode() if self.is_first else b""
+        length = torch.tensor([len(text)])
+        _together(lambda: distributed.broadcast(length, 0))
+        letters = torch.frombuffer(bytearray(text), dtype=torch.uint8) if self.is_first else torch.empty(0)
+        letters = letters if self.is_first else torch.empty(int(length), dtype=torch.uint8)
+        _together(lambda: distributed.broadcast(letters, 0))
+        return json.loads(letters.numpy().tobytes())
+
+    def copy_first(self, model: nn.Module) -> None:
+        """Give all processes the first one's weights; they have the same by their seed, on machines that are alike."""
+        for tensor in model.state_dict().values() if self.size > 1 else ():
+            whole = tensor.contiguous()
+            _together(lambda whole=whole: distributed.broadcast(whole, 0))  # type: ignore[misc]
+            tensor.copy_(whole)
+
+    def own_device(self, device: torch.device) -> torch.device:
+        """Each process of a machine has a GPU of its own."""
+        if self.size == 1 or device.type != "cuda":
+            return device
+        number = int(os.environ["LOCAL_RANK"])
+        if number >= torch.cuda.device_count():
+            why = f"{torch.cuda.device_count()} for process {number + 1}"
+            raise ResourceError("too few GPUs", why=why, remedy="start fewer processes a node")
+        torch.cuda.set_device(number)
+        return torch.device("cuda", number)
+
+
+ALONE = Processes()
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """The processes that torchrun started this one with; without it, this process alone."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if not all(name in os.environ for name in VARIABLES) or size == "1":
+        yield ALONE
+        return
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    _together(lambda: distributed.init_process_group(backend, timeout=PATIENCE))
+    processes = Processes(distributed.get_rank(), distributed.get_world_size())
+    said = logger.level
+    if not processes.is_first:
+        logger.setLevel(logging.ERROR)  # all have the same to say
+    try:
+        yield processes
+    finally:
+        logger.setLevel(said)
+        distributed.destroy_process_group()
+
+
+@contextmanager
+def one_signal_is_enough(processes: Processes) -> Iterator[None]:
+    """Ctrl-C reaches each of several processes twice, from the terminal and from torchrun: the second is ignored.
+
+    Without that, it would hit the saving that the first one asked for. torchrun kills who does not end in time.
+    """
+    if processes.size == 1:
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def require_shareable(model: nn.Module, processes: Processes) -> None:
+    """Batch statistics of a share are not those of the batch: refused, rather than quietly another model."""
+    if processes.size > 1 and any(isinstance(module, MaskedBatchNorm) for module in model.modules()):
+        why = "its batch normalisation would see a share of each batch only"
+        raise UsageError(
+            "the model cannot be trained by several processes", why=why, remedy="train it without torchrun"
+        )
+
+
+def _together(act: Callable[[], Any]) -> None:
+    try:
+        act()
+    except (RuntimeError, ValueError) as failure:  # torch's own errors are RuntimeErrors
+        why = str(failure).partition("\n")[0].partition("] ")[2] or str(failure).partition("\n")[0]
+        raise ResourceError(
+            "the training lost one of its processes",
+            why=why,
+            remedy="see what that one said; run the same command again to go on",
+        ) from None

@@ -1,0 +1,42 @@
+"""All that the training loop works on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from cropstar.config import TrainConfig
+from cropstar.datasets.batch import Dataset
+from cropstar.datasets.prepared import Prepared
+from cropstar.models.contract import Classifier
+from cropstar.training.diagnosis import Diagnosis
+from cropstar.training.losses import Lineages
+from cropstar.training.processes import ALONE, Processes
+from cropstar.training.runs import Run
+from cropstar.training.state import Progress
+from cropstar.training.tensorboard import EventFiles
+
+SaveModel = Callable[[Classifier, Progress], None]  # called when the model is the best so far
+
+
+@dataclass(frozen=True)
+class Task:
+    config: TrainConfig
+    run: Run
+    model: Classifier
+    training: Prepared
+    validation: Dataset
+    classes: int
+    device: torch.device
+    checkpoint_seconds: float
+    diagnosis: Diagnosis | None = None
+    processes: Processes = ALONE
+    events: EventFiles | None = None
+    lineages: Lineages = ()  # of a class table with levels
+
+    @property
+    def batches(self) -> int:
+        return math.ceil(len(self.training) / self.training.batch_size)
