@@ -1,0 +1,97 @@
+"""`cropstar tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.logs import event
+from cropstar.places import RUNS, STORES
+
+EXAMPLES = examples("""
+cropstar tune --config demo-star --trials 20
+cropstar tune --store data/stores/crop --model star --split published --space space.yaml -o data/runs/tune-001
+cropstar tune --config demo-star --folds 5            the mean over five folds in place of one validation part
+cropstar train --config data/runs/tune-001/best.yaml  train the best and judge it on the test parcels
+
+space.yaml:
+  optimiser.learning_rate: {log: [1e-4, 1e-2]}
+  model.layers: [1, 2, 4]
+  model.dropout: {uniform: [0, 0.5]}
+  model.hidden: {int: [32, 256], step: 32}
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@click.option(
+    "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
+)
+@click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
+@click.option("--model", help="See 'cropstar models'.  [default: convstar]")
+@click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: parcels by lot]")
+@click.option("--epochs", type=int, help="Of every trial.  [default: 5]")
+@click.option("--seed", type=int, help="Seed of the search and of every training.  [default: 0]")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")
+@click.option("--space", "space_file", type=PATH, metavar="FILE", help="What varies, see below.  [default: see there]")
+@click.option(
+    "--trials", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Altogether, over all starts."
+)
+@click.option("--folds", type=click.IntRange(2, 1000), help="Cross-validation, without the test parcels.")
+@click.option("-o", "--output", type=PATH, help="The tuning's folder.  [default: data/runs/tune-001 and so on]")
+@click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where that folder goes.")
+@device
+@speech
+def tune(
+    config_file: str | None,
+    store: Path | None,
+    model: str | None,
+    split: str | None,
+    epochs: int | None,
+    seed: int | None,
+    assignments: tuple[str, ...],
+    space_file: Path | None,
+    trials: int,
+    folds: int | None,
+    output: Path | None,
+    runs: Path,
+    device: str,
+) -> None:
+    """Search options of a configuration that do best on the validation parcels.
+
+    Each trial is a training; those behind the median of the others end early. The test parcels are
+    looked at by none. A tuning that was stopped goes on by the same command, to the same trials;
+    a larger --trials adds some. Without --space the learning rate, layers, width and dropout vary.
+    """
+    from cropstar.resolving import find_config, read_config, resolve
+    from cropstar.store.store import newest_store
+    from cropstar.training.search_space import default_space, parse_space
+
+    options = {
+        "store": store,
+        "model.name": model,
+        "split.name": split,
+        "epochs": epochs,
+        "seed": seed,
+    }
+    file = find_config(config_file) if config_file else None
+    config = resolve(file, options, assignments, defaults={"store": newest_store(STORES)})
+    space = parse_space(read_config(space_file), config, space_file) if space_file else default_space(config)
+
+    from cropstar.training.journal import require_optuna
+
+    require_optuna()  # before torch is imported, which takes seconds
+
+    from cropstar.devices import choose_device
+    from cropstar.training.tuning import TuneOptions, show
+    from cropstar.training.tuning import tune as run_tuning
+
+    tuned = run_tuning(config, space, TuneOptions(runs, choose_device(device), output, trials, folds))
+    event(
+        f"best: macro-F1 {tuned.score:.3f} on validation with {show(tuned.values)}; "
+        f"table {tuned.table}; now: cropstar train --config {tuned.best}",
+        score=tuned.score,
+        values=tuned.values,
+        best=str(tuned.best),
+    )

@@ -1,0 +1,274 @@
+"""`cropstar tune`: trials over a space of options, judged on validation, the best of them as a configuration.
+
+<runs>/tune-001/
+  tune.json             what is tuned: configuration, space, folds, data
+  study.journal         every trial as it went, in Optuna's format: what a killed tuning goes on from
+  trials/001/...        the metrics of a trial, and checkpoints while it runs
+  trials.csv, best.yaml the trials as a table, and the best configuration for `cropstar train --config`
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cropstar.config import TrainConfig
+from cropstar.devices import keep_large_buffers
+from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
+from cropstar.logs import event
+from cropstar.progress import progress_bar
+from cropstar.resolving import dump
+from cropstar.store.atomic import locked, write_json, write_text
+from cropstar.store.store import Store
+from cropstar.training.journal import Journal, require_optuna
+from cropstar.training.search_space import Space, own_values, with_values
+from cropstar.training.trials import Trainer
+
+SETTINGS = "tune.json"
+STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "unfinished"}
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How much is tried, and where; `folds` decides the outcome too and is kept with the tuning."""
+
+    runs: Path
+    device: torch.device
+    folder: Path | None = None
+    trials: int = 20
+    folds: int | None = None
+    checkpoint_seconds: float = 30.0
+
+
+@dataclass(frozen=True)
+class Tuned:
+    folder: Path
+    score: float  # macro-F1 on validation
+    values: dict[str, Any]
+
+    @property
+    def best(self) -> Path:
+        return self.folder / "best.yaml"
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "trials.csv"
+
+
+class Pruned(Exception):
+    """A trial is not worth going on with."""
+
+
+def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
+    """Try so many sets of values, counting those of earlier starts; no trial looks at the test part."""
+    optuna = require_optuna()
+    keep_large_buffers()
+    with ExitStack() as hold:
+        store = Store.open(config.store)
+        hold.callback(store.close)
+        trainer = Trainer(store, config, options.folds, options.device)
+        settings = {
+            "config": dump(config),
+            "space": {key: {"kind": type(entry).__name__, **asdict(entry)} for key, entry in space.items()},
+            "folds": options.folds,
+            "data": {
+                "fingerprint": store.fingerprint.to_json(),
+                "scenes": {name: about["recipe"] for name, about in store.manifest.scenes.items()},
+            },
+        }
+        folder = _claim(options, json.loads(json.dumps(settings)), hold)
+        # Steps are epochs, or folds where there are several; a fifth of the epochs is too early to tell.
+        warmup = 1 + (config.epochs // 5 if trainer.folds == 1 else 0)
+        journal = Journal(folder / "study.journal", optuna, space, config.seed, warmup)
+        study = Tuning(config, space, options, folder, trainer, journal)
+        study.run()
+        return study.result()
+
+
+class Tuning:
+    def __init__(
+        self, config: TrainConfig, space: Space, options: TuneOptions, folder: Path, trainer: Trainer, journal: Journal
+    ) -> None:
+        self._config, self._space, self._options = config, space, options
+        self._folder, self._trainer, self._journal = folder, trainer, journal
+
+    def run(self) -> None:
+        wanted = self._options.trials
+        event(f"tuning {', '.join(self._space)}; {self._folder}", folder=str(self._folder))
+        done = sum(trial.state.is_finished() for trial in self._journal.trials())
+        if done:
+            event(f"going on after {done} trials", done=done)
+        with progress_bar(wanted, "tune", "trial") as bar:
+            bar.update(min(done, wanted))
+            while True:
+                trial = self._journal.unfinished()
+                if trial is None:
+                    if len(self._journal.trials()) >= wanted:
+                        break
+                    trial = self._journal.begin(own_values(self._config, self._space))
+                self._try(trial)
+                self._write()
+                self._say(trial.number, wanted)
+                bar.update()
+        self._write()
+
+    def result(self) -> Tuned:
+        best = self._best()
+        if best is None:
+            failed = [trial.user_attrs["why"] for trial in self._journal.trials() if "why" in trial.user_attrs]
+            why = f"the last one failed: {failed[-1]}" if failed else "none was run"
+            raise CropstarError("no trial came to its end", path=self._folder, why=why, remedy="change the space")
+        return Tuned(self._folder, float(best.value), dict(best.params))
+
+    def _try(self, trial: Any) -> None:
+        """One trial to its end. What lies in its values is its failure; a full disk or a signal ends the tuning."""
+        folder = self._trial_folder(trial.number)
+        try:
+            self._journal.complete(trial, self._score(trial, folder))
+        except Pruned:
+            self._journal.prune(trial)
+        except (CropstarError, RuntimeError, MemoryError) as failure:
+            if not _by_its_values(failure):
+                raise
+            self._journal.fail(trial, " ".join(str(failure).split()) or type(failure).__name__)
+        for checkpoints in folder.rglob("checkpoints"):
+            shutil.rmtree(checkpoints, ignore_errors=True)
+
+    def _score(self, trial: Any, folder: Path) -> float:
+        config, several = with_values(self._config, trial.params), self._trainer.folds > 1
+        scores: list[float] = []
+        best_epochs: list[int] = []
+        seconds, epochs = 0.0, 0
+
+        def on_epoch(epoch: int, score: float) -> None:
+            if not several and self._journal.report(trial, epoch, score) and epoch < config.epochs:
+                raise Pruned
+
+        for fold in range(self._trainer.folds):
+            place = folder / f"fold-{fold + 1}" if several else folder
+            progress = self._trainer.fit(config, fold, place, on_epoch, self._options.checkpoint_seconds)
+            scores.append(progress.best_score)
+            best_epochs.append(progress.best_epoch)
+            seconds, epochs = seconds + progress.seconds, epochs + progress.epoch
+            mean = sum(scores) / len(scores)
+            if several and self._journal.report(trial, fold + 1, mean) and fold + 1 < self._trainer.folds:
+                raise Pruned
+        for name, value in (("best_epochs", best_epochs), ("epochs", epochs), ("seconds", round(seconds, 1))):
+            trial.set_user_attr(name, value)
+        return sum(scores) / len(scores)
+
+    def _trial_folder(self, number: int) -> Path:
+        return self._folder / "trials" / f"{number + 1:03d}"
+
+    def _best(self) -> Any | None:
+        complete = [trial for trial in self._journal.trials() if trial.state.name == "COMPLETE"]
+        return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
+
+    def _write(self) -> None:
+        """The table of all trials, and the best configuration so far."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["trial", "state", "macro_f1", "best_epochs", "epochs", "seconds", *self._space, "why"])
+        for trial in self._journal.trials():
+            about = trial.user_attrs
+            complete = trial.state.name == "COMPLETE"
+            reached = trial.value if complete else max(trial.intermediate_values.values(), default="")
+            best = " ".join(map(str, about.get("best_epochs", [])))
+            epochs = about.get("epochs", "" if self._trainer.folds > 1 else len(trial.intermediate_values))
+            values = [trial.params.get(key, "") for key in self._space]
+            state = STATES.get(trial.state.name, trial.state.name.lower())
+            rows.writerow(
+                [
+                    trial.number + 1,
+                    state,
+                    reached,
+                    best,
+                    epochs,
+                    about.get("seconds", ""),
+                    *values,
+                    about.get("why", ""),
+                ]
+            )
+        write_text(self._folder / "trials.csv", text.getvalue())
+        best_trial = self._best()
+        if best_trial is not None:
+            where = f"trial {best_trial.number + 1} of {self._folder.name}"
+            head = f"# macro-F1 {best_trial.value:.4f} on validation, {where}\n"
+            write_text(self._folder / "best.yaml", head + dump(with_values(self._config, best_trial.params)))
+
+    def _say(self, number: int, wanted: int) -> None:
+        trial, best = self._journal.trials()[number], self._best()
+        said = {
+            "COMPLETE": lambda: f"macro-F1 {trial.value:.3f}",
+            "PRUNED": lambda: f"pruned at {max(trial.intermediate_values.values()):.3f}",
+            "FAIL": lambda: f"failed: {trial.user_attrs['why']}",
+        }[trial.state.name]()
+        leading = f"; best {best.value:.3f} of trial {best.number + 1}" if best is not None else ""
+        event(
+            f"trial {number + 1}/{wanted}  {said}  ({show(trial.params)}){leading}",
+            trial=number + 1,
+            state=STATES[trial.state.name],
+            score=trial.value,
+            values=trial.params,
+        )
+
+
+def show(values: dict[str, Any]) -> str:
+    """Values by the last word of their keys."""
+    texts = {
+        key.rpartition(".")[2]: f"{value:.3g}" if isinstance(value, float) else value for key, value in values.items()
+    }
+    return ", ".join(f"{key} {text}" for key, text in texts.items())
+
+
+def _by_its_values(failure: Exception) -> bool:
+    """A loss that is no number, options that do not go together, a model too large for memory or torch itself."""
+    if isinstance(failure, ResourceError):
+        return failure.what == "out of memory"
+    if isinstance(failure, CropstarError):
+        return type(failure) is CropstarError or isinstance(failure, UsageError)
+    return True
+
+
+def _claim(options: TuneOptions, settings: dict[str, Any], hold: ExitStack) -> Path:
+    """The folder that was named, else the tuning of the very same settings, else a new one."""
+    if options.folder is not None:
+        folder = options.folder
+        if folder.is_dir() and any(folder.iterdir()) and not (folder / SETTINGS).is_file():
+            why = "other files lie there"
+            raise UsageError("not a tuning", path=folder, why=why, remedy="choose a new folder with -o")
+    else:
+        known = sorted(options.runs.glob(f"tune-*/{SETTINGS}"), reverse=True)
+        same = [path.parent for path in known if _read(path) == settings]
+        number = 1
+        while (options.runs / f"tune-{number:03d}").exists():
+            number += 1
+        folder = same[0] if same else options.runs / f"tune-{number:03d}"
+    hold.enter_context(locked(folder, "the tuning"))
+    if not (folder / SETTINGS).exists():
+        write_json(folder / SETTINGS, settings)
+        return folder
+    before = _read(folder / SETTINGS)
+    if before != settings:
+        known_as = before if isinstance(before, dict) else {}
+        changed = [name for name, value in settings.items() if known_as.get(name) != value]
+        why = f"it was started with another {' and '.join(changed) or 'setting'}"
+        remedy = "choose another folder with -o"
+        raise MismatchError("cannot go on with the tuning", path=folder, why=why, remedy=remedy)
+    return folder
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as failure:
+        remedy = "choose another folder with -o"
+        raise ArtifactError("not the settings of a tuning", path=path, why=str(failure), remedy=remedy) from None
