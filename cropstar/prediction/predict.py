@@ -1,35 +1,61 @@
-"""`cropstar predict`: from a raster series to a classified map and its picture."""
+"""`cropstar predict`: from a raster series to a classified map and its picture.
+
+Blocks are computed window by window and kept beside the map until all of them are there; then the map is put
+together. Killed in between, it goes on from the blocks that are finished; several shards share them.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import rasterio
 import torch
 from numpy.typing import NDArray
+from rasterio.errors import RasterioError
 
 from cropstar import __version__
 from cropstar.devices import keep_large_buffers
 from cropstar.errors import UsageError
 from cropstar.geo.ground import hectares_per_pixel
-from cropstar.geo.windows import split
+from cropstar.geo.windows import Window, split
 from cropstar.logs import event
+from cropstar.prediction.blocks import BlockFolder, BlockResult, folders_beside
+from cropstar.prediction.cog import NODATA
+from cropstar.prediction.inputs import MapInput
+from cropstar.prediction.job import block_side, job_key
+from cropstar.prediction.layers import layers_of
+from cropstar.prediction.outputs import Finished, write_outputs
+from cropstar.prediction.pipeline import WriteBehind, read_ahead
+from cropstar.prediction.planning import MEMORY, WindowPlan, parse_memory, plan_windows
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.raster import NODATA, create_map, names_file, read_for_display
+from cropstar.prediction.shards import Shard
+from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
-from cropstar.reports.quicklook import draw_map
-from cropstar.sources.opening import open_raster_series
+from cropstar.sources.series import Observations, Series
+from cropstar.sources.workers import bound_gdal, default_workers
+from cropstar.store.atomic import locked
+
+JOB = "CROPSTAR_JOB"  # the tag of a map that tells which blocks it was made from
 
 
 @dataclass(frozen=True)
 class PredictOptions:
     model: Path
     device: torch.device
-    window: int = 256
+    window: int | None = None  # pixels a side; None takes what the memory allows
     any_dates: bool = False
     overwrite: bool = False
+    memory: int = parse_memory(MEMORY)
+    halo: int | None = None  # a margin below the model's own: faster, and not exact
+    shard: Shard | None = None
+    wanted: Wanted = field(default_factory=Wanted)
+    given: Mapping[str, Any] = field(default_factory=dict)  # how the input is to be read
 
 
 @dataclass(frozen=True)
@@ -38,58 +64,167 @@ class MapResult:
     picture: Path
     pixels: NDArray[np.int64]  # of each class
     unseen: int  # pixels without a valid date
+    finished: bool = True  # false while other shards have blocks to do
 
 
-def predict(source: Path, output: Path, options: PredictOptions) -> MapResult:
-    """Classify a raster window by window; memory depends on the window, not on the raster."""
+def predict(
+    source: Path | MapInput,
+    output: Path,
+    options: PredictOptions,
+    *,
+    predictor: Predictor | None = None,
+    turn: int = 0,
+) -> MapResult:
+    """Classify a raster window by window; memory depends on the window, not on the raster.
+
+    `turn` counts the inputs of a batch: see `Shard.of`.
+    """
     keep_large_buffers()
-    picture = output.with_suffix(".png")
-    if output.exists() and source.exists() and output.samefile(source):
-        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
-    existing = [path for path in (output, picture, names_file(output)) if path.exists()]
-    if existing and not options.overwrite:
-        raise UsageError("the output exists", path=existing[0], remedy="choose another with -o, or give --overwrite")
-    if output.suffix.lower() not in (".tif", ".tiff"):
-        raise UsageError(f"the output {output} is no GeoTIFF", remedy="give it a name that ends in .tif")
-
-    predictor = Predictor(options.model, options.device)
-    series = open_raster_series(source, predictor.card.fingerprint.bands, predictor.card.provenance.get("reading", {}))
+    bound_gdal(threads=default_workers())
+    source = source if isinstance(source, MapInput) else MapInput(source)
+    files = Files(output, options.wanted)
+    _require_place(source, files, options)
+    predictor = predictor or Predictor(options.model, options.device, margin=options.halo)
+    reading = predictor.card.provenance.get("reading", {})
+    series = source.open(predictor.card.fingerprint.bands, reading, options.given)
     try:
-        predictor.require_fits(series, source, any_dates=options.any_dates)
-        classes = predictor.card.fingerprint.classes
-        event(
-            f"{source}: {series.grid.width} x {series.grid.height} pixels, {len(series.dates)} dates; "
-            f"model {options.model}, margin of {predictor.halo(series)} pixels",
-        )
-        started = time.monotonic()
-        counts = np.zeros(256, dtype=np.int64)
-        tags = {
-            "CROPSTAR_VERSION": __version__,
-            "CROPSTAR_MODEL": predictor.digest,
-            "CROPSTAR_FINGERPRINT": predictor.card.fingerprint.dumps(),
-            "CROPSTAR_DATES": " ".join(day.isoformat() for day in series.dates),
-        }
-        total = series.grid.height * series.grid.width
-        with (
-            create_map(output, series.grid, classes, tags) as writer,
-            progress_bar(total, "predict", "px", scale=True) as bar,
-        ):
-            for window in split(series.grid.shape, options.window):
-                probabilities, seen = predictor.probabilities(series, window)
-                chosen = np.where(seen, probabilities.argmax(axis=0), NODATA).astype(np.uint8)
-                writer.write(window, chosen)
-                counts += np.bincount(chosen.ravel(), minlength=256)
-                bar.update(chosen.size)
-        seconds = time.monotonic() - started
-        area = hectares_per_pixel(series.grid)
-        ground = "" if area is None else f", {total * area / seconds:,.0f} ha/s"
-        event(
-            f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s{ground}",
-            pixels=total,
-            seconds=seconds,
-        )
+        predictor.require_fits(series, source.path, any_dates=options.any_dates)
+        plan = plan_windows(predictor, series, options.memory, options.window, block_side(series))
+        predictor.series_at_once = plan.series_at_once
+        key = job_key(predictor, series, plan, options.wanted.needed)
+        return _Job(source, series, files, predictor, plan, options, key).run(turn)
     finally:
         series.close()
-    title = f"Crops, {series.dates[0]} to {series.dates[-1]}"
-    draw_map(picture, read_for_display(output), series.grid, classes, title=title, counts=counts)
-    return MapResult(output, picture, counts[: len(classes)], int(counts[NODATA]))
+
+
+def _require_place(source: MapInput, files: Files, options: PredictOptions) -> None:
+    """What can be refused before the model and the series are opened."""
+    output = files.map
+    if output.exists() and source.path.exists() and output.samefile(source.path):
+        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
+    # Blocks beside it may be those of this job, killed while it put the map together: `run` looks at it again.
+    files.require_ready(overwrite=options.overwrite or bool(folders_beside(output)) or options.shard is not None)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One map in the making."""
+
+    source: MapInput
+    series: Series
+    files: Files
+    predictor: Predictor
+    plan: WindowPlan
+    options: PredictOptions
+    key: str
+
+    def run(self, turn: int) -> MapResult:
+        folder, shard = BlockFolder(self.files.map, self.key), self.options.shard
+        if shard is not None and self._is_there():
+            event(f"{self.files.map} is there already, made of the same blocks")
+            return self._result(None)
+        self.files.require_ready(overwrite=self.options.overwrite or folder.assembling)
+        windows = list(split(self.series.grid.shape, self.plan.window))
+        mine = windows if shard is None else shard.of(windows, turn)
+        self._announce(len(windows), len(mine))
+        place = folder.folder if shard is None else folder.folder / f"shard-{shard.number}-of-{shard.count}"
+        with locked(place, "the prediction"):
+            self._compute(folder, mine)
+            if shard is None:
+                return self._assemble(folder, windows)
+        left = len(folder.missing(windows))
+        if left == 0 or folder.missing(mine):  # whoever takes blocks away has put the map together
+            with suppress(FileNotFoundError), locked(folder.folder, "the prediction"):
+                if not folder.missing(windows):
+                    return self._assemble(folder, windows)
+                folder.remove()
+            return self._result(None)
+        event(f"{left} of {len(windows)} blocks are left to other shards; the last one puts the map together")
+        return self._result(None)
+
+    def _compute(self, folder: BlockFolder, windows: Sequence[Window]) -> None:
+        missing = folder.missing(windows)
+        if len(missing) < len(windows):
+            done = len(windows) - len(missing)
+            event(f"going on: {done} of {len(windows)} blocks are finished", blocks=len(windows), finished=done)
+        if not missing:
+            return
+        total, area = sum(window.height * window.width for window in missing), hectares_per_pixel(self.series.grid)
+        started, pixels = time.monotonic(), 0
+        with (
+            progress_bar(total, "predict", "px", scale=True) as bar,
+            WriteBehind(folder.write) as behind,
+            read_ahead(missing, lambda window: self.predictor.read(self.series, window)) as ready,
+        ):
+            for window, observations in ready:
+                behind.put(self._block(window, observations))
+                pixels += window.height * window.width
+                if area is not None:
+                    rate = pixels * area / (time.monotonic() - started)
+                    bar.set_postfix_str(f"{rate:,.1f} ha/s", refresh=False)
+                bar.update(window.height * window.width)
+        seconds = time.monotonic() - started
+        ground = "" if area is None else f", {total * area / seconds:,.0f} ha/s"
+        event(
+            f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s{ground}", pixels=total, seconds=seconds
+        )
+
+    def _block(self, window: Window, observations: Observations) -> BlockResult:
+        probabilities, seen = self.predictor.classify(self.series, window, observations)
+        classes = np.where(seen, probabilities.argmax(axis=0), NODATA).astype(np.uint8)
+        outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
+        counts = observations.valid[:, *window.relative_to(outer).slices].sum(axis=0)
+        return BlockResult(window, classes, layers_of(probabilities, seen, counts, self.options.wanted.needed))
+
+    def _assemble(self, folder: BlockFolder, windows: Sequence[Window]) -> MapResult:
+        card, dates = self.predictor.card, self.series.dates
+        tags = {
+            "CROPSTAR_VERSION": __version__,
+            "CROPSTAR_MODEL": self.predictor.digest,
+            "CROPSTAR_FINGERPRINT": card.fingerprint.dumps(),
+            "CROPSTAR_DATES": " ".join(day.isoformat() for day in dates),
+            JOB: self.key,
+        }
+        folder.begin_assembling()
+        finished = write_outputs(
+            folder.read(windows),
+            self.files,
+            self.series.grid,
+            card.fingerprint.classes,
+            tags=tags,
+            title=f"Crops, {dates[0]} to {dates[-1]}",
+            work=folder.folder,
+        )
+        folder.remove()
+        return self._result(finished)
+
+    def _announce(self, windows: int, mine: int) -> None:
+        halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
+        grid, shard = self.series.grid, self.options.shard
+        share = "" if shard is None else f", {mine} of them in shard {shard}"
+        event(
+            f"{self.source}: {grid.width} x {grid.height} pixels, {len(self.series.dates)} dates; model "
+            f"{self.options.model}, {windows} windows of {self.plan.window} pixels{share}, margin of {halo} pixels",
+            window=self.plan.window,
+            margin=halo,
+            memory=self.plan.bytes,
+        )
+        if halo < exact:
+            event(
+                f"--halo {halo} is faster and not exact: classes may change at the edges of windows; "
+                f"a margin of {exact} pixels is exact",
+                exact_margin=exact,
+            )
+
+    def _is_there(self) -> bool:
+        try:
+            with rasterio.open(self.files.map, driver="GTiff") as dataset:
+                return bool(dataset.tags().get(JOB) == self.key)
+        except RasterioError:
+            return False
+
+    def _result(self, finished: Finished | None) -> MapResult:
+        count = len(self.predictor.card.fingerprint.classes)
+        counts = np.zeros(256, dtype=np.int64) if finished is None else finished.counts
+        there = finished is not None or self._is_there()
+        return MapResult(self.files.map, self.files.picture, counts[:count], int(counts[NODATA]), there)

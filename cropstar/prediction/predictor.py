@@ -1,4 +1,11 @@
-"""A model that classifies windows of a series, one date after the other."""
+"""A model that classifies windows of a series, one date after the other.
+
+A window is read with the margin that the model looks at. Of models that step through the dates the margin shrinks on
+the way: the input of a date matters only as far as the dates that are still to come can carry it towards the core.
+With n dates to come, its own among them, that is `model.radius(n)`; the state before it is never read from further
+away, since no cell reads its state further than its input. So both are cropped before every step, and the map stays
+the one of a single pass over the whole raster.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +18,39 @@ from torch import Tensor
 
 from cropstar.config import RegularConfig
 from cropstar.datasets.regular import count_periods, regularise
+from cropstar.errors import ArtifactError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
 from cropstar.models.contract import ModelState
 from cropstar.models.weights import restore_model
 from cropstar.sources.series import Observations, Series
-from cropstar.store.model_file import read_model
+from cropstar.store.model_file import ModelCard, read_model
 
-SERIES_AT_ONCE = 8192  # of a model that needs all dates at once
+SERIES_AT_ONCE = 8192  # of a model of series: more only take memory
+
+Inputs = tuple[Tensor, Tensor, Tensor]  # x (B, T, C, ...), valid (B, T, ...), days (B, T)
 
 
 class Predictor:
-    """A model file made ready to work on one device."""
+    """A model file made ready to work on one device.
 
-    def __init__(self, path: Path, device: torch.device) -> None:
+    `margin` bounds the margin of a window below what the model looks at: faster, and with seams.
+    """
+
+    def __init__(self, path: Path, device: torch.device, *, margin: int | None = None) -> None:
         self.path = path
         self.card, weights, self.digest = read_model(path)
         self.model = restore_model(self.card.model, self.card.shape, weights, path).to(device)
-        self._device = device
+        self.series_at_once = SERIES_AT_ONCE
+        self.device = device
+        self._margin = margin
         self._regular = RegularConfig.model_validate(self.card.provenance.get("regular", {}))
+        self._temperature = temperature_of(self.card, path)
+
+    @property
+    def by_date(self) -> bool:
+        """Whether it steps through the dates: only the state is held, not the activations of a whole season."""
+        return self.model.streaming and self._regular.every is None
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:
         """Refuse a series that the model does not understand, before any compute."""
@@ -41,56 +62,124 @@ class Predictor:
             any_dates=any_dates,
         )
 
-    def halo(self, series: Series) -> int:
+    def exact_halo(self, series: Series) -> int:
         """The margin with which a windowed map equals the map of one pass over the whole raster."""
-        return self.model.radius(self._length(series))
+        return self.model.radius(self.length(series))
 
-    def _length(self, series: Series) -> int:
+    def halo(self, series: Series) -> int:
+        """The margin that windows are read with."""
+        exact = self.exact_halo(series)
+        return exact if self._margin is None else min(exact, self._margin)
+
+    def length(self, series: Series) -> int:
         """How many dates the model gets to see."""
         every = self._regular.every
         return len(series.dates) if every is None else count_periods(self.card.fingerprint.season, every)
 
-    @torch.inference_mode()
-    def probabilities(self, series: Series, window: Window) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Class probabilities (K, h, w) of a window, and where any date was valid (h, w)."""
-        outer = window.expand(self.halo(series), series.grid.shape)
-        observations = series.read(outer)
-        by_date = self.model.streaming and self._regular.every is None
-        scores, seen = (self._stream if by_date else self._whole)(series, observations)
-        if not self.model.spatial:  # (h*w, K) -> (1, K, h, w)
-            scores = scores.T.reshape(1, -1, outer.height, outer.width)
-        rows, columns = window.relative_to(outer).slices
-        chosen = torch.softmax(scores[0, :, rows, columns].float(), dim=0)
-        return chosen.cpu().numpy(), seen.reshape(outer.height, outer.width).cpu().numpy()[rows, columns]
+    def read(self, series: Series, window: Window) -> Observations:
+        """All that the map of a window depends on."""
+        return series.read(window.expand(self.halo(series), series.grid.shape))
 
-    def _stream(self, series: Series, observations: Observations) -> tuple[Tensor, Tensor]:
-        """Step through the dates: only the state is held, not the activations of a whole season."""
+    def probabilities(self, series: Series, window: Window) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Calibrated probabilities (K, h, w) of a window, and where any date was valid (h, w)."""
+        return self.classify(series, window, self.read(series, window))
+
+    @torch.inference_mode()
+    def classify(
+        self, series: Series, window: Window, observations: Observations
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """The same of a window that was `read` before."""
+        compute = self._images if self.model.spatial else self._series
+        scores, seen = compute(series, window, observations)
+        chosen = torch.softmax(scores.float() / self._temperature, dim=0)
+        return chosen.cpu().numpy(), seen.cpu().numpy()
+
+    def _images(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:
+        """Scores (K, h, w) and where anything was seen (h, w); the window is one image."""
+        outer = window.expand(self.halo(series), series.grid.shape)
+        if self.by_date:
+            scores, place = self._stream_images(series, window, observations, outer)
+            seen = torch.from_numpy(observations.valid[:, *window.relative_to(outer).slices].any(axis=0))
+        else:
+            inputs = regularise(*self._inputs(series, observations), self.card.fingerprint.season, self._regular)
+            scores, place = self.model(*inputs), outer
+            seen = inputs[1][0, :, *window.relative_to(outer).slices].any(dim=0)
+        return scores[0, :, *window.relative_to(place).slices], seen
+
+    def _stream_images(
+        self, series: Series, window: Window, observations: Observations, outer: Window
+    ) -> tuple[Tensor, Window]:
+        """Scores (1, K, ...) of the window and a margin, and where that lies."""
         state: ModelState | None = None
-        for t in range(len(series.dates)):
-            x, valid, days = self._inputs(series, observations, slice(t, t + 1))
+        place = outer
+        for t, remaining in enumerate(range(len(series.dates), 0, -1)):
+            smaller = window.expand(min(self.halo(series), self.model.radius(remaining)), series.grid.shape)
+            if state is not None and smaller != place:
+                state = _cropped(state, smaller.relative_to(place))
+            place = smaller
+            x, valid, days = self._inputs(series, _part(observations, t, place.relative_to(outer)), slice(t, t + 1))
             state = self.model.step(x[:, 0], valid[:, 0], days[:, 0], state)
         assert state is not None
-        return self.model.classify(state), torch.from_numpy(observations.valid.any(axis=0))
+        return self.model.classify(state), place
 
-    def _whole(self, series: Series, observations: Observations) -> tuple[Tensor, Tensor]:
-        """All dates at once; many series are taken some at a time."""
-        inputs = self._inputs(series, observations, slice(None))
+    def _series(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:
+        """Scores (K, h, w) and where anything was seen (h, w); every pixel is a series, some of them at a time."""
+        flat = Observations(observations.values.reshape(*observations.values.shape[:2], -1), _flat(observations.valid))
         scores, seen = [], []
-        for start in range(0, len(inputs[0]), SERIES_AT_ONCE):
-            x, valid, days = (part[start : start + SERIES_AT_ONCE] for part in inputs)
-            x, valid, days = regularise(x, valid, days, self.card.fingerprint.season, self._regular)
-            scores.append(self.model(x, valid, days))
+        for start in range(0, window.height * window.width, self.series_at_once):
+            some = slice(start, start + self.series_at_once)
+            inputs = self._inputs(series, Observations(flat.values[:, :, some], flat.valid[:, some]))
+            x, valid, days = regularise(*inputs, self.card.fingerprint.season, self._regular)
+            scores.append(self._stream_series(x, valid, days) if self.by_date else self.model(x, valid, days))
             seen.append(valid.any(dim=1))
-        return torch.cat(scores), torch.cat(seen)
+        return torch.cat(scores).T.unflatten(1, (window.height, window.width)), torch.cat(seen).unflatten(
+            0, (window.height, window.width)
+        )
 
-    def _inputs(self, series: Series, observations: Observations, dates: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, T, C, ...), valid and days of some dates; an image is one sample, of series every pixel is one."""
+    def _stream_series(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        state: ModelState | None = None
+        for t in range(x.shape[1]):
+            state = self.model.step(x[:, t], valid[:, t], days[:, t], state)
+        assert state is not None
+        return self.model.classify(state)
+
+    def _inputs(self, series: Series, observations: Observations, dates: slice = slice(None)) -> Inputs:
+        """Of images (T, C, h, w) the one sample of a batch, of series (T, C, N) a batch of N; on the device."""
         # The model's bands by name: the file may have them in another order, and more of them.
         chosen = [series.bands.index(band) for band in self.card.fingerprint.bands]
-        values = observations.values[dates][:, chosen]
-        x = torch.from_numpy(self.card.normalisation.apply(values, series.scale, series.offset)).unsqueeze(0)
-        valid = torch.from_numpy(observations.valid[dates]).unsqueeze(0)
-        if not self.model.spatial:
-            x, valid = x[0].flatten(2).permute(2, 0, 1), valid[0].flatten(1).T
+        values = observations.values if chosen == list(range(len(series.bands))) else observations.values[:, chosen]
+        x = torch.from_numpy(self.card.normalisation.apply(values, series.scale, series.offset))
+        valid = torch.from_numpy(np.ascontiguousarray(observations.valid))
+        x, valid = (x.unsqueeze(0), valid.unsqueeze(0)) if self.model.spatial else (x.permute(2, 0, 1), valid.T)
         days = torch.from_numpy(to_days(series.dates)[dates]).expand(len(x), -1)
-        return x.to(self._device), valid.to(self._device), days.to(self._device)
+        return x.to(self.device), valid.to(self.device), days.to(self.device)
+
+
+def temperature_of(card: ModelCard, path: Path) -> float:
+    """What scores are divided by before they become probabilities; 1 of a model that was never calibrated."""
+    if card.calibration is None:
+        return 1.0
+    try:
+        temperature = float(card.calibration["temperature"]["temperature"])
+        if not 0 < temperature < float("inf"):
+            raise ValueError(f"a temperature of {temperature}")
+    except (KeyError, TypeError, ValueError) as failure:
+        why = f"its calibration cannot be understood ({failure})"
+        raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
+    return temperature
+
+
+def _part(observations: Observations, date: int, place: Window) -> Observations:
+    rows, columns = place.slices
+    return Observations(
+        observations.values[date : date + 1, :, rows, columns], observations.valid[date : date + 1, rows, columns]
+    )
+
+
+def _flat(valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return valid.reshape(len(valid), -1)
+
+
+def _cropped(state: ModelState, place: Window) -> ModelState:
+    rows, columns = place.slices
+    return tuple(tuple(part[..., rows, columns] for part in layer) for layer in state)

@@ -1,0 +1,159 @@
+"""The map as one HTML file: opened from anywhere, it asks nobody for anything.
+
+The picture and the numbers behind it (class and confidence of each pixel shown) lie in the file, so do the outlines of
+the parcels, all bounded in size. `map.html#row,column` opens with that pixel of the picture chosen.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.geo.grid import Grid
+from cropstar.geo.ground import hectares_per_pixel
+from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
+from cropstar.reports.painting import NODATA, NODATA_GROUND
+from cropstar.reports.wording import areas, shares
+from cropstar.sources.parcels.vector import keys_of, open_vector
+from cropstar.store.atomic import write_text
+from cropstar.store.classes import ClassTable
+
+MAXIMUM_PARCELS = 20_000
+MAXIMUM_CORNERS = 300_000  # some megabytes of text
+TOLERANCE = 0.4  # pixels of the picture
+
+
+def write_page(
+    path: Path,
+    thinned: NDArray[np.uint8],
+    confidence: NDArray[np.uint8],
+    grid: Grid,
+    classes: ClassTable,
+    counts: NDArray[np.int64],
+    *,
+    title: str,
+    parcels: Path | None = None,
+) -> None:
+    """thinned and confidence (h, w) are of the same pixels; grid and counts are the whole map's."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("cropstar.prediction"),
+        autoescape=True,  # names come from files of other people
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    height, width = thinned.shape
+    step = (grid.width / width, grid.height / height)  # pixels of the map to one of the picture
+    fields, left_out = ([], 0) if parcels is None else outlines_of(parcels, grid, step)
+    data = {
+        "width": width,
+        "height": height,
+        "transform": list(grid.transform),
+        "step": step,
+        "classes": [{"name": entry.name, "colour": entry.colour} for entry in classes],
+        "values": _packed(thinned),
+        "confidence": _packed(confidence),
+        "parcels": fields,
+    }
+    rows, unseen = legend_rows(counts, grid, classes)
+    html = environment.get_template("map.html.j2").render(
+        title=title,
+        data=data,
+        width=width,
+        height=height,
+        picture=base64.b64encode(picture_of(thinned, classes)).decode("ascii"),
+        rows=rows,
+        unseen=unseen,
+        nodata=NODATA_GROUND,
+        with_areas=hectares_per_pixel(grid) is not None,
+        thinned=max(step) > 1,
+        parcels=parcels is not None,
+        left_out=left_out,
+    )
+    write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
+
+
+def picture_of(thinned: NDArray[np.uint8], classes: ClassTable) -> bytes:
+    """A PNG with the classes as its palette; what was not seen is transparent."""
+    from PIL import Image
+
+    palette = np.zeros((256, 3), dtype=np.uint8)
+    for entry in classes:
+        palette[entry.number] = entry.rgb
+    image = Image.frombytes("P", thinned.shape[::-1], np.ascontiguousarray(thinned).tobytes())
+    image.putpalette(palette.tobytes())
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", optimize=True, transparency=bytes([255] * NODATA + [0]))
+    return buffer.getvalue()
+
+
+def legend_rows(counts: NDArray[np.int64], grid: Grid, classes: ClassTable) -> tuple[list[dict[str, str]], str]:
+    """The classes that are there, the largest first, as on the map's picture; and what was not seen, "" if nothing."""
+    present = sorted((entry for entry in classes if counts[entry.number]), key=lambda entry: -counts[entry.number])
+    pixels = [int(counts[entry.number]) for entry in present]
+    unseen = int(counts[NODATA])
+    hectares = hectares_per_pixel(grid)
+    texts = [""] * len(pixels) if hectares is None else areas([number * hectares for number in [*pixels, unseen]])
+    share_texts = shares([number / (sum(pixels) or 1) for number in pixels])
+    rows = [
+        {"name": entry.name, "colour": entry.colour, "area": area, "share": share}
+        for entry, area, share in zip(present, texts[: len(pixels)], share_texts, strict=True)
+    ]
+    return rows, "" if not unseen else texts[-1] if hectares is not None else f"{unseen:,}"
+
+
+def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[list[dict[str, Any]], int]:
+    """Parcels that `zones` has written as paths on the picture, and how many were too many: the smallest go."""
+    import shapely
+
+    frame = open_vector(parcels)
+    frame = frame.assign(key=keys_of(frame))[frame[CLASS].notna()]
+    shapes = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
+    a, b, c, d, e, f = tuple(~grid.affine)[:6]
+
+    def on_picture(places: NDArray[np.float64]) -> NDArray[np.float64]:
+        x, y = places.T
+        return np.stack([(a * x + b * y + c) / step[0], (d * x + e * y + f) / step[1]], axis=1)
+
+    drawn = shapely.simplify(shapely.transform(shapes, on_picture), TOLERANCE)
+    order = np.argsort(-shapely.area(drawn), kind="stable")
+    corners = np.cumsum(shapely.get_num_coordinates(drawn)[order])
+    kept = order[: min(MAXIMUM_PARCELS, int((corners <= MAXIMUM_CORNERS).sum()))]
+    fields = []
+    for row in kept:
+        facts = frame.iloc[int(row)]
+        fields.append(
+            {
+                "path": _path(drawn[row]),
+                "key": str(facts["key"]),
+                "number": int(facts[NUMBER]),
+                "probability": round(float(facts[PROBABILITY]), 4),
+                "agreement": round(float(facts[AGREEMENT]), 4),
+                "hectares": round(float(facts[HECTARES]), 4),
+            }
+        )
+    return fields, len(order) - len(kept)
+
+
+def _path(shape: Any) -> str:
+    """SVG's words for an area; its holes too."""
+    import shapely
+
+    rings = shapely.get_rings(shapely.get_parts(shape))
+    pieces = []
+    for ring in rings:
+        corners = shapely.get_coordinates(ring)[:-1]
+        pieces.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in corners) + "Z")
+    return "".join(pieces)
+
+
+def _packed(values: NDArray[np.uint8]) -> str:
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode("ascii")

@@ -1,0 +1,100 @@
+"""Reading, computing and writing at the same time: a window is decoded while the one before is computed.
+
+The reader is one thread ahead by a bounded number of windows, so that memory stays what was planned; what a window
+holds is released as soon as it is computed. Blocks are written by a thread of their own. Whatever goes wrong in a
+thread is raised where the blocks are asked for, and whoever leaves the loop early stops the reader, but what was
+computed by then is written.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from cropstar.geo.windows import Window
+
+Read = TypeVar("Read")
+Item = TypeVar("Item")
+
+AHEAD = 1  # windows that wait, beside the one that is being read
+PATIENCE = 0.2  # seconds between two looks at whether anybody still wants it
+
+
+@contextmanager
+def read_ahead(windows: Sequence[Window], read: Callable[[Window], Read]) -> Iterator[Iterator[tuple[Window, Read]]]:
+    """Windows and what was read of them, in their order."""
+    waiting: queue.Queue[tuple[Window, Read] | BaseException | None] = queue.Queue(AHEAD)
+    stopped = threading.Event()
+
+    def offer(item: tuple[Window, Read] | BaseException | None) -> None:
+        while not stopped.is_set():
+            try:
+                waiting.put(item, timeout=PATIENCE)
+            except queue.Full:
+                continue
+            return
+
+    def run() -> None:
+        try:
+            for window in windows:
+                if stopped.is_set():
+                    return
+                offer((window, read(window)))
+            offer(None)
+        except BaseException as failure:  # raised again where the windows are asked for
+            offer(failure)
+
+    def taken() -> Iterator[tuple[Window, Read]]:
+        while (item := waiting.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+            del item  # or it would live on while the next one is waited for
+
+    thread = threading.Thread(target=run, name="reader", daemon=True)
+    thread.start()
+    try:
+        yield taken()
+    finally:
+        stopped.set()
+        thread.join()
+
+
+class WriteBehind(Generic[Item]):
+    """Hands items to a thread that writes them. `with WriteBehind(write) as behind: behind.put(item)`."""
+
+    def __init__(self, write: Callable[[Item], None]) -> None:
+        self._write = write
+        self._waiting: queue.Queue[Item | None] = queue.Queue(AHEAD)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    def put(self, item: Item) -> None:
+        self._raise()
+        self._waiting.put(item)
+
+    def __enter__(self) -> WriteBehind[Item]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+        if kind is None:
+            self._raise()
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            if self._failure is None:  # after a failure items are only taken away, so that nobody waits for ever
+                try:
+                    self._write(item)
+                except BaseException as failure:
+                    self._failure = failure
+            del item
+
+    def _raise(self) -> None:
+        if self._failure is not None:
+            raise self._failure

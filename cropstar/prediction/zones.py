@@ -1,0 +1,228 @@
+"""Parcels with the crop that the map shows in them.
+
+Added to the parcels' own columns: `map_class` and `map_number`, the class of the highest mean probability, as in
+evaluation; `map_probability`, that mean; `map_agreement`, the share of the parcel's pixels that the map gives this
+class; `map_pixels`, how many pixels that were seen lie in it, those on the edge by their part; `map_hectares`, the
+parcel's area on the ellipsoid; and a mean probability for each class, `p_<class>`. A parcel beside the map, or where
+nothing was seen, is kept with nulls.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import rasterio
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError, ResourceError, UsageError
+from cropstar.geo.grid import Grid
+from cropstar.geo.ground import SQUARE_METRES_PER_HECTARE
+from cropstar.logs import event, logger
+from cropstar.prediction.layers import STEPS
+from cropstar.sources.parcels import shapes as outlines
+from cropstar.sources.parcels.vector import open_vector
+from cropstar.store.atomic import atomic_path
+from cropstar.store.classes import ClassTable
+
+Floats = NDArray[np.float64]
+Shapes = NDArray[np.object_]
+
+CLASS, NUMBER, PROBABILITY, AGREEMENT, PIXELS, HECTARES = (
+    "map_class",
+    "map_number",
+    "map_probability",
+    "map_agreement",
+    "map_pixels",
+    "map_hectares",
+)
+FORMATS = (".gpkg", ".parquet", ".geoparquet")
+CELLS_AT_ONCE = 8_000_000  # of all bands, eight bytes each
+EVER = "1970-01-01T00:00:00.000Z"  # the date in a GeoPackage: the same parcels give the same bytes
+WGS84 = "EPSG:4326"
+
+
+def require_parcels(path: Path, output: Path) -> None:
+    """All that can be known to be wrong before there is a map."""
+    if output.suffix.lower() not in FORMATS:
+        raise UsageError("a name of another kind", path=output, remedy=f"give one that ends in {', '.join(FORMATS)}")
+    if output.exists() and path.exists() and output.samefile(path):
+        raise UsageError("the parcels would be overwritten", path=path, remedy="choose another output with -o")
+    try:
+        import exactextract  # noqa: F401
+    except ImportError:
+        remedy = "install it with: pip install 'cropstar[parcels]'"
+        raise UsageError("parcels need exactextract", remedy=remedy) from None
+    open_vector(path)
+
+
+def classify_parcels(parcels: Path, output: Path, classes_raster: Path, stored: Path, classes: ClassTable) -> int:
+    """Write the parcels with their classes; returns how many have one.
+
+    `stored` has the probabilities as layers are stored, without GDAL's scale.
+    """
+    frame = open_vector(parcels)
+    with rasterio.open(classes_raster, driver="GTiff") as dataset:
+        grid = Grid.of(dataset)
+    shapes, usable = _on_grid(frame, grid, parcels)
+    means, pixels, shares = _statistics(shapes[usable], grid, classes_raster, stored, len(classes))
+    columns = _columns(usable, means, pixels, shares, classes) | {HECTARES: hectares_of(frame.geometry)}
+    replaced = {name.lower() for name in columns}
+    kept = [name for name in frame.columns if str(name).lower() not in replaced]
+    if len(kept) < len(frame.columns):
+        logger.info("%s: columns of an earlier map are replaced", parcels)
+    write_frame(frame[kept].assign(**columns), output)
+    found = int(np.sum(columns[PIXELS] > 0))
+    event(f"{found:,} of {len(frame):,} parcels have a class", parcels=len(frame), classified=found)
+    return found
+
+
+def hectares_of(geometry: Any) -> Floats:
+    """Areas on the ellipsoid, whatever the coordinate system; 0 of points and lines, NaN of what has no place."""
+    import shapely
+    from pyproj import Geod
+
+    ellipsoid = Geod(ellps="WGS84")
+    places = geometry.to_crs(WGS84).to_numpy()
+    areas = np.full(len(places), np.nan)
+    for row, (place, bounds) in enumerate(zip(places, shapely.bounds(places).reshape(-1, 4), strict=True)):
+        if place is not None and np.isfinite(bounds).all():
+            # Rings in the order that makes areas positive and holes negative.
+            turned = shapely.orient_polygons(place)
+            areas[row] = abs(ellipsoid.geometry_area_perimeter(turned)[0]) / SQUARE_METRES_PER_HECTARE
+    return areas
+
+
+def write_frame(frame: Any, output: Path) -> None:
+    """As a GeoPackage or GeoParquet, by the name's ending."""
+    import pyogrio
+
+    with atomic_path(output) as partial:
+        try:
+            if output.suffix.lower() != ".gpkg":
+                frame.to_parquet(partial)
+                return
+            others = [name for name in frame.columns if frame[name].dtype == "geometry" and name != frame.geometry.name]
+            names = {str(name).lower() for name in frame.columns}
+            # A column called fid would be taken for GDAL's own numbers, which must be whole and differ.
+            own = {"FID": "gpkg_fid"} if "fid" in names else {}
+            _write_geopackage(frame.drop(columns=others), partial, layer=output.stem, **own)
+            if _count_features(partial) != len(frame):
+                why = "not all of it reached the disk"
+                raise ResourceError("cannot write", path=output, why=why, remedy="free some disk space and run again")
+        except ImportError:
+            remedy = "install it with: pip install 'cropstar[parquet]'"
+            raise UsageError("GeoParquet files need pyarrow", path=output, remedy=remedy) from None
+        except (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, ValueError, TypeError) as failure:
+            remedy = "leave that column out of the parcels"
+            raise InputError("cannot write the parcels", path=output, why=str(failure), remedy=remedy) from None
+
+
+def _write_geopackage(frame: Any, path: Path, **settings: str) -> None:
+    import pyogrio
+
+    before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
+    pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": EVER})
+    try:
+        with warnings.catch_warnings():  # that a file in the making does not end in .gpkg
+            warnings.simplefilter("ignore")
+            frame.to_file(path, driver="GPKG", engine="pyogrio", **settings)
+    finally:
+        pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
+
+
+def _count_features(path: Path) -> int:
+    import pyogrio
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return int(pyogrio.read_info(path, force_feature_count=True)["features"])
+
+
+def _on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool_]]:
+    """The geometries in the map's coordinates, and which of them are areas that meet it."""
+    import shapely
+    from pyproj.exceptions import ProjError
+
+    try:
+        places = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
+    except ProjError as failure:
+        why = f"there is no way from their coordinate system to the map's ({failure})"
+        raise InputError("parcels in other coordinates", path=path, why=why, remedy="reproject them first") from None
+    near = ~(shapely.is_missing(places) | shapely.is_empty(places)) & outlines.meets(places, grid.bounds)
+    near &= shapely.get_dimensions(places) == 2
+    mended, _ = outlines.repair(places[near])
+    shapes = places.copy()
+    shapes[near] = mended
+    usable = near.copy()
+    usable[near] = shapely.area(mended) > 0
+    return shapes, usable
+
+
+def _statistics(
+    shapes: Shapes, grid: Grid, classes_raster: Path, stored: Path, count: int
+) -> tuple[Floats, Floats, Floats]:
+    """Of each shape: mean probabilities (N, K), pixels seen (N,), shares of the classes on the map (N, K)."""
+    means, pixels, shares = np.zeros((len(shapes), count)), np.zeros(len(shapes)), np.zeros((len(shapes), count))
+    if not len(shapes):
+        return means, pixels, shares
+    import geopandas
+    from exactextract import exact_extract
+
+    # One pass over the raster, whatever the order of the parcels: what lies apart is read apart.
+    way = {"strategy": "raster-sequential", "output": "pandas", "max_cells_in_memory": CELLS_AT_ONCE // count}
+    frame = geopandas.GeoDataFrame({"row": range(len(shapes))}, geometry=shapes, crs=grid.rasterio_crs)
+    with warnings.catch_warnings():  # that a coordinate system has two ways of being written
+        warnings.simplefilter("ignore")
+        pooled = exact_extract(stored, frame, ["mean"], include_cols=["row"], **way)
+        shown = exact_extract(classes_raster, frame, ["count", "unique", "frac"], include_cols=["row"], **way)
+    names = ["mean"] if count == 1 else [f"band_{band}_mean" for band in range(1, count + 1)]
+    means[pooled["row"].to_numpy()] = pooled[names].to_numpy(dtype=np.float64) / STEPS
+    rows = shown["row"].to_numpy()
+    pixels[rows] = shown["count"].to_numpy(dtype=np.float64)
+    for row, values, parts in zip(rows, shown["unique"], shown["frac"], strict=True):
+        shares[row, np.asarray(values, dtype=np.intp)] = parts
+    return means, pixels, shares
+
+
+def _columns(
+    usable: NDArray[np.bool_], means: Floats, pixels: Floats, shares: Floats, classes: ClassTable
+) -> dict[str, Any]:
+    """Of all parcels, with nulls where there is nothing to say."""
+    import pandas
+
+    seen = pixels > 0
+    rows = np.flatnonzero(usable)[seen]
+    count = len(usable)
+    numbers = np.where(seen, np.nan_to_num(means).argmax(axis=1), 0)[seen]
+    picked = np.arange(len(rows))
+    columns: dict[str, Any] = {
+        CLASS: np.full(count, None, dtype=object),
+        NUMBER: pandas.array([None] * count, dtype="Int16"),
+        PROBABILITY: np.full(count, np.nan),
+        AGREEMENT: np.full(count, np.nan),
+        PIXELS: np.zeros(count),
+    }
+    columns[CLASS][rows] = np.array(classes.names, dtype=object)[numbers]
+    columns[NUMBER][rows] = numbers.astype(np.int16)
+    columns[PROBABILITY][rows] = means[seen][picked, numbers]
+    columns[AGREEMENT][rows] = shares[seen][picked, numbers]
+    columns[PIXELS][rows] = pixels[seen]
+    for number, name in enumerate(_probability_columns(classes.names)):
+        columns[name] = np.full(count, np.nan)
+        columns[name][rows] = means[seen][:, number]
+    return columns
+
+
+def _probability_columns(names: list[str]) -> list[str]:
+    """A column for each class; databases do not tell `Maize` from `maize`."""
+    columns: list[str] = []
+    for name in names:
+        column, number = f"p_{name}", 1
+        while column.lower() in {other.lower() for other in columns}:
+            number += 1
+            column = f"p_{name}_{number}"
+        columns.append(column)
+    return columns

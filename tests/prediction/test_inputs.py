@@ -1,0 +1,79 @@
+"""What is mapped and where it goes: patterns, stores, names that clash, batches of which one is bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+import torch
+
+from cropstar.errors import InputError, PartialResult, UsageError
+from cropstar.geo.windows import Window
+from cropstar.prediction.batch import predict_all
+from cropstar.prediction.inputs import MapInput, find_inputs, find_outputs
+from cropstar.prediction.predict import PredictOptions
+from cropstar.prediction.stored import StoredSeries
+from cropstar.sources.stack import StackSeries
+from tests.examples import a_series_tile, store_of
+from tests.prediction.making import untrained
+
+CPU = torch.device("cpu")
+
+
+def test_patterns_and_paths_each_once(tmp_path: Path) -> None:
+    for name in ("b.tif", "a.tif", "c[1].tif"):
+        (tmp_path / name).touch()
+    found = find_inputs([str(tmp_path / "b.tif"), str(tmp_path / "*.tif"), str(tmp_path / "c[1].tif")])
+    assert [each.path.name for each in found] == ["b.tif", "a.tif", "c[1].tif"]
+    with pytest.raises(InputError, match="nothing fits the pattern"):
+        find_inputs([str(tmp_path / "*.jp2")])
+
+
+def test_where_maps_go(tmp_path: Path) -> None:
+    one, two = MapInput(tmp_path / "x" / "one.tif"), MapInput(tmp_path / "two")
+    assert find_outputs([one, two], None) == [tmp_path / "x" / "one-crops.tif", tmp_path / "two-crops.tif"]
+    assert find_outputs([one], tmp_path / "map.tif") == [tmp_path / "map.tif"]
+    assert find_outputs([one], tmp_path) == [tmp_path / "one-crops.tif"]
+    maps = tmp_path / "maps"
+    assert find_outputs([one, two], maps) == [maps / "one-crops.tif", maps / "two-crops.tif"]
+    with pytest.raises(UsageError, match="one output for several inputs"):
+        find_outputs([one, two], tmp_path / "map.tif")
+    with pytest.raises(UsageError, match="two maps of one name"):
+        find_outputs([one, MapInput(tmp_path / "y" / "one.tif")], maps)
+
+
+def test_a_store_reads_as_the_images_it_was_made_of(small_store: Path, small_scene: Path) -> None:
+    (each,) = find_inputs([str(small_store)])
+    assert each.scene is not None
+    stored, images = StoredSeries(small_store, each.scene), StackSeries(small_scene / "tile.tif")
+    assert (stored.grid, stored.dates, stored.bands) == (images.grid, images.dates, images.bands)
+    assert (stored.scale, stored.offset) == (images.scale, images.offset)
+    for window in (Window(0, 0, 96, 96), Window(40, 30, 20, 50), Window(95, 0, 1, 1)):
+        one, other = stored.read(window), images.read(window)
+        np.testing.assert_array_equal(one.values, other.values)
+        np.testing.assert_array_equal(one.valid, other.valid)
+    stored.close()
+    images.close()
+
+
+def test_a_store_of_series_has_nothing_to_map(tmp_path: Path) -> None:
+    store_of(tmp_path / "store", {"fields": a_series_tile([3, 4])})
+    with pytest.raises(InputError, match="nothing to map"):
+        find_inputs([str(tmp_path / "store")])
+
+
+def test_one_bad_input_does_not_keep_the_others_from_their_maps(
+    small_scene: Path, small_store: Path, tmp_path: Path
+) -> None:
+    tile = small_scene / "tile.tif"
+    (tmp_path / "bad.tif").write_text("no picture")
+    model = untrained(tmp_path / "model", tile, "star", layers=1)
+    inputs = find_inputs([str(tile), str(tmp_path / "bad.tif"), str(small_store)])
+    outputs = [tmp_path / "maps" / f"{name}.tif" for name in ("one", "bad", "store")]
+    with pytest.raises(PartialResult, match=r"bad\.tif: 1 of 3 inputs"):
+        predict_all(inputs, outputs, PredictOptions(model, CPU))
+    assert [path.exists() for path in outputs] == [True, False, True]
+    with rasterio.open(outputs[0]) as one, rasterio.open(outputs[2]) as other:
+        np.testing.assert_array_equal(one.read(), other.read())

@@ -1,0 +1,196 @@
+"""Blocks on the disk: what a broken prediction goes on from, what shards share, what is never reused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cropstar.errors import ArtifactError, InputError, UsageError
+from cropstar.geo.windows import Window
+from cropstar.prediction.blocks import BlockFolder, BlockResult
+from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.shards import Shard
+from cropstar.sources.series import Observations, Series
+from cropstar.store.atomic import locked
+from tests.prediction.making import untrained
+
+CPU = torch.device("cpu")
+WINDOWS = 9  # of 40 pixels in the small scene of 96
+
+
+class Breaking(Predictor):
+    """Fails at the n-th window, as a killed process would; counts the windows that it computes."""
+
+    def __init__(self, path: Path, *, after: int = 1000) -> None:
+        super().__init__(path, CPU)
+        self.after = after
+        self.computed: list[Window] = []
+
+    def classify(self, series: Series, window: Window, observations: Observations):  # type: ignore[no-untyped-def]
+        if len(self.computed) == self.after:
+            raise KeyboardInterrupt
+        self.computed.append(window)
+        return super().classify(series, window, observations)
+
+
+@pytest.fixture(scope="module")
+def model(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained(tmp_path_factory.mktemp("model") / "model.safetensors", small_scene / "tile.tif")
+
+
+@pytest.fixture(scope="module")
+def options(model: Path) -> PredictOptions:
+    return PredictOptions(model, CPU, window=40)
+
+
+@pytest.fixture(scope="module")
+def unbroken(options: PredictOptions, small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    output = tmp_path_factory.mktemp("unbroken") / "map.tif"
+    predict(small_scene / "tile.tif", output, options)
+    return contents(output.parent)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def break_off(tile: Path, output: Path, options: PredictOptions, after: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        predict(tile, output, options, predictor=Breaking(options.model, after=after))
+
+
+def test_it_goes_on_from_finished_blocks(
+    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    break_off(tile, output, options, after=4)
+    assert not output.exists()
+    rest = Breaking(options.model)
+    predict(tile, output, options, predictor=rest)
+    assert len(rest.computed) == WINDOWS - 4
+    assert contents(tmp_path) == unbroken
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+def test_blocks_of_another_model_or_input_are_never_reused(
+    options: PredictOptions, small_scene: Path, tmp_path: Path
+) -> None:
+    tile, output = tmp_path / "tile.tif", tmp_path / "map.tif"
+    shutil.copy(small_scene / "tile.tif", tile)
+    other = untrained(tmp_path / "other.safetensors", tile, seed=1)
+    break_off(tile, output, options, after=4)
+    break_off(tile, output, replace(options, model=other), after=WINDOWS - 1)
+    os.utime(tile, (1, 1))  # touched: it may be another image now
+    fresh = Breaking(options.model)
+    predict(tile, output, options, predictor=fresh)
+    assert len(fresh.computed) == WINDOWS
+    assert not list(tmp_path.glob(".*"))  # what the others left for this map is gone with it
+
+
+def test_a_map_that_was_being_put_together_is_ours_to_replace(
+    options: PredictOptions,
+    small_scene: Path,
+    tmp_path: Path,
+    unbroken: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    with monkeypatch.context() as patched:
+        patched.setattr(BlockFolder, "remove", lambda _: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            predict(tile, output, options)
+    assert output.exists()
+    rest = Breaking(options.model)
+    predict(tile, output, options, predictor=rest)
+    assert rest.computed == []
+    assert contents(tmp_path) == unbroken
+
+
+def test_an_old_map_is_not_replaced_because_blocks_lie_beside_it(
+    options: PredictOptions, small_scene: Path, tmp_path: Path
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    output.write_text("precious")
+    break_off(tile, output, replace(options, overwrite=True), after=2)
+    with pytest.raises(UsageError, match="the output exists"):
+        predict(tile, output, options)
+    assert output.read_text() == "precious"
+
+
+def test_a_damaged_block_is_told_and_made_anew(
+    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    break_off(tile, output, options, after=4)
+    block = sorted(tmp_path.glob(".*.blocks/*.npz"))[1]
+    block.write_bytes(block.read_bytes()[:-30])
+    with pytest.raises(ArtifactError, match="block is damaged"):
+        predict(tile, output, options)
+    predict(tile, output, options)
+    assert contents(tmp_path) == unbroken
+
+
+def test_shards_cover_all_and_the_last_one_assembles(
+    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    computed: list[Window] = []
+    for number in (2, 0, 1):
+        worker = Breaking(options.model)
+        result = predict(tile, output, replace(options, shard=Shard(number, 3)), predictor=worker)
+        computed += worker.computed
+        assert result.finished == output.exists() == (number == 1)
+    assert len(computed) == len(set(computed)) == WINDOWS
+    assert contents(tmp_path) == unbroken
+    again = Breaking(options.model)  # a scheduler that starts a shard once more
+    assert predict(tile, output, replace(options, shard=Shard(0, 3)), predictor=again).finished
+    assert again.computed == []
+
+
+def test_a_call_without_a_shard_does_the_rest(
+    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    predict(tile, output, replace(options, shard=Shard(0, 3)))
+    rest = Breaking(options.model)
+    predict(tile, output, options, predictor=rest)
+    assert len(rest.computed) == WINDOWS - 3
+    assert contents(tmp_path) == unbroken
+
+
+def test_two_at_once_are_refused(options: PredictOptions, small_scene: Path, tmp_path: Path) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    break_off(tile, output, options, after=1)
+    (work,) = tmp_path.glob(".*.blocks")
+    with locked(work, "it"), pytest.raises(ArtifactError, match="the prediction is locked"):
+        predict(tile, output, options)
+
+
+def test_a_damaged_input_loses_no_finished_block(options: PredictOptions, small_scene: Path, tmp_path: Path) -> None:
+    class Damaged(Breaking):
+        def read(self, series: Series, window: Window) -> Observations:
+            if window.top:
+                raise InputError("damaged raster")
+            return super().read(series, window)
+
+    with pytest.raises(InputError, match="damaged"):
+        predict(small_scene / "tile.tif", tmp_path / "map.tif", options, predictor=Damaged(options.model))
+    assert len(list(tmp_path.glob(".*.blocks/*.npz"))) == 3
+
+
+def test_blocks_come_back_as_they_were(tmp_path: Path) -> None:
+    folder = BlockFolder(tmp_path / "map.tif", "key")
+    window = Window(3, 4, 5, 6)
+    classes = np.arange(30, dtype=np.uint8).reshape(5, 6)
+    folder.write(BlockResult(window, classes, {"valid-dates": classes[None].astype(np.uint16)}))
+    (found,) = folder.read([window])
+    np.testing.assert_array_equal(found.classes, classes)
+    assert found.layers["valid-dates"].dtype == np.uint16
+    assert folder.missing([window, Window(0, 0, 5, 6)]) == [Window(0, 0, 5, 6)]

@@ -1,0 +1,181 @@
+"""Parcels with the crop that the map shows: pooled by exact cover, in any coordinates, none lost."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import geopandas
+import numpy as np
+import pandas
+import pytest
+import shapely
+
+from cropstar.errors import InputError, UsageError
+from cropstar.prediction.wanted import Files, Wanted
+from cropstar.prediction.zones import (
+    AGREEMENT,
+    CLASS,
+    HECTARES,
+    NUMBER,
+    PIXELS,
+    PROBABILITY,
+    hectares_of,
+)
+from tests.prediction.maps import CLASSES, Landscape, a_landscape, place, square, write
+
+pytest.importorskip("exactextract")
+
+
+def frame_of(shapes: list[Any], landscape: Landscape, **columns: list[Any]) -> Any:
+    return geopandas.GeoDataFrame(columns, geometry=shapes, crs=landscape.grid.rasterio_crs)
+
+
+def classify(folder: Path, landscape: Landscape, frame: Any, name: str = "fields.gpkg", **changes: Any) -> Any:
+    """The parcels as the map's file has them."""
+    given = folder / name
+    if given.suffix == ".gpkg":
+        frame.to_file(given, driver="GPKG")
+    else:
+        frame.to_parquet(given)
+    files = write(folder, landscape, Wanted(parcels=given, picture=False), **changes).files
+    reader = geopandas.read_file if files.parcels.suffix == ".gpkg" else geopandas.read_parquet
+    return reader(files.parcels)
+
+
+def expected(landscape: Landscape, row: int, column: int, side: float) -> tuple[int, float, float, float]:
+    """Number, probability, agreement and pixels of a square, its edge pixels weighed by hand."""
+    cover = np.ones(int(np.ceil(side)))
+    cover[-1] = side - np.floor(side) or 1
+    weight = np.outer(cover, cover)
+    part = np.s_[row : row + len(cover), column : column + len(cover)]
+    weight = weight * landscape.seen[part]
+    means = (landscape.probabilities[:, *part] * weight).sum(axis=(1, 2)) / weight.sum()
+    number = int(means.argmax())
+    agreement = float((weight * (landscape.classes[part] == number)).sum() / weight.sum())
+    return number, float(means[number]), agreement, float(weight.sum())
+
+
+@pytest.mark.parametrize("crs", [None, "EPSG:4326", "IGNF:LAMB93"])
+def test_parcels_are_pooled_by_exact_cover(crs: str | None, tmp_path: Path) -> None:
+    landscape = a_landscape()
+    places = [(8, 16, 8.0), (20, 30, 5.5), (40, 70, 11.25), (0, 3, 9.0)]  # the last lies partly where nothing was seen
+    frame = frame_of([square(*each, landscape.grid) for each in places], landscape, name=["a", "b", "c", "d"])
+    found = classify(tmp_path, landscape, frame if crs is None else frame.to_crs(crs))
+    assert found["name"].tolist() == ["a", "b", "c", "d"]
+    assert found.crs == geopandas.read_file(tmp_path / "fields.gpkg").crs
+    slack = 1e-4 if crs is None else 2e-3  # straight lines bend a little on their way through coordinate systems
+    for each, (_, facts) in zip(places, found.iterrows(), strict=True):
+        number, probability, agreement, pixels = expected(landscape, *each)
+        assert (facts[NUMBER], facts[CLASS]) == (number, CLASSES.names[number])
+        assert facts[PROBABILITY] == pytest.approx(probability, abs=slack)
+        assert facts[AGREEMENT] == pytest.approx(agreement, abs=slack)
+        assert facts[PIXELS] == pytest.approx(pixels, rel=1e-3)
+        own = [facts[f"p_{name}"] for name in CLASSES.names]
+        assert sum(own) == pytest.approx(1, abs=1e-3)
+        assert max(own) == facts[PROBABILITY]
+    # A square of UTM, some kilometres beside its meridian: 0.01 % of its area is the projection's.
+    assert found[HECTARES].to_numpy() == pytest.approx([side * side / 100 for _, _, side in places], rel=2e-3)
+
+
+def test_every_parcel_is_kept(tmp_path: Path) -> None:
+    landscape = a_landscape()
+    grid = landscape.grid
+    bow = shapely.Polygon([place(*corner, grid) for corner in ((10, 10), (20, 20), (20, 10), (10, 20))])
+    shapes = [
+        square(-900, 0, 5, grid),  # beside the map
+        square(0, 0, 4, grid),  # nothing was seen there
+        None,
+        shapely.Polygon(),
+        shapely.Point(place(30, 30, grid)),
+        bow,  # crosses itself
+        square(-5, 80, 12, grid),  # half of it on the map
+        square(30.2, 30.2, 0.3, grid),  # within one pixel
+    ]
+    found = classify(tmp_path, landscape, frame_of(shapes, landscape, row=list(range(len(shapes)))))
+    assert found["row"].tolist() == list(range(len(shapes)))
+    known = found[CLASS].notna().tolist()
+    assert known == [False] * 5 + [True] * 3
+    assert found[NUMBER].notna().tolist() == found[PROBABILITY].notna().tolist() == known
+    assert (found[PIXELS] > 0).tolist() == known
+    assert found[PIXELS].iloc[5] == pytest.approx(50, rel=1e-3)
+    assert found[PIXELS].iloc[7] == pytest.approx(0.09, rel=1e-3)
+    assert found[AGREEMENT].iloc[7] == 1
+    assert found.geometry.iloc[5].equals(bow)  # as it was given
+    assert found.geometry.iloc[2] is None
+
+
+def test_parcels_far_away_alone(tmp_path: Path) -> None:
+    landscape = a_landscape()
+    found = classify(tmp_path, landscape, frame_of([square(-900, 0, 5, landscape.grid)], landscape))
+    assert found[CLASS].isna().all()
+    assert found[HECTARES].iloc[0] == pytest.approx(0.25, rel=1e-2)
+
+
+def test_geoparquet_in_and_out(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    landscape = a_landscape()
+    frame = frame_of([square(8, 16, 8, landscape.grid)], landscape, tags=[["a", "b"]])
+    found = classify(tmp_path, landscape, frame, "fields.parquet")
+    assert found[CLASS].iloc[0] in CLASSES.names
+    assert list(found["tags"].iloc[0]) == ["a", "b"]
+
+
+def test_columns_of_the_user_stay(tmp_path: Path) -> None:
+    """Even one called fid, which GeoPackages have for themselves, or a class from an earlier map."""
+    landscape = a_landscape()
+    shapes = [square(8, 16, 8, landscape.grid), square(8, 32, 8, landscape.grid)]
+    frame = frame_of(shapes, landscape, FID=["x", "x"], crop=["mine", None], MAP_Class=["old", "old"])
+    frame.to_parquet(tmp_path / "fields.parquet")
+    found = classify(tmp_path, landscape, frame, "fields.parquet")
+    assert found["FID"].tolist() == ["x", "x"]
+    assert found["crop"].iloc[0] == "mine"
+    assert "MAP_Class" not in found
+    from cropstar.prediction.zones import write_frame
+
+    write_frame(found, tmp_path / "again.gpkg")
+    assert geopandas.read_file(tmp_path / "again.gpkg")["FID"].tolist() == ["x", "x"]
+
+
+def test_the_same_parcels_are_the_same_bytes(tmp_path: Path) -> None:
+    landscape = a_landscape()
+    contents = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        classify(tmp_path / name, landscape, frame_of([square(8, 16, 8, landscape.grid)], landscape))
+        contents.append((tmp_path / name / "map-parcels.gpkg").read_bytes())
+    assert contents[0] == contents[1]
+    with sqlite3.connect(tmp_path / "one" / "map-parcels.gpkg") as database:
+        assert database.execute("select table_name from gpkg_contents").fetchall() == [("map-parcels",)]
+
+
+def test_areas_have_holes_and_parts() -> None:
+    outer, hole = shapely.box(9, 48, 9.1, 48.1), shapely.box(9.02, 48.02, 9.04, 48.04)
+    whole, lost = (hectares_of(geopandas.GeoSeries([shape], crs=4326))[0] for shape in (outer, hole))
+    apart = shapely.MultiPolygon([shapely.difference(outer, hole), shapely.box(10, 48, 10.1, 48.1)])
+    turned = shapely.reverse(apart)
+    for shape in (apart, turned):
+        found = hectares_of(geopandas.GeoSeries([shape, None, shapely.Point(1, 1)], crs=4326))
+        assert found[0] == pytest.approx(2 * whole - lost, rel=1e-9)
+        assert np.isnan(found[1])
+        assert found[2] == 0
+
+
+def test_what_cannot_be_parcels_is_refused_before_there_is_a_map(tmp_path: Path) -> None:
+    broken = tmp_path / "fields.gpkg"
+    broken.write_text("no parcels")
+    with pytest.raises(InputError, match=r"fields\.gpkg"):
+        Files(tmp_path / "map.tif", Wanted(parcels=broken)).require_ready(overwrite=False)
+    mine = tmp_path / "map-parcels.gpkg"
+    frame_of([square(8, 16, 8, a_landscape().grid)], a_landscape()).to_file(mine, driver="GPKG")
+    with pytest.raises(UsageError, match="would be overwritten"):
+        Files(tmp_path / "map.tif", Wanted(parcels=mine)).require_ready(overwrite=True)
+
+
+def test_names_that_a_database_takes_for_one() -> None:
+    from cropstar.prediction.zones import _probability_columns
+
+    columns = _probability_columns(["Maize", "maize", "maize_2"])
+    assert len({column.lower() for column in columns}) == 3
+    assert pandas.Index(columns).is_unique
