@@ -7,7 +7,7 @@ WORKERS ?= 2
 .PHONY: demo test test-all lint format bench clean
 
 demo: .venv/demo.stamp
-	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png
+	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png data/demo/tile-crops.qml
 	@export PATH="$(CURDIR)/$(BIN):$$PATH"; set -e; \
 	run() { echo; echo "\$$ $$*"; "$$@"; }; \
 	run cropstar ingest; \
@@ -39,7 +39,7 @@ bench: .venv/test.stamp
 	@touch $@
 
 .venv/test.stamp: .venv/demo.stamp
-	@$(INSTALL) -e '.[test,parquet,stac]'
+	@$(INSTALL) -e '.[test,forest,onnx,parcels,parquet,stac,tensorboard,tune]'
 	@# Alone: it asks for ninety packages that reading its data does not need.
 	@$(INSTALL) --no-deps 'breizhcrops>=0.0.4.1'
 	@touch $@

@@ -12,12 +12,14 @@ import click
 from cropstar import __version__
 from cropstar.cli.compare import compare
 from cropstar.cli.evaluate import evaluate
+from cropstar.cli.export import export
 from cropstar.cli.gradients import gradients
 from cropstar.cli.ingest import ingest
 from cropstar.cli.inspect import inspect
 from cropstar.cli.models import models
 from cropstar.cli.predict import predict
 from cropstar.cli.train import train
+from cropstar.cli.tune import tune
 from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
 from cropstar.signals import raise_on_termination
 
@@ -29,7 +31,9 @@ Start here:
   cropstar inspect data/stores/demo             what is in a store, a tile or a model
   cropstar models                               what can be trained, and what it costs
   cropstar evaluate data/runs/NAME              judge a model again, or on another store
+  cropstar tune --config NAME                   search for better options on validation
   cropstar compare                              finished runs side by side
+  cropstar export data/runs/NAME                its model as ONNX
   cropstar gradients -o lattice                 how gradients fare in deep stacks of each cell
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
@@ -47,7 +51,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, models, train, evaluate, compare, predict, gradients):
+for command in (ingest, inspect, models, train, tune, evaluate, compare, predict, export, gradients):
     cropstar.add_command(command)
 
 

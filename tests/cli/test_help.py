@@ -24,7 +24,7 @@ def test_help_names_the_three_commands_and_the_exit_codes(run_cli: Cli, tmp_path
         assert text in answer.stdout
 
 
-COMMANDS = ("ingest", "inspect", "models", "train", "evaluate", "compare", "predict", "gradients")
+COMMANDS = ("ingest", "inspect", "models", "train", "tune", "evaluate", "compare", "predict", "export", "gradients")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
