@@ -77,7 +77,7 @@ def test_the_width_follows_the_kind_of_model(name: str, hidden: int) -> None:
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("epoch=3", "unknown key 'epoch'; did you mean 'epochs'? known: augmentation, batch, epochs, "),
+        ("epoch=3", "unknown key 'epoch'; did you mean 'epochs'? known: augmentation, batch, compile, epochs, "),
         ("model.hiden=3", "unknown key 'model.hiden'; did you mean 'model.hidden'? known: model.day_encoding, "),
         ("optimizer.clip=3", "unknown key 'optimizer'; did you mean 'optimiser'?"),
         ("epochs=many", "wrong value of 'epochs': input should be a valid integer, not 'many'"),

@@ -25,6 +25,7 @@ class MaskedBatchNorm(nn.Module):
         """x of any shape with its channels on `axis`; the mask has one channel there."""
         shape = [1] * x.dim()
         shape[axis] = -1
+        x = x.to(self.scale.dtype)  # statistics in half precision would have two or three digits
         if self.training:
             mean, variance = self._measure(x, mask, axis)
         else:

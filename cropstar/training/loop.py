@@ -101,6 +101,8 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                 clock.note(progress)
                 if task.events is not None:
                     task.events.add(progress.step, **_curves(progress, clock))
+                if task.after_epoch is not None:
+                    task.after_epoch(progress)
                 _save(task, tools, progress)
             progress = Progress(**task.processes.tell(vars(progress)))
             clock.saved()

@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier
-from cropstar.models.normalisation import MaskedBatchNorm
 
 KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -106,13 +104,6 @@ def compile_forward(model: Classifier) -> None:
         return plain(*args)
 
     model.__dict__["forward"] = forward
-
-
-def require_exact(model: Classifier, config: TrainConfig) -> None:
-    """Statistics of a batch in half precision have two or three digits."""
-    if config.precision != "float32" and any(isinstance(module, MaskedBatchNorm) for module in model.modules()):
-        why = f"{config.model.name} has batch normalisation here"
-        raise UsageError("batch normalisation wants float32", why=why, remedy="leave precision out")
 
 
 def _is_of_the_compiler(failure: Exception) -> bool:

@@ -73,7 +73,8 @@ class Run:
         if result["split"]["by"] == "pixel":
             unseen = "on pixels of fields that training has seen, which flatters: "
         # A series without a grid is a parcel: there are no pixels to count.
-        return unseen + (f"{pixel} by pixel; {parcel} by parcel" if result["data"]["resolution"] else parcel)
+        unit = result["test"].get("unit") or ("pixel" if result["data"]["resolution"] else "parcel")
+        return unseen + (parcel if unit == "parcel" else f"{pixel} by {unit}; {parcel} by parcel")
 
     @property
     def finished(self) -> bool:

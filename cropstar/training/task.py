@@ -36,6 +36,7 @@ class Task:
     processes: Processes = ALONE
     events: EventFiles | None = None
     lineages: Lineages = ()  # of a class table with levels
+    after_epoch: Callable[[Progress], None] | None = None  # told before it is saved: a run cut off is told again
 
     @property
     def batches(self) -> int:

@@ -14,7 +14,6 @@ from cropstar import __version__
 from cropstar.config import TrainConfig
 from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
-from cropstar.datasets.regular import count_periods
 from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
 from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
@@ -22,9 +21,7 @@ from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.contract import Classifier
-from cropstar.models.days import find_thermal
 from cropstar.models.networks.forest import Forest
-from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
@@ -33,14 +30,15 @@ from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.diagnosis import Diagnosis
+from cropstar.training.error_map import error_map_facts
 from cropstar.training.forest import grow, require_growable
 from cropstar.training.judging import Judgement, judge
 from cropstar.training.levels import levels_of
 from cropstar.training.loop import SaveModel, Task, fit
-from cropstar.training.losses import Lineages
-from cropstar.training.precision import Precision, require_exact
+from cropstar.training.precision import Precision
 from cropstar.training.processes import Processes, joined, require_shareable
 from cropstar.training.runs import FOREST, Run, claim_run, open_run
+from cropstar.training.shaping import lineages_of, shape_of
 from cropstar.training.state import Progress
 from cropstar.training.targets import require_target
 from cropstar.training.tensorboard import EventFiles, require_tensorboard
@@ -73,7 +71,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         split = split_parcels(store, config.split, config.seed, choose_target(config, store))
         description = describe_split(store, split)
         _say_split(store, split, description)
-        shape = _shape(store, config)
+        shape = shape_of(store, config)
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
         require_target(config, store, model)
@@ -111,7 +109,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             Diagnosis(model, run.folder) if options.diagnose and processes.is_first else None,
             processes,
             _event_files(run, hold) if options.tensorboard and processes.is_first else None,
-            _lineages(store) or (),
+            lineages_of(store),
         )
         progress = _trained(task, store, lambda best, _: _save(run.model, card, best))
         if not processes.is_first:
@@ -144,7 +142,6 @@ def _require_possible(
             raise UsageError(f"'{FOREST}' has no use for {name}", remedy="leave it out")
     require_shareable(model, processes)
     Precision(config.precision, device)
-    require_exact(model, config)
     if options.tensorboard:
         require_tensorboard()
     if options.diagnose and config.compile:
@@ -212,36 +209,13 @@ def _result(
         "best_epoch": progress.best_epoch,
         "test": judged.test.to_json(config.seed),
         **judged.facts,
+        "errors": error_map_facts(store, split, judged.test),
         "throughput": {
             "samples_per_second": progress.samples / max(progress.seconds, 1e-9),
             "seconds": round(progress.seconds, 1),
             "peak_memory_mb": round(peak_memory_megabytes(), 1),
         },
     }
-
-
-def _shape(store: Store, config: TrainConfig) -> Shape:
-    """What the data prescribe; of what not every model looks at, only what this one does."""
-    bands, classes = store.fingerprint.bands, store.fingerprint.classes
-    return Shape(
-        len(bands),
-        len(classes),
-        _longest(store, config),
-        find_thermal(bands) if config.model.day_encoding == "thermal" else None,
-        _lineages(store) if config.model.hierarchy else None,
-    )
-
-
-def _lineages(store: Store) -> Lineages | None:
-    """Where each class stands in a class table with levels."""
-    classes = store.fingerprint.classes
-    return classes.tree().lineages if classes.levels > 1 else None
-
-
-def _longest(store: Store, config: TrainConfig) -> int:
-    if config.regular.every is not None:
-        return count_periods(store.fingerprint.season, config.regular.every)
-    return max(reader.length for _, reader in store.readers())
 
 
 def _dates(config: TrainConfig) -> dict[str, Any]:

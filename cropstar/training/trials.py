@@ -15,24 +15,21 @@ import torch
 from cropstar.config import TrainConfig
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.prepared import Prepared
-from cropstar.datasets.regular import count_periods
 from cropstar.datasets.splits import split_parcels
 from cropstar.datasets.targets import choose_target
 from cropstar.errors import UsageError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier
-from cropstar.models.days import find_thermal
 from cropstar.models.networks.forest import Forest
-from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.store import Store
 from cropstar.training.inner_folds import inner_folds, without_test
 from cropstar.training.loop import Task, fit
 from cropstar.training.precision import Precision
 from cropstar.training.runs import FOREST, Run
+from cropstar.training.shaping import lineages_of, shape_of
 from cropstar.training.state import Progress
 from cropstar.training.targets import require_target
-from cropstar.training.tensorboard import EventFiles
 
 OnEpoch = Callable[[int, float], None]  # the epoch from 1, and its macro-F1 on validation
 SHAPING = ("batch", "series_batch", "patch", "target", "regular")  # of the configuration: what data sets depend on
@@ -55,45 +52,29 @@ class Trainer:
         """Train as `cropstar train` would, from the same seed; goes on where a killed one was."""
         model = self._model(config)
         parts = self._parts(config, model, fold)
-        classes = self._store.fingerprint.classes
-        lineages = classes.tree().lineages if classes.levels > 1 else ()
-        reports = EpochReports(Run(folder), on_epoch)
         task = Task(
             config,
             Run(folder),
             model,
             parts["train"],
             parts["validation"],
-            len(classes),
+            len(self._store.fingerprint.classes),
             self._device,
             seconds,
-            events=reports,
-            lineages=lineages,
+            lineages=lineages_of(self._store),
+            after_epoch=lambda progress: on_epoch(progress.epoch, progress.history[-1]["validation"]["macro_f1"]),
         )
-        reports.batches = task.batches
         with silenced():
             return fit(task, lambda *_: None)
 
     def _model(self, config: TrainConfig) -> Classifier:
         torch.manual_seed(config.seed)
-        model = build_model(config.model, self._shape(config))
+        model = build_model(config.model, shape_of(self._store, config))
         if isinstance(model, Forest):
             raise UsageError(f"'{FOREST}' cannot be tuned", why="it has no epochs", remedy="take another model")
         require_target(config, self._store, model)
         Precision(config.precision, self._device)
         return model
-
-    def _shape(self, config: TrainConfig) -> Shape:
-        store = self._store
-        fingerprint, every = store.fingerprint, config.regular.every
-        longest = max(reader.length for _, reader in store.readers())
-        return Shape(
-            len(fingerprint.bands),
-            len(fingerprint.classes),
-            longest if every is None else count_periods(fingerprint.season, every),
-            find_thermal(fingerprint.bands),
-            fingerprint.classes.tree().lineages if fingerprint.classes.levels > 1 else None,
-        )
 
     def _parts(self, config: TrainConfig, model: Classifier, fold: int) -> dict[str, Prepared]:
         """Data sets are kept while trials do not differ in what they depend on: statistics take a pass over all."""
@@ -104,22 +85,6 @@ class Trainer:
             parts, _ = open_parts(self._store, split, config, spatial=model.spatial, regular=config.regular)
             self._opened[fold, shaping] = parts
         return self._opened[fold, shaping]
-
-
-class EpochReports(EventFiles):
-    """Listens where curves are written, and writes none: the loop's word at the end of every epoch."""
-
-    def __init__(self, run: Run, on_epoch: OnEpoch) -> None:
-        super().__init__(run)
-        self._on_epoch = on_epoch
-        self.batches = 1  # of an epoch
-
-    def begin(self, step: int) -> None:
-        """Nothing to open."""
-
-    def add(self, step: int, **values: float) -> None:
-        if "validation_macro_f1" in values:
-            self._on_epoch(step // self.batches, values["validation_macro_f1"])
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from cropstar.reports.diagnosis import draw_diagnosis
 from cropstar.resolving import resolve
 from cropstar.training import loop
 from cropstar.training.diagnosis import Diagnosis, read_rows
+from cropstar.training.step import Outcome
 from cropstar.training.train import TrainOptions, train
 
 CPU = torch.device("cpu")
@@ -121,13 +122,13 @@ def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path, mo
 
     step = loop.train_step
 
-    def dying(task: Any, optimiser: Any, criterion: Any, chosen: Any, progress: Any, total: int) -> float:
-        value = step(task, optimiser, criterion, chosen, progress, total)
+    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> Outcome:
+        outcome = step(task, tools, stop, batch, progress, total)
         if progress.step == 4:  # recorded, not yet in a checkpoint
             with task.diagnosis.file.open("a") as lines:
                 lines.write('{"step": 5, "lay')
             raise KeyboardInterrupt
-        return value
+        return outcome
 
     monkeypatch.setattr(loop, "train_step", dying)
     with pytest.raises(KeyboardInterrupt):

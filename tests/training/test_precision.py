@@ -20,7 +20,6 @@ from cropstar.training.runs import Run
 from cropstar.training.train import train
 from tests.training.test_train import options, tiny
 
-NORMALISED = {"tempcnn", "inceptiontime", "ltae"}  # by batch statistics
 CPU = torch.device("cpu")
 
 
@@ -29,7 +28,7 @@ def weights(run: Run) -> dict[str, Any]:
     return tensors
 
 
-@pytest.mark.parametrize("name", [*CELLS, "convstar", "bistar", *sorted(set(NETWORKS) - NORMALISED)])
+@pytest.mark.parametrize("name", [*CELLS, "convstar", "bistar", *sorted(NETWORKS)])
 def test_every_model_trains_in_bfloat16(name: str) -> None:
     torch.manual_seed(0)
     model = build_model(ModelConfig(name=name, layers=2, hidden=16), Shape(4, 3, 6)).train()
@@ -56,14 +55,6 @@ def test_a_run_in_bfloat16_is_near_one_in_float32(small_store: Path, tmp_path: P
     assert rough["history"][0]["loss"] != exact["history"][0]["loss"]
     assert all(array.dtype == np.float32 for array in weights(half).values())
     assert weights(half).keys() == weights(plain).keys()
-
-
-@pytest.mark.parametrize("name", sorted(NORMALISED))
-def test_batch_statistics_want_float32(name: str, small_store: Path, tmp_path: Path) -> None:
-    changes = {"model.name": name, "model.layers": 3, "model.hidden": 16, "precision": "bfloat16"}
-    with pytest.raises(UsageError, match="batch normalisation wants float32"):
-        train(tiny(small_store, **changes), options(tmp_path))
-    assert not list(tmp_path.iterdir())
 
 
 def test_float16_is_for_gpus(small_store: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class MasterAttention(nn.Module):
         keys = self.key(x).unflatten(2, self.query.shape)  # (B, N, heads, KEY)
         agreement = torch.einsum("hk,bnhk->bhn", self.query, keys) / math.sqrt(KEY)
         mask = present.unsqueeze(1)
-        lowest = torch.finfo(x.dtype).min  # not -inf: a softmax over nothing else would not be a number
+        lowest = torch.finfo(agreement.dtype).min  # not -inf: a softmax over nothing else would not be a number
         return agreement.masked_fill(~mask, lowest).softmax(dim=2) * mask
 
     def forward(self, x: Tensor, present: Tensor) -> Tensor:
