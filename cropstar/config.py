@@ -138,10 +138,12 @@ class SamplingConfig(Section):
 class OptimiserConfig(Section):
     learning_rate: float = Field(0.001, gt=0)
     weight_decay: float = Field(0.0, ge=0)
+    decoupled: bool = Field(False, description="decay the matrices themselves (AdamW), not through the gradient of all")
     clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
-    schedule: Literal["constant", "polynomial", "noam", "plateau"] = "polynomial"
+    schedule: Literal["constant", "polynomial", "cosine", "noam", "plateau"] = "polynomial"
     warmup: int = Field(10, ge=0, description="steps of linear increase at the start")
     plateau: int = Field(5, ge=1, description="of the schedule plateau: epochs without a better score before halving")
+    average: float = Field(0.0, ge=0, lt=1, description="share that a running mean of the weights keeps; 0: no mean")
     micro_batch: int | None = Field(
         None, ge=1, description="patches or series at once, to save memory; null: all of a step"
     )

@@ -14,7 +14,9 @@ from contextlib import closing
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from cropstar.config import OptimiserConfig
 from cropstar.datasets.sampling import epoch_order
 from cropstar.errors import ArtifactError, Interrupted
 from cropstar.logs import event
@@ -22,13 +24,14 @@ from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
 from cropstar.training.accumulation import Engine
+from cropstar.training.averaging import WeightAverage
 from cropstar.training.evaluation import evaluate
 from cropstar.training.loading import read_epoch
 from cropstar.training.losses import Criterion, class_weights
 from cropstar.training.metrics import macro_f1, overall_accuracy
 from cropstar.training.precision import Precision, compile_forward
 from cropstar.training.processes import one_signal_is_enough
-from cropstar.training.state import Progress, load_newest_checkpoint, save_checkpoint
+from cropstar.training.state import Progress, Trained, load_newest_checkpoint, save_checkpoint
 from cropstar.training.step import Tools, train_step
 from cropstar.training.task import SaveModel, Task
 
@@ -97,7 +100,8 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
             if task.diagnosis is not None:
                 task.diagnosis.end()
             if task.processes.is_first:
-                finish_epoch(task, progress, save_model)
+                with tools.judged():
+                    finish_epoch(task, progress, save_model)
                 clock.note(progress)
                 if task.events is not None:
                     task.events.add(progress.step, **_curves(progress, clock))
@@ -111,19 +115,34 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
 
 def _tools(task: Task, counts: NDArray[np.int64]) -> Tools:
     config = task.config
-    optimiser = torch.optim.Adam(
-        task.model.parameters(), lr=config.optimiser.learning_rate, weight_decay=config.optimiser.weight_decay
-    )
     weights = class_weights(counts, config.loss)
     criterion = Criterion(config.loss, None if weights is None else weights.to(task.device), task.lineages)
     if config.compile:
         compile_forward(task.model)
-    return Tools(Engine(task.model, criterion, Precision(config.precision, task.device), task.device), optimiser)
+    return Tools(
+        Engine(task.model, criterion, Precision(config.precision, task.device), task.device),
+        _optimiser(task.model, config.optimiser),
+        WeightAverage(task.model, config.optimiser.average) if config.optimiser.average else None,
+    )
+
+
+def _optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Adam:
+    rate, decay = config.learning_rate, config.weight_decay
+    if not config.decoupled:
+        return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+
+
+def _trained(task: Task, tools: Tools) -> Trained:
+    return Trained(task.model, tools.optimiser, tools.engine.precision, tools.average)
 
 
 def _begin(task: Task, tools: Tools) -> Progress:
     """Where the run stands: all processes read the same checkpoint, as the first one wrote it."""
-    progress = load_newest_checkpoint(task.run, task.model, tools.optimiser, tools.engine.precision)
+    progress = load_newest_checkpoint(task.run, _trained(task, tools))
     if task.processes.tell(progress.step) != progress.step:
         why = "not all processes found the same checkpoint"
         raise ArtifactError("cannot go on with the run", path=task.run.folder, why=why, remedy="use a shared folder")
@@ -141,7 +160,7 @@ def _begin(task: Task, tools: Tools) -> Progress:
 
 def _save(task: Task, tools: Tools, progress: Progress) -> None:
     if task.processes.is_first:
-        save_checkpoint(task.run, progress, task.model, tools.optimiser, tools.engine.precision)
+        save_checkpoint(task.run, progress, _trained(task, tools))
 
 
 def _curves(progress: Progress, clock: Clock) -> dict[str, float]:

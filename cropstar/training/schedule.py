@@ -14,14 +14,17 @@ POWER = 0.9
 def learning_rate(config: OptimiserConfig, step: int, total: int, history: Sequence[dict[str, Any]] = ()) -> float:
     """Linear warm-up, then by the schedule.
 
-    constant; polynomial: a fall to zero at the last step; noam: with the square root of the steps (Vaswani et al., with
-    the peak given instead of derived from the width); plateau: halved after each so many epochs without a better score.
+    constant; polynomial and cosine: a fall to zero at the last step; noam: with the square root of the steps (Vaswani
+    et al., with the peak given instead of derived from the width); plateau: halved after each so many epochs without a
+    better score.
     """
     rate = config.learning_rate
     if step < config.warmup:
         rate *= (step + 1) / config.warmup
     if config.schedule == "polynomial":
         rate *= (1 - step / total) ** POWER
+    if config.schedule == "cosine":
+        rate *= (1 + math.cos(math.pi * step / total)) / 2
     if config.schedule == "noam" and step >= config.warmup:
         rate *= math.sqrt(max(config.warmup, 1) / (step + 1))
     if config.schedule == "plateau":

@@ -13,6 +13,7 @@ from cropstar.errors import ArtifactError
 from cropstar.logs import logger
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.store.tensors import Tensors, read_tensors, write_tensors
+from cropstar.training.averaging import WeightAverage
 from cropstar.training.precision import Precision
 from cropstar.training.runs import Run
 
@@ -36,21 +37,32 @@ class Progress:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
-def save_checkpoint(
-    run: Run, progress: Progress, model: nn.Module, optimiser: torch.optim.Adam, precision: Precision
-) -> None:
+@dataclass(frozen=True)
+class Trained:
+    """What a run changes as it goes."""
+
+    model: nn.Module
+    optimiser: torch.optim.Adam
+    precision: Precision
+    average: WeightAverage | None = None
+
+
+def save_checkpoint(run: Run, progress: Progress, trained: Trained) -> None:
     """A new file, then the oldest goes: the last good one is never written over."""
+    model = trained.model
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     tensors: Tensors = {f"model.{name}": array for name, array in weights_of(model).items()}
-    for parameter, moments in optimiser.state.items():
+    for parameter, moments in trained.optimiser.state.items():
         for moment in MOMENTS:
             tensors[f"optimiser.{names[parameter]}.{moment}"] = moments[moment].cpu().numpy()
-    header = {"progress": vars(progress), "precision": precision.state()}
+    if trained.average is not None:
+        tensors |= {f"average.{name}": array for name, array in trained.average.tensors().items()}
+    header = {"progress": vars(progress), "precision": trained.precision.state()}
     write_tensors(run.checkpoint(progress.step), "checkpoint", header, tensors)
     run.drop_old_checkpoints()
 
 
-def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Adam, precision: Precision) -> Progress:
+def load_newest_checkpoint(run: Run, trained: Trained) -> Progress:
     """Restore the newest checkpoint that can be read; a fresh start where there is none."""
     for path in run.checkpoints():
         try:
@@ -58,8 +70,10 @@ def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Ad
         except ArtifactError as failure:
             logger.warning("%s; going back to the one before", failure)
             continue
-        _restore(path, tensors, model, optimiser)
-        precision.restore(header.get("precision", {}))
+        _restore(path, tensors, trained.model, trained.optimiser)
+        if trained.average is not None:
+            trained.average.restore(_part(tensors, "average."))
+        trained.precision.restore(header.get("precision", {}))
         return Progress(**header["progress"])
     if run.checkpoints():
         raise ArtifactError(
@@ -69,11 +83,7 @@ def load_newest_checkpoint(run: Run, model: nn.Module, optimiser: torch.optim.Ad
 
 
 def _restore(path: Path, tensors: Tensors, model: nn.Module, optimiser: torch.optim.Adam) -> None:
-    load_weights(
-        model,
-        {name.removeprefix("model."): array for name, array in tensors.items() if name.startswith("model.")},
-        path,
-    )
+    load_weights(model, _part(tensors, "model."), path)
     for name, parameter in model.named_parameters():
         keys = {moment: f"optimiser.{name}.{moment}" for moment in MOMENTS}
         if all(key in tensors for key in keys.values()):
@@ -82,3 +92,7 @@ def _restore(path: Path, tensors: Tensors, model: nn.Module, optimiser: torch.op
                 moment: torch.from_numpy(tensors[key]).to("cpu" if moment == "step" else parameter.device)
                 for moment, key in keys.items()
             }
+
+
+def _part(tensors: Tensors, prefix: str) -> Tensors:
+    return {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 from cropstar.datasets.batch import Batch
 from cropstar.errors import CropstarError
 from cropstar.training.accumulation import Engine, Tally, fit_into_memory
+from cropstar.training.averaging import WeightAverage
 from cropstar.training.schedule import learning_rate
 from cropstar.training.state import Progress
 from cropstar.training.task import Task
@@ -23,6 +25,11 @@ class Tools:
 
     engine: Engine
     optimiser: torch.optim.Adam
+    average: WeightAverage | None = None
+
+    def judged(self) -> AbstractContextManager[None]:
+        """Within, the model has the weights that are judged and kept."""
+        return nullcontext() if self.average is None else self.average.applied()
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,8 @@ def train_step(task: Task, tools: Tools, stop: bool, batch: Batch | None, progre
         task.diagnosis.record(progress.step)
     nn.utils.clip_grad_norm_(parameters, config.optimiser.clip)
     tools.engine.precision.step(optimiser)
+    if tools.average is not None:
+        tools.average.update(progress.step)
     progress.loss_sum += value * tally.count
     progress.pixels += tally.count
     progress.samples += tally.count

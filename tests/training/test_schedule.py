@@ -22,3 +22,12 @@ def test_polynomial_falls_to_zero() -> None:
     assert rates[0] == pytest.approx(0.01)
     assert all(earlier > later for earlier, later in pairwise(rates))
     assert 0 < rates[-1] < 0.0005
+
+
+def test_cosine_is_half_at_the_middle_and_falls_to_zero() -> None:
+    config = OptimiserConfig(learning_rate=0.01, schedule="cosine", warmup=0)
+    rates = [learning_rate(config, step, 50) for step in range(50)]
+    assert rates[0] == pytest.approx(0.01)
+    assert rates[25] == pytest.approx(0.005)
+    assert all(earlier > later for earlier, later in pairwise(rates))
+    assert 0 < rates[-1] < 0.0001
