@@ -25,6 +25,7 @@ cropstar ingest https://stac.example.org/v1 --from 2023-03-01 --to 2023-10-31 --
 cropstar ingest tile.tif --classes classes.yaml --erode 10    other classes; edges of 10 m left out
 cropstar ingest breizhcrops_dataset --level L1C       BreizhCrops, one scene a region
 cropstar ingest fields.parquet                        a table of series, one row an observation
+cropstar ingest Crop_TRAIN.tsv                        series of the UCR and UEA archives
 cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 1e-4
 """)
 
@@ -95,5 +96,5 @@ def _name(path: Path | None, url: str | None) -> str:
     """What the store is called unless the user says it: after the file, the folder or the catalogue."""
     if path is not None:
         whole = path.resolve()
-        return whole.name if whole.is_dir() else whole.stem
+        return whole.name if whole.is_dir() else whole.name.removesuffix(".gz").rpartition(".")[0] or whole.name
     return (urlsplit(url).hostname or "stac") if url else "demo"

@@ -6,18 +6,23 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cropstar.resolving import find_config, resolve
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.ingest import ingest
 from cropstar.sources.scene import Scene
+from cropstar.sources.table import TableOptions, open_table
 from cropstar.sources.tum import TumOptions, open_tum
+from cropstar.sources.ucr import open_ucr
 from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
 from tests.conftest import REPOSITORY
 from tests.sources.breizhcrops.regions import L1C, a_series, write_region
+from tests.sources.table.tables import as_csv
 from tests.sources.tum.batch_files import a_batch, write_batch
 from tests.sources.tum.tiles import write_collection
+from tests.sources.ucr.archives import a_pair
 from tests.sources.zuericrop.collections import a_collection
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -49,8 +54,33 @@ def zuericrop(folder: Path) -> Sequence[Scene]:
     return open_zuericrop(folder / "ZueriCrop.hdf5", ZueriCropOptions(bands=("B02", "B03", "B04", "B08")))
 
 
+def ucr(folder: Path) -> Sequence[Scene]:
+    return open_ucr(a_pair(folder / "archive", train=60))
+
+
+def bavaria(folder: Path) -> Sequence[Scene]:
+    """Fields of two years, three crops, four dates each."""
+    crops = ("maize", "wheat", "beet")
+    rows = [
+        (f"{year}-{field}", f"{year}-0{month}-01", crops[field % 3], year, *(100 + 50 * (field % 3 + month),) * 9)
+        for year in (2016, 2017)
+        for field in range(30)
+        for month in range(3, 7)
+    ]
+    bands = [f"B0{number}" for number in range(1, 10)]
+    frame = pd.DataFrame(rows, columns=["id", "date", "label", "year", *bands])
+    return open_table(as_csv(frame, folder / "fields"), TableOptions())
+
+
 # By the beginning of a configuration's name: what writes such data and opens them as its comment does.
-DATA = {"tum-pixel": tum_pixel, "tum-series": tum_series, "breizhcrops": breizhcrops, "zuericrop": zuericrop}
+DATA = {
+    "tum-pixel": tum_pixel,
+    "tum-series": tum_series,
+    "breizhcrops": breizhcrops,
+    "zuericrop": zuericrop,
+    "ucr-crop": ucr,
+    "bavaria": bavaria,
+}
 
 
 def succeed(answer: subprocess.CompletedProcess[str]) -> str:
@@ -70,7 +100,8 @@ def test_every_configuration_runs(name: str, run_cli: Cli, small_store: Path, tm
         run_cli("train", "--config", name, "--store", store, "--epochs", "1", "--hidden", "4", *more, cwd=tmp_path)
     )
     assert "parcels that training never saw" in said
-    assert not writers or f"the data set's own split '{resolve(find_config(name), {}).split.name}'" in said
+    split = resolve(find_config(name), {}).split
+    assert split.name is None or f"the data set's own split '{split.name}'" in said
 
 
 @pytest.mark.parametrize("name", SHIPPED)
