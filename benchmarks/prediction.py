@@ -8,7 +8,8 @@
 
 The raster is sparse but for its upper left 1024 x 1024 pixels, which are noise: nothing is harder to decompress.
 Holes are nodata, which costs a model as much as data. `memory` stops after some blocks, says how long all would have
-taken, and prints the peak of the resident memory (VmHWM); each block takes as much as the one before.
+taken, and prints the peak of the resident memory (VmHWM) after each block: it must not grow from one to the next, or
+the few blocks say nothing of all.
 """
 
 from __future__ import annotations
@@ -188,7 +189,9 @@ def memory(raster: Path, model: Path, choices: argparse.Namespace) -> None:
     first: float | None = None
     while process.poll() is None:
         peak = max(peak, high_water(process.pid))
-        done = len(list(raster.parent.glob(".map.tif.*.blocks/*.npz")))
+        before, done = done, len(list(raster.parent.glob(".map.tif.*.blocks/*.npz")))
+        if done > before:
+            print(f"  {done} blocks: peak {peak / 1e6:,.0f} MB", flush=True)
         first = first or (time.monotonic() if done else None)
         if choices.blocks and done >= choices.blocks:
             process.terminate()

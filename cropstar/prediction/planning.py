@@ -18,12 +18,15 @@ from cropstar.sources.workers import GDAL_CACHE_MEGABYTES
 
 MEMORY = "2GB"
 PROGRAM = 480 * 2**20  # torch, GDAL and matplotlib, without any pixel
-SPARE = 1.4  # for what convolutions lay out anew, and for holes in the heap
+# For what convolutions lay out anew, and for holes in the heap: ConvSTAR 4 x 32 was measured to want 1.7, from the
+# peaks at windows of 256 and 512 pixels.
+SPARE = 1.9
 READ = 3  # windows of observations at a time
 MAKING = 2  # copies of a window while it is being read
 LARGEST, SMALLEST = 512, 16  # pixels a side: more than that is lost when a block is
 LARGEST_WITH_MARGIN = 1024  # of which a margin of 29 pixels costs half as much as of 512
 STEP = 32  # where windows cannot be whole blocks
+STEP_WITH_MARGIN = 64  # with a margin no window is whole blocks: larger ones save more than the blocks' edges cost
 FEWEST_SERIES = 64
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -68,7 +71,7 @@ def plan_windows(
     at_once = SERIES_AT_ONCE
     while not predictor.model.spatial and at_once > FEWEST_SERIES and at_once * model * SPARE > most / 2:
         at_once //= 2
-    for side in [window] if window else _sides(block, LARGEST_WITH_MARGIN if halo else LARGEST):
+    for side in [window] if window else _sides(block, halo):
         if needed(side, at_once) <= memory:
             return WindowPlan(side, at_once, needed(side, at_once))
     least = needed(window or SMALLEST, FEWEST_SERIES)
@@ -77,8 +80,10 @@ def plan_windows(
     raise ResourceError(f"{memory / 1e9:.2f} GB are not enough", why=why, remedy=remedy)
 
 
-def _sides(block: int | None, largest: int) -> list[int]:
-    """Whole blocks first; where not even one fits, parts of it."""
-    whole = range(largest // block * block, 0, -block) if block and block <= largest else ()
-    smaller = range(min(block or largest, largest) // STEP * STEP, 0, -STEP)
+def _sides(block: int | None, halo: int) -> list[int]:
+    """What to try, the best first: whole blocks where there is no margin; where not even one fits, parts of it."""
+    if halo:
+        return [*range(LARGEST_WITH_MARGIN, 0, -STEP_WITH_MARGIN), STEP, SMALLEST]
+    whole = range(LARGEST // block * block, 0, -block) if block and block <= LARGEST else ()
+    smaller = range(min(block or LARGEST, LARGEST) // STEP * STEP, 0, -STEP)
     return [*whole, *(side for side in smaller if side not in whole), SMALLEST]

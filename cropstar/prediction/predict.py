@@ -27,6 +27,7 @@ from cropstar.geo.windows import Window, split
 from cropstar.logs import event
 from cropstar.prediction.blocks import BlockFolder, BlockResult, folders_beside
 from cropstar.prediction.cog import NODATA
+from cropstar.prediction.heap import release_free_memory
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.job import block_side, job_key
 from cropstar.prediction.layers import layers_of
@@ -158,6 +159,7 @@ class _Job:
         ):
             for window, observations in ready:
                 behind.put(self._block(window, observations))
+                release_free_memory()
                 pixels += window.height * window.width
                 if area is not None:
                     rate = pixels * area / (time.monotonic() - started)

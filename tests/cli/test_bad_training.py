@@ -114,8 +114,8 @@ def test_unknown_keys(run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number(run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
     """Steps so long that scores overflow: the batch is named, and the checkpoint before it is whole."""
-    command = ["train", "--store", small_store, *SMALL, "--epochs", "50", "--checkpoint-seconds", "0", "--model", "rnn"]
-    wild = ["--learning-rate", "1e38", "--set", "optimiser.warmup=0", "--set", "optimiser.schedule=constant"]
+    command = ["train", "--store", small_store, *SMALL, "--epochs", "50", "--checkpoint-seconds", "0"]
+    wild = ["--learning-rate", "1e30", "--set", "optimiser.warmup=0", "--set", "optimiser.schedule=constant"]
     answer = run_cli(*command, *wild, cwd=tmp_path)
     assert_refused(answer, 1, "the loss became", "in epoch 1, batch ", "the last good checkpoint is kept")
     (folder,) = (tmp_path / "data" / "runs").iterdir()

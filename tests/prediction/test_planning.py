@@ -60,9 +60,18 @@ def test_more_memory_makes_larger_windows(large: tuple[Predictor, StackSeries]) 
     sides = [plan.window for plan in plans]
     assert sides == sorted(sides)
     assert sides[0] < sides[-1] == 1024
-    assert all(side % 256 == 0 or side < 256 for side in sides)
+    assert all(side % 64 == 0 for side in sides)
     for plan, memory in zip(plans, (1, 2, 4, 16), strict=True):
         assert plan.bytes <= memory * 1e9
+
+
+def test_a_model_without_a_margin_gets_whole_blocks(small_scene: Path, tmp_path: Path) -> None:
+    raster = small_scene / "tile.tif"
+    series = StackSeries(raster)
+    predictor = Predictor(untrained(tmp_path / "m", raster, "star"), CPU)
+    sides = {block: plan_windows(predictor, series, 4 * 10**9, None, block).window for block in (256, 240, 1024, None)}
+    series.close()
+    assert sides == {256: 512, 240: 480, 1024: 512, None: 512}
 
 
 def test_another_start_plans_the_same(large: tuple[Predictor, StackSeries]) -> None:
