@@ -31,6 +31,7 @@ format: .venv/lint.stamp
 
 bench: .venv/test.stamp
 	@$(BIN)/python benchmarks/store_layout.py
+	@$(BIN)/python benchmarks/speed.py
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.models.cells.cell import Cell, Projected, State, keep_where_invalid
+from cropstar.models.cells.star import StarCell
 from cropstar.models.normalisation import MaskedBatchNorm
+from cropstar.native.star import run_star
 
 StackState = tuple[State, ...]  # one entry a layer
 
@@ -134,6 +136,10 @@ def spread_days(days: Tensor, like: Tensor) -> Tensor:
 
 def run_layer(cell: Cell, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
     """One layer over all dates: (T, B, C, ...) in, (T, B, H, ...) and the final state out."""
+    weights = cell.kernel_weights(sequence) if isinstance(cell, StarCell) else None
+    if weights is not None:
+        outputs, final = run_star(sequence, None if all(complete) else mask.squeeze(2), weights)
+        return outputs, (final,)
     length, batch = sequence.shape[:2]
     projected = tuple(part.unflatten(0, (length, batch)) for part in cell.project(sequence.flatten(0, 1)))
     return cell.run(_with_day(cell, projected, day), mask, complete, cell.initial_state(sequence[0]))

@@ -204,9 +204,11 @@ def say_comparison(comparison: Comparison) -> str:
         letter = [comparison.group_of(row)] if grouped else []
         cells = [*_pair(row.parcel), *(by_pixel if finer else []), percent(row.ece), count(row.test_parcels)]
         figures.append([row.run, *cells, *letter])
-        size = f"{row.layers}\u00d7{row.hidden}"
+        trained = row.parameters > 0  # a forest has neither layers nor weights
+        size = f"{row.layers}\u00d7{row.hidden}" if trained else DASH
+        weights = count(row.parameters) if trained else DASH
         speed = score(row.samples_per_second) if (row.samples_per_second or 10) < 10 else count(row.samples_per_second)
-        costs.append([row.run, row.model, size, count(row.parameters), row.split, duration(row.seconds), speed])
+        costs.append([row.run, row.model, size, weights, row.split, duration(row.seconds), speed])
     return "\n".join([*_table(figures, left=(0,)), "", *_table(costs, left=(0, 1, 4))])
 
 

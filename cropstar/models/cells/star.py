@@ -23,6 +23,8 @@ from torch import Tensor
 
 from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
 from cropstar.models.products import orthogonal_, product, written_out
+from cropstar.native import available
+from cropstar.native.tensors import Weights, fits
 
 JANET_OFFSET = 1.0
 
@@ -71,6 +73,20 @@ class StarCell(Cell):
             mixed = torch.lerp(hidden, value, torch.sigmoid(logits))
         hidden = mixed if self.options.variant == "no-outer-tanh" else torch.tanh(mixed)
         return (hidden, day[0].expand_as(seen[0])) if day else (hidden,)
+
+    def kernel_weights(self, x: Tensor) -> Weights | None:
+        """The weights for the compiled kernel, where it computes this cell and these tensors."""
+        assert self.input_value.bias is not None
+        assert self.input_gate.bias is not None
+        weights = Weights(
+            self.input_value.weight,
+            self.input_value.bias,
+            self.input_gate.weight,
+            self.input_gate.bias,
+            self.state_gate.weight,
+        )
+        plain = self.options.variant == "paper" and not self.dated and not self.spatial
+        return weights if plain and available() and fits(x, *weights) else None
 
     def reference(self, x: Tensor, state: State) -> State:
         h = state[0]

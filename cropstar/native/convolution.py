@@ -1,0 +1,61 @@
+"""One date of a ConvSTAR layer, for inference.
+
+Images keep the shape (N, C, H, W) and lie channels last in memory, where a crop is a view that is taken as it is. An
+image in another layout is copied once. The arithmetic is Winograd's F(2x2, 3x3) for all sizes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cropstar.native.library import ConvolutionStep, library
+from cropstar.native.tensors import Packed, Weights, mask_bytes, pack, pointer, require_fit, require_shape, strides
+
+
+def pack_convolution(weights: Weights) -> Packed:
+    """The kernels, transformed; worth keeping, since this takes as long as a small image."""
+    if weights.value_weight.shape[2:] != (3, 3):
+        raise ValueError(f"kernels are {tuple(weights.value_weight.shape[2:])}, not 3 x 3")
+    return pack(weights, "convolution")
+
+
+def convolution_step(
+    x: Tensor, valid: Tensor | None, packed: Packed, state: Tensor | None = None, out: Tensor | None = None
+) -> Tensor:
+    """The state (N, F, H, W) after a date: x (N, C, H, W), valid (N, H, W).
+
+    `out`, channels last and other memory than `state`, is where it goes: two buffers in turn serve a whole season.
+    """
+    images, _, height, width = x.shape
+    shape = (images, packed.hidden, height, width)
+    require_shape("x", x, (images, packed.inputs, height, width))
+    if not x.numel():
+        raise ValueError(f"an empty image: {tuple(x.shape)}")
+    if state is not None:
+        require_shape("the state", state, shape)
+    pixels, before = _channels_last(x), None if state is None else _channels_last(state)
+    if out is None:
+        out = torch.empty(shape, dtype=torch.float32, memory_format=torch.channels_last)
+    require_fit(out)
+    require_shape("out", out, shape)
+    after = out.permute(0, 2, 3, 1)
+    if packed.hidden > 1 and after.stride(3) != 1:
+        raise ValueError("out is not channels last")
+    if state is not None and out.untyped_storage().data_ptr() == state.untyped_storage().data_ptr():
+        raise ValueError("out shares its memory with the state")
+    mask = mask_bytes(valid, (images, height, width))
+    task = ConvolutionStep(
+        *(images, height, width, packed.inputs, packed.hidden, packed.pointer(), pixels.data_ptr()),
+        *(*strides(pixels, 3), pointer(before), *strides(before, 3), pointer(mask), *strides(mask, 3)),
+        *(after.data_ptr(), *strides(after, 3)),
+    )
+    library().run("convolution_step", task, torch.get_num_threads())
+    return out
+
+
+def _channels_last(images: Tensor) -> Tensor:
+    """(N, H, W, C) with channels in one piece."""
+    require_fit(images)
+    turned = images.permute(0, 2, 3, 1)
+    return turned if turned.shape[3] == 1 or turned.stride(3) == 1 else turned.contiguous()

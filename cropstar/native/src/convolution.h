@@ -1,0 +1,239 @@
+// One date of a ConvSTAR layer by Winograd's F(2x2, 3x3): 16 products for 4 pixels where 36 would be.
+//
+// Tiles of 2x2 pixels read 4x4 pixels around them; what lies outside of the image is zero. Of a strip of tiles, the
+// input and the state are transformed, multiplied with the transformed kernels, and transformed back where the gate
+// arithmetic is done. Any size of image and any number of channels will do.
+#pragma once
+
+#include "block.h"
+#include "nonlinear.h"
+
+namespace {
+
+constexpr int64_t STRIP = 24;  // tiles that are worked on together
+constexpr int64_t ELEMENTS = 16;
+
+struct ConvolutionPacked {
+    const float *value_weight, *gate_weight, *state_weight, *value_bias, *gate_bias;
+};
+
+INLINE int64_t convolution_packed_floats(int64_t inputs, int64_t hidden) {
+    return padded(hidden) * (ELEMENTS * (2 * inputs + hidden) + 2);
+}
+
+INLINE ConvolutionPacked convolution_unpack(const float* packed, int64_t inputs, int64_t hidden) {
+    const int64_t columns = padded(hidden);
+    const float* gate_weight = packed + ELEMENTS * columns * inputs;
+    const float* state_weight = gate_weight + ELEMENTS * columns * inputs;
+    const float* value_bias = state_weight + ELEMENTS * columns * hidden;
+    return {packed, gate_weight, state_weight, value_bias, value_bias + columns};
+}
+
+// G w G^T of one 3x3 kernel, in double precision.
+INLINE void transform_kernel(const float* w, double (&to)[4][4]) {
+    const double g[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++) {
+            to[i][j] = 0;
+            for (int r = 0; r < 3; r++) {
+                for (int c = 0; c < 3; c++) to[i][j] += g[i][r] * w[r * 3 + c] * g[j][c];
+            }
+        }
+    }
+}
+
+// Into panels [element][output / PANEL][input][PANEL].
+static void pack_kernels(const float* w, int64_t outputs, int64_t inputs, float* to) {
+    const int64_t panels = panels_of(outputs);
+    clear(to, ELEMENTS * panels * inputs * PANEL);
+    for (int64_t output = 0; output < outputs; output++) {
+        for (int64_t input = 0; input < inputs; input++) {
+            double kernel[4][4];
+            transform_kernel(w + (output * inputs + input) * 9, kernel);
+            for (int64_t element = 0; element < ELEMENTS; element++) {
+                const int64_t panel = element * panels + output / PANEL;
+                to[(panel * inputs + input) * PANEL + output % PANEL] = (float)kernel[element / 4][element % 4];
+            }
+        }
+    }
+}
+
+static void convolution_pack(const StarWeights& w, float* packed) {
+    const ConvolutionPacked to = convolution_unpack(packed, w.inputs, w.hidden);
+    pack_kernels(w.value_weight, w.hidden, w.inputs, const_cast<float*>(to.value_weight));
+    pack_kernels(w.gate_weight, w.hidden, w.inputs, const_cast<float*>(to.gate_weight));
+    pack_kernels(w.state_weight, w.hidden, w.hidden, const_cast<float*>(to.state_weight));
+    pack(w.value_bias, w.hidden, 1, 1, 1, const_cast<float*>(to.value_bias));
+    pack(w.gate_bias, w.hidden, 1, 1, 1, const_cast<float*>(to.gate_bias));
+}
+
+INLINE void transform_four(Vector& a, Vector& b, Vector& c, Vector& d) {
+    const Vector first = a - c, second = b + c, third = c - b, fourth = b - d;
+    a = first, b = second, c = third, d = fourth;
+}
+
+struct Image {
+    const float* data;
+    int64_t row, pixel, channels;
+};
+
+// Where the strip lies: tile row and first tile, in an image of height x width.
+struct Strip {
+    int64_t row, first, tiles, height, width;
+};
+
+// B^T d B of every tile and channel, to [element][tile][channel]. `zeros` holds as many as there are channels.
+static void transform_input(const Image& image, const Strip& strip, const float* zeros, float* to) {
+    const int64_t channels = image.channels, element_step = strip.tiles * channels;
+    for (int64_t tile = 0; tile < strip.tiles; tile++) {
+        const float* pixels[4][4];
+        for (int64_t i = 0; i < 4; i++) {
+            for (int64_t j = 0; j < 4; j++) {
+                const int64_t y = 2 * strip.row + i - 1, x = 2 * (strip.first + tile) + j - 1;
+                const bool inside = y >= 0 && y < strip.height && x >= 0 && x < strip.width;
+                pixels[i][j] = inside ? image.data + y * image.row + x * image.pixel : zeros;
+            }
+        }
+        for (int64_t channel = 0; channel < channels; channel += WIDTH) {
+            const int64_t count = channels - channel;
+            Vector d[4][4];
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; i++) {
+#pragma GCC unroll 4
+                for (int j = 0; j < 4; j++) d[i][j] = load_some(pixels[i][j] + channel, count);
+                transform_four(d[i][0], d[i][1], d[i][2], d[i][3]);
+            }
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) {
+                transform_four(d[0][j], d[1][j], d[2][j], d[3][j]);
+#pragma GCC unroll 4
+                for (int i = 0; i < 4; i++) {
+                    store_some(to + (i * 4 + j) * element_step + tile * channels + channel, d[i][j], count);
+                }
+            }
+        }
+    }
+}
+
+// A^T m A of one tile and vector of channels: 2x2 pixels.
+INLINE void transform_output(const float* from, int64_t element_step, Vector (&to)[2][2]) {
+    Vector upper[4], lower[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) {
+        const Vector a = load(from + j * element_step), b = load(from + (4 + j) * element_step);
+        const Vector c = load(from + (8 + j) * element_step), d = load(from + (12 + j) * element_step);
+        upper[j] = a + b + c;
+        lower[j] = b - c - d;
+    }
+    to[0][0] = upper[0] + upper[1] + upper[2];
+    to[0][1] = upper[1] - upper[2] - upper[3];
+    to[1][0] = lower[0] + lower[1] + lower[2];
+    to[1][1] = lower[1] - lower[2] - lower[3];
+}
+
+template <int Rows>
+static void convolution_block(const float* x, int64_t inputs, const float* x_panel, const float* state, int64_t hidden,
+                              const float* state_panel, float* to, int64_t columns) {
+    Block<Rows> block;
+    fill(block, nullptr);
+    multiply_packed(block, x, inputs, x_panel, inputs);
+    if (state) multiply_packed(block, state, hidden, state_panel, hidden);
+    write(block, to, columns, PANEL);
+}
+
+struct ConvolutionScratch {
+    float *zeros, *x, *state, *value, *gate;
+    int64_t total;
+};
+
+INLINE ConvolutionScratch convolution_memory(const ConvolutionStep& task, float* memory) {
+    const int64_t strip = ELEMENTS * STRIP, columns = padded(task.hidden);
+    ConvolutionScratch s;
+    s.zeros = memory;
+    s.x = s.zeros + larger(task.inputs, task.hidden);
+    s.state = s.x + strip * task.inputs;
+    s.value = s.state + strip * task.hidden;
+    s.gate = s.value + strip * columns;
+    s.total = s.gate + strip * columns - memory;
+    return s;
+}
+
+static int64_t convolution_scratch(const ConvolutionStep& task) { return convolution_memory(task, nullptr).total; }
+
+// The products of all elements of a strip.
+static void convolution_products(const ConvolutionStep& task, const ConvolutionPacked& w, const ConvolutionScratch& s,
+                                 int64_t tiles) {
+    const int64_t inputs = task.inputs, hidden = task.hidden, columns = padded(hidden);
+    for (int64_t element = 0; element < ELEMENTS; element++) {
+        for (int64_t column = 0; column < columns; column += PANEL) {
+            const int64_t panel = element * columns + column;
+            each_block(tiles, [&](int64_t row, auto rows) {
+                const int64_t tile = element * tiles + row;
+                const float* x = s.x + tile * inputs;
+                const float* state = task.state ? s.state + tile * hidden : nullptr;
+                convolution_block<rows.value>(x, inputs, w.value_weight + panel * inputs, nullptr, 0, nullptr,
+                                              s.value + tile * columns + column, columns);
+                convolution_block<rows.value>(x, inputs, w.gate_weight + panel * inputs, state, hidden,
+                                              w.state_weight + panel * hidden, s.gate + tile * columns + column,
+                                              columns);
+            });
+        }
+    }
+}
+
+// The gate arithmetic of one strip of one image.
+static void convolution_update(const ConvolutionStep& task, const ConvolutionPacked& w, const ConvolutionScratch& s,
+                               const Strip& strip, int64_t image) {
+    const int64_t columns = padded(task.hidden), element_step = strip.tiles * columns;
+    for (int64_t tile = 0; tile < strip.tiles; tile++) {
+        for (int64_t channel = 0; channel < task.hidden; channel += WIDTH) {
+            const int64_t count = task.hidden - channel;
+            Vector values[2][2], logits[2][2];
+            transform_output(s.value + tile * columns + channel, element_step, values);
+            transform_output(s.gate + tile * columns + channel, element_step, logits);
+            const Vector value_bias = load(w.value_bias + channel), gate_bias = load(w.gate_bias + channel);
+            for (int64_t i = 0; i < 2; i++) {
+                for (int64_t j = 0; j < 2; j++) {
+                    const int64_t y = 2 * strip.row + i, x = 2 * (strip.first + tile) + j;
+                    if (y >= strip.height || x >= strip.width) continue;
+                    const Vector before =
+                        task.state ? load_some(task.state + image * task.state_image + y * task.state_row +
+                                                   x * task.state_pixel + channel,
+                                               count)
+                                   : Vector{};
+                    const bool valid = !task.valid || task.valid[image * task.valid_image + y * task.valid_row +
+                                                                 x * task.valid_pixel];
+                    Vector after = before;
+                    if (valid) {
+                        const Vector value = tanh_of(values[i][j] + value_bias);
+                        const Vector gate = sigmoid_of(logits[i][j] + gate_bias);
+                        after = tanh_of(gate * (value - before) + before);
+                    }
+                    float* to = task.after + image * task.after_image + y * task.after_row + x * task.after_pixel;
+                    store_some(to + channel, after, count);
+                }
+            }
+        }
+    }
+}
+
+static void convolution_step(const ConvolutionStep& task, int64_t part, int64_t parts, float* memory) {
+    const ConvolutionPacked w = convolution_unpack(task.packed, task.inputs, task.hidden);
+    const ConvolutionScratch s = convolution_memory(task, memory);
+    clear(s.zeros, larger(task.inputs, task.hidden));
+    const int64_t down = (task.height + 1) / 2, across = (task.width + 1) / 2, rows = task.images * down;
+    for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
+        const int64_t image = row / down;
+        const Image x = {task.x + image * task.x_image, task.x_row, task.x_pixel, task.inputs};
+        const Image state = {task.state + image * task.state_image, task.state_row, task.state_pixel, task.hidden};
+        for (int64_t first = 0; first < across; first += STRIP) {
+            const Strip strip = {row % down, first, smaller(STRIP, across - first), task.height, task.width};
+            transform_input(x, strip, s.zeros, s.x);
+            if (task.state) transform_input(state, strip, s.zeros, s.state);
+            convolution_products(task, w, s, strip.tiles);
+            convolution_update(task, w, s, strip, image);
+        }
+    }
+}
+
+}  // namespace

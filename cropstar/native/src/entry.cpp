@@ -1,0 +1,181 @@
+// The exported functions: they choose the instruction set, hand out memory and start threads.
+//
+// Threads are started for each call and end with it. A call takes milliseconds and a thread some 20 microseconds; in
+// return nothing has to survive a fork or the end of the process, and no second OpenMP runtime stands beside torch's.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "kernels.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr int INTERFACE = 1;  // what library.py expects
+constexpr int DONE = 0, NO_MEMORY = 1;
+constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
+
+bool runs_here(const Kernels* kernels) {
+    if (!kernels) return false;
+#if defined(CROPSTAR_X86)
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (!std::strcmp(kernels->name, "avx2")) return avx2;
+#if !defined(CROPSTAR_AVX512_EMULATED)
+    if (!std::strcmp(kernels->name, "avx512")) return avx2 && __builtin_cpu_supports("avx512f");
+#endif
+#endif
+    return true;
+}
+
+const Kernels* find(const char* name) {
+    const Kernels* const best_first[] = {avx512_kernels(), avx2_kernels(), portable_kernels()};
+    for (const Kernels* kernels : best_first) {
+        if (runs_here(kernels) && (!name || !std::strcmp(kernels->name, name))) return kernels;
+    }
+    return nullptr;
+}
+
+std::atomic<const Kernels*> chosen{nullptr};
+
+const Kernels& kernels() {
+    const Kernels* found = chosen.load();
+    if (!found) chosen.store(found = find(nullptr));
+    return *found;
+}
+
+// Part 0 runs here; where the system gives no more threads, the others do as well, with the same result.
+template <class Work>
+void in_parts(int64_t parts, Work work) {
+    std::vector<std::thread> threads;
+    threads.reserve(parts);
+    int64_t started = 1;
+    try {
+        for (; started < parts; started++) threads.emplace_back(work, started);
+    } catch (const std::system_error&) {
+    }
+    work(0);
+    for (; started < parts; started++) work(started);
+    for (std::thread& thread : threads) thread.join();
+}
+
+// Memory for all parts, each on cache lines of its own.
+struct Scratch {
+    float* memory = nullptr;
+    int64_t step;
+
+    Scratch(int64_t parts, int64_t floats) : step((floats + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE) {
+        if (posix_memalign(reinterpret_cast<void**>(&memory), 4 * CACHE_LINE, 4 * (parts * step + CACHE_LINE)))
+            memory = nullptr;
+    }
+    Scratch(const Scratch&) = delete;
+    ~Scratch() { std::free(memory); }
+};
+
+template <class Task>
+using Kernel = void (*)(const Task&, int64_t, int64_t, float*);
+
+template <class Task>
+int run(const Task& task, Kernel<Task> kernel, const Scratch& scratch, int64_t parts) {
+    if (!scratch.memory) return NO_MEMORY;
+    try {
+        in_parts(parts, [&](int64_t part) { kernel(task, part, parts, scratch.memory + part * scratch.step); });
+    } catch (const std::bad_alloc&) {
+        return NO_MEMORY;
+    }
+    return DONE;
+}
+
+// No more threads than work for them: a thread costs as much as some hundred thousand multiplications.
+int64_t parts_of(int64_t threads, int64_t rows, double multiplications) {
+    const int64_t worthwhile = 1 + (int64_t)(multiplications / 1e6);
+    int64_t parts = threads < rows ? threads : rows;
+    parts = parts < worthwhile ? parts : worthwhile;
+    return parts < 1 ? 1 : parts;
+}
+
+double star_work(int64_t length, int64_t batch, int64_t inputs, int64_t hidden) {
+    return (double)length * batch * hidden * (2 * inputs + hidden);
+}
+
+template <class Task>
+double layer_work(const Task& task) {
+    return star_work(task.length, task.batch, task.inputs, task.hidden);
+}
+
+}  // namespace
+
+EXPORT int cropstar_interface() { return INTERFACE; }
+
+EXPORT const char* cropstar_sources() { return CROPSTAR_SOURCES; }
+
+EXPORT int cropstar_runs(const char* name) { return find(name) != nullptr; }
+
+EXPORT const char* cropstar_chosen() { return kernels().name; }
+
+// Zero where this processor lacks it.
+EXPORT int cropstar_choose(const char* name) {
+    const Kernels* found = find(name);
+    if (found) chosen.store(found);
+    return found != nullptr;
+}
+
+EXPORT int64_t cropstar_star_packed(int64_t inputs, int64_t hidden) {
+    return kernels().star_packed_floats(inputs, hidden);
+}
+
+EXPORT void cropstar_star_pack(const StarWeights* weights, float* packed) { kernels().star_pack(*weights, packed); }
+
+EXPORT int cropstar_star_forward(const StarForward* task, int64_t threads) {
+    const int64_t parts = parts_of(threads, task->batch, layer_work(*task));
+    return run(*task, kernels().star_forward, Scratch(parts, kernels().star_forward_scratch(*task)), parts);
+}
+
+EXPORT int64_t cropstar_star_packed_backward(int64_t inputs, int64_t hidden) {
+    return kernels().star_packed_backward_floats(inputs, hidden);
+}
+
+EXPORT void cropstar_star_pack_backward(const StarWeights* weights, float* packed) {
+    kernels().star_pack_backward(*weights, packed);
+}
+
+EXPORT int cropstar_star_backward(const StarBackward* task, int64_t threads) {
+    const int64_t parts = parts_of(threads, task->batch, layer_work(*task));
+    const Scratch scratch(parts, kernels().star_backward_scratch(*task));
+    const int status = run(*task, kernels().star_backward, scratch, parts);
+    if (status == DONE) kernels().star_backward_sum(*task, parts, scratch.memory, scratch.step);
+    return status;
+}
+
+EXPORT int cropstar_star_stack(const StarStack* task, int64_t threads) {
+    double work = 0;
+    for (int64_t layer = 0; layer < task->layers; layer++) {
+        const int64_t inputs = layer ? task->hidden[layer - 1] : task->inputs;
+        work += star_work(task->length, task->batch, inputs, task->hidden[layer]);
+    }
+    const int64_t parts = parts_of(threads, task->batch, work);
+    return run(*task, kernels().star_stack, Scratch(parts, kernels().star_stack_scratch(*task)), parts);
+}
+
+EXPORT int64_t cropstar_convolution_packed(int64_t inputs, int64_t hidden) {
+    return kernels().convolution_packed_floats(inputs, hidden);
+}
+
+EXPORT void cropstar_convolution_pack(const StarWeights* weights, float* packed) {
+    kernels().convolution_pack(*weights, packed);
+}
+
+EXPORT int cropstar_convolution_step(const ConvolutionStep* task, int64_t threads) {
+    const int64_t rows = task->images * ((task->height + 1) / 2);
+    const double work = 4.0 * star_work(task->height, task->width * task->images, task->inputs, task->hidden);
+    const int64_t parts = parts_of(threads, rows, work);
+    return run(*task, kernels().convolution_step, Scratch(parts, kernels().convolution_scratch(*task)), parts);
+}
+
+EXPORT void cropstar_tanh(const float* x, int64_t count, float* y) { kernels().tanh_of(x, count, y); }
+
+EXPORT void cropstar_sigmoid(const float* x, int64_t count, float* y) { kernels().sigmoid_of(x, count, y); }

@@ -1,0 +1,81 @@
+// The plain C interface of the kernels: what Python passes, field by field (cropstar/native/library.py mirrors it).
+//
+// Tensors are float32 with their innermost axis contiguous; other axes come with strides, counted in elements.
+// A pointer that may be null says so. Masks are bytes, zero where a date is not valid.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+// One STAR layer over a whole sequence. `gate` and `value` (T, B, H) keep what the way back needs; null for inference.
+struct StarForward {
+    int64_t length, batch, inputs, hidden;
+    const float* packed;
+    const float* x;  // (T, B, C)
+    int64_t x_time, x_sample;
+    const uint8_t* valid;  // (T, B), or null: all are
+    int64_t valid_time, valid_sample;
+    const float* initial;  // (B, H), or null: zeros
+    float* outputs;        // (T, B, H)
+    float* gate;           // (T, B, H), or null
+    float* value;          // (T, B, H), or null
+};
+
+struct StarBackward {
+    int64_t length, batch, inputs, hidden;
+    const float* packed;  // of star_pack_backward
+    const float* x;
+    int64_t x_time, x_sample;
+    const uint8_t* valid;
+    int64_t valid_time, valid_sample;
+    const float* initial;
+    const float* outputs;
+    const float* gate;
+    const float* value;
+    const float* outputs_gradient;  // (T, B, H), or null
+    int64_t gradient_time, gradient_sample;
+    const float* final_gradient;  // (B, H), or null
+    float* x_gradient;            // (T, B, C), or null
+    float* initial_gradient;      // (B, H), or null
+    float* value_weight_gradient;  // W_z (H, C)
+    float* gate_weight_gradient;   // W_x (H, C)
+    float* state_weight_gradient;  // W_h (H, H)
+    float* value_bias_gradient;    // b_z (H)
+    float* gate_bias_gradient;     // b_k (H)
+};
+
+// Several STAR layers, date after date: nothing but the states leaves the processor's cache.
+struct StarStack {
+    int64_t length, batch, inputs, layers;
+    const int64_t* hidden;        // of each layer
+    const float* const* packed;   // of each layer
+    const float* x;               // (T, B, C)
+    int64_t x_time, x_sample;
+    const uint8_t* valid;
+    int64_t valid_time, valid_sample;
+    const float* const* initial;  // (B, H) of each layer; null, or with null in it: zeros
+    float* const* final;          // (B, H) of each layer
+    float* outputs;               // (T, B, H) of the last layer, or null
+};
+
+// One date of one ConvSTAR layer, images as (N, H, W, C).
+struct ConvolutionStep {
+    int64_t images, height, width, inputs, hidden;
+    const float* packed;
+    const float* x;
+    int64_t x_image, x_row, x_pixel;
+    const float* state;  // null: zeros
+    int64_t state_image, state_row, state_pixel;
+    const uint8_t* valid;  // (N, H, W), or null
+    int64_t valid_image, valid_row, valid_pixel;
+    float* after;  // the new state; not the memory of `state`
+    int64_t after_image, after_row, after_pixel;
+};
+
+// The weights as PyTorch has them: (H, C), (H, H) or (H, C, 3, 3), (H, H, 3, 3), contiguous.
+struct StarWeights {
+    int64_t inputs, hidden;
+    const float *value_weight, *gate_weight, *state_weight, *value_bias, *gate_bias;
+};
+}

@@ -1,0 +1,53 @@
+// Vectors of LANES floats, written with the vector types that GCC and Clang share.
+//
+// No intrinsics: the compiler turns the same source into SSE, AVX2, AVX-512 or NEON, as the unit's options say. The
+// units define LANES and ROWS: a block of ROWS x 2 vectors and its operands fill the registers. Everything has
+// internal linkage and nothing of the standard library is used, so that the linker can never hand code of one
+// instruction set to a processor that lacks it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#define INLINE static inline __attribute__((always_inline))
+
+namespace {
+
+constexpr int64_t WIDTH = LANES;
+constexpr int64_t PANEL = 2 * WIDTH;  // columns of a block
+
+typedef float Vector __attribute__((vector_size(LANES * 4)));
+typedef int32_t Integers __attribute__((vector_size(LANES * 4)));
+typedef float LooseVector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+INLINE Vector load(const float* from) { return *reinterpret_cast<const LooseVector*>(from); }
+INLINE void store(float* to, Vector vector) { *reinterpret_cast<LooseVector*>(to) = vector; }
+INLINE Vector all(float number) { return number - Vector{}; }
+
+// The first `count` floats, zeros after them.
+INLINE Vector load_some(const float* from, int64_t count) {
+    if (count >= WIDTH) return load(from);
+    Vector vector = {};
+    for (int64_t lane = 0; lane < count; lane++) vector[lane] = from[lane];
+    return vector;
+}
+
+INLINE void store_some(float* to, Vector vector, int64_t count) {
+    if (count >= WIDTH) return store(to, vector);
+    for (int64_t lane = 0; lane < count; lane++) to[lane] = vector[lane];
+}
+
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
+INLINE int64_t padded(int64_t columns) { return panels_of(columns) * PANEL; }
+
+INLINE void clear(float* to, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = 0.0f;
+}
+
+INLINE void copy(float* to, const float* from, int64_t count) {
+    for (int64_t i = 0; i < count; i++) to[i] = from[i];
+}
+
+}  // namespace

@@ -1,0 +1,208 @@
+"""The STAR layer over whole sequences: forwards, backwards, and several layers at once for inference.
+
+Dates come first, x (T, B, C) and valid (T, B), with any strides: a transposed view is taken as it is. A date that is
+not valid leaves the state as it was. NaN is data: what lies under the mask should be numbers, since the gradient of a
+weight is a sum over all dates (0 * NaN).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from cropstar.native.library import StarBackward, StarForward, StarStack, library
+from cropstar.native.tensors import (
+    Packed,
+    Weights,
+    inner_contiguous,
+    mask_bytes,
+    pack,
+    pointer,
+    require_fit,
+    require_shape,
+    strides,
+)
+
+
+class Forward(NamedTuple):
+    """(T, B, H) each; gate and value where they were kept."""
+
+    outputs: Tensor
+    gate: Tensor | None
+    value: Tensor | None
+
+
+class Gradients(NamedTuple):
+    x: Tensor | None
+    initial: Tensor | None
+    weights: Weights
+
+
+def pack_star(weights: Weights) -> Packed:
+    """The weights as `star_forward` and `star_stack` want them; good for as long as they do not change."""
+    return pack(weights, "star")
+
+
+def star_forward(
+    x: Tensor, valid: Tensor | None, packed: Packed, initial: Tensor | None = None, *, keep: bool = False
+) -> Forward:
+    """One layer; `keep` for `star_backward`. `initial` (B, H) is the state before the first date."""
+    x, mask, initial = _checked(x, valid, packed, initial)
+    length, batch, inputs = x.shape
+    outputs, gate, value = (
+        x.new_empty(length, batch, packed.hidden) if wanted else None for wanted in (True, keep, keep)
+    )
+    assert outputs is not None
+    task = StarForward(
+        *(length, batch, inputs, packed.hidden, packed.pointer(), x.data_ptr(), *strides(x, 2)),
+        *(pointer(mask), *strides(mask, 2), pointer(initial), pointer(outputs), pointer(gate), pointer(value)),
+    )
+    library().run("star_forward", task, torch.get_num_threads())
+    return Forward(outputs, gate, value)
+
+
+def star_backward(
+    x: Tensor,
+    valid: Tensor | None,
+    weights: Weights,
+    initial: Tensor | None,
+    forward: Forward,
+    outputs_gradient: Tensor | None,
+    final_gradient: Tensor | None,
+    *,
+    x_wanted: bool = True,
+    initial_wanted: bool = True,
+) -> Gradients:
+    """The gradients, given those of the outputs (T, B, H) and of the last state (B, H)."""
+    packed = pack(weights, "star_backward")
+    x, mask, initial = _checked(x, valid, packed, initial)
+    length, batch, inputs = x.shape
+    hidden = packed.hidden
+    for name, tensor in zip(Forward._fields, forward, strict=True):
+        if tensor is None:
+            raise ValueError(f"{name} was not kept")
+        require_shape(name, tensor, (length, batch, hidden))
+    if outputs_gradient is not None:
+        require_fit(outputs_gradient)
+        require_shape("outputs_gradient", outputs_gradient, (length, batch, hidden))
+        outputs_gradient = inner_contiguous(outputs_gradient)
+    if final_gradient is not None:
+        require_fit(final_gradient)
+        require_shape("final_gradient", final_gradient, (batch, hidden))
+        final_gradient = final_gradient.contiguous()
+    x_gradient = x.new_empty(length, batch, inputs) if x_wanted else None
+    initial_gradient = x.new_empty(batch, hidden) if initial_wanted else None
+    found = Weights(*(x.new_empty(part.shape) for part in weights))
+    task = StarBackward(
+        *(length, batch, inputs, hidden, packed.pointer(), x.data_ptr(), *strides(x, 2)),
+        *(pointer(mask), *strides(mask, 2), pointer(initial), *(pointer(part) for part in forward)),
+        *(pointer(outputs_gradient), *strides(outputs_gradient, 2), pointer(final_gradient)),
+        *(pointer(x_gradient), pointer(initial_gradient)),
+        **{f"{name}_gradient": part.data_ptr() for name, part in found._asdict().items()},
+    )
+    library().run("star_backward", task, torch.get_num_threads())
+    return Gradients(x_gradient, initial_gradient, found)
+
+
+def star_stack(
+    x: Tensor,
+    valid: Tensor | None,
+    layers: Sequence[Packed],
+    initial: Sequence[Tensor | None] | None = None,
+    *,
+    outputs: bool = False,
+) -> tuple[list[Tensor], Tensor | None]:
+    """Layers on top of each other, without gradients: each one's last state (B, H), and the outputs if asked for.
+
+    With one date, x (1, B, C), this is `step`.
+    """
+    x, mask, _ = _checked(x, valid, layers[0], None)
+    length, batch, inputs = x.shape
+    before: list[Tensor | None] = list(initial) if initial is not None else [None] * len(layers)
+    for number, (layer, state) in enumerate(zip(layers, before, strict=True)):
+        if number and layer.inputs != layers[number - 1].hidden:
+            raise ValueError(f"layer {number + 1} takes {layer.inputs} channels")
+        if state is not None:
+            require_fit(state)
+            require_shape("the state", state, (batch, layer.hidden))
+            before[number] = state.contiguous()
+    final = [x.new_empty(batch, layer.hidden) for layer in layers]
+    sequence = x.new_empty(length, batch, layers[-1].hidden) if outputs else None
+    # Arrays that must outlive the call.
+    hidden = (ctypes.c_int64 * len(layers))(*(layer.hidden for layer in layers))
+    panels, starts, ends = (
+        (ctypes.c_void_p * len(layers))(*pointers)
+        for pointers in (
+            [layer.pointer() for layer in layers],
+            [pointer(state) for state in before],
+            [state.data_ptr() for state in final],
+        )
+    )
+    task = StarStack(
+        *(length, batch, inputs, len(layers), ctypes.addressof(hidden), ctypes.addressof(panels), x.data_ptr()),
+        *(*strides(x, 2), pointer(mask), *strides(mask, 2)),
+        *(ctypes.addressof(starts), ctypes.addressof(ends), pointer(sequence)),
+    )
+    library().run("star_stack", task, torch.get_num_threads())
+    return final, sequence
+
+
+def run_star(x: Tensor, valid: Tensor | None, weights: Weights, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """One layer with gradients where they are wanted: the outputs (T, B, H) and the last state (B, H)."""
+    outputs, final = _StarLayer.apply(x, valid, initial, *weights)  # type: ignore[no-untyped-call]
+    return outputs, final
+
+
+class _StarLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        x: Tensor,
+        valid: Tensor | None,
+        initial: Tensor | None,
+        *parts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        keep = any(ctx.needs_input_grad)  # type: ignore[attr-defined]
+        found = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=keep)
+        if keep:
+            ctx.save_for_backward(x, valid, initial, *parts, *found)  # type: ignore[arg-type]
+            ctx.set_materialize_grads(False)
+        return found.outputs, found.outputs[-1].clone()
+
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, outputs_gradient: Tensor | None, final_gradient: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True: better no answer than one without its graph
+            raise RuntimeError("the kernels have no second derivative; set CROPSTAR_NATIVE=0")
+        x, valid, initial, *rest = ctx.saved_tensors  # type: ignore[attr-defined]
+        weights, kept = Weights(*rest[:5]), Forward(*rest[5:])
+        if outputs_gradient is None and final_gradient is None:
+            return (None,) * 8
+        x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
+        found = star_backward(
+            *(x, valid, weights, initial, kept, outputs_gradient, final_gradient),
+            x_wanted=x_wanted,
+            initial_wanted=initial_wanted,
+        )
+        parts = (part if needed else None for part, needed in zip(found.weights, wanted, strict=True))
+        return (found.x, None, found.initial, *parts)
+
+
+def _checked(
+    x: Tensor, valid: Tensor | None, packed: Packed, initial: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    require_fit(x)
+    length, batch, _ = x.shape
+    require_shape("x", x, (length, batch, packed.inputs))
+    if not length or not batch:
+        raise ValueError(f"an empty sequence: {tuple(x.shape)}")
+    if initial is not None:
+        require_fit(initial)
+        require_shape("initial", initial, (batch, packed.hidden))
+        initial = initial.contiguous()
+    return inner_contiguous(x), mask_bytes(valid, (length, batch)), initial

@@ -1,0 +1,133 @@
+"""How tensors are handed to the kernels: what fits, weights in panels, pointers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from cropstar.native.library import StarWeights, library
+
+
+class Weights(NamedTuple):
+    """Of one STAR layer: (H, C), (H,), (H, C), (H,), (H, H); of ConvSTAR (H, C, 3, 3) and so on."""
+
+    value_weight: Tensor  # W_z
+    value_bias: Tensor  # b_z
+    gate_weight: Tensor  # W_x
+    gate_bias: Tensor  # b_k
+    state_weight: Tensor  # W_h
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The weights of one layer in the panels of one instruction set."""
+
+    memory: Tensor
+    inputs: int
+    hidden: int
+    instruction_set: str
+
+    def pointer(self) -> int:
+        if self.instruction_set != library().instruction_set:
+            raise ValueError(f"the weights were packed for {self.instruction_set}")
+        return self.memory.data_ptr()
+
+
+def fits(x: Tensor, *others: Tensor) -> bool:
+    """Whether the kernels can compute with these tensors: float32 on the processor, and really there.
+
+    Under tracing, `vmap` or a counter of operations the tensors stand for others, and the kernels would not be seen.
+    """
+    ready = x.numel() > 0 and all(
+        type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu" and tensor.dtype == torch.float32
+        for tensor in (x, *others)
+    )
+    watched = (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or _get_current_dispatch_mode() is not None
+    )
+    return ready and not watched and not torch.is_autocast_enabled("cpu")
+
+
+def pack(weights: Weights, kind: str) -> Packed:
+    """`kind`: "star", "star_backward" or "convolution", for the calls of that name."""
+    hidden, inputs = weights.value_weight.shape[:2]
+    require_fit(weights.value_weight, *weights[1:])
+    expected = {
+        "value_bias": (hidden,),
+        "gate_weight": tuple(weights.value_weight.shape),
+        "gate_bias": (hidden,),
+        "state_weight": (hidden, hidden, *weights.value_weight.shape[2:]),
+    }
+    for name, shape in expected.items():
+        require_shape(name, getattr(weights, name), shape)
+    whole = {name: part.detach().contiguous() for name, part in weights._asdict().items()}
+    task = StarWeights(inputs, hidden, **{name: part.data_ptr() for name, part in whole.items()})
+    head, _, tail = kind.partition("_")
+    suffix = f"_{tail}" if tail else ""
+    used = library()
+    memory = torch.empty(used(f"{head}_packed{suffix}", inputs, hidden), dtype=torch.float32)
+    used(f"{head}_pack{suffix}", ctypes.byref(task), memory.data_ptr())
+    return Packed(memory, inputs, hidden, used.instruction_set)
+
+
+class Packing:
+    """Packed weights that are kept for as long as the weights stay what they are: for inference, date after date."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._packed: Packed | None = None
+        self._weights: tuple[Tensor, ...] = ()  # held, so that no other weights can come to lie at their address
+
+    def of(self, weights: Weights, kind: str) -> Packed:
+        if any(part.is_inference() for part in weights):  # whose changes are not counted
+            return pack(weights, kind)
+        key = (kind, library().instruction_set, *((part.data_ptr(), part._version) for part in weights))
+        if self._packed is None or key != self._key:
+            self._packed = pack(weights, kind)
+            self._key = key
+            self._weights = tuple(part.detach() for part in weights)
+        return self._packed
+
+
+def require_fit(x: Tensor, *others: Tensor) -> None:
+    for tensor in (x, *others):
+        if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+            raise ValueError(f"the kernels take float32 on the processor, not {tensor.dtype} on {tensor.device}")
+
+
+def require_shape(name: str, tensor: Tensor, shape: Iterable[int]) -> None:
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(f"{name} is {tuple(tensor.shape)}, not {tuple(shape)}")
+
+
+def mask_bytes(valid: Tensor | None, shape: Iterable[int]) -> Tensor | None:
+    """A mask as bytes, without a copy; None where every date is valid."""
+    if valid is None:
+        return None
+    require_shape("valid", valid, shape)
+    if valid.dtype != torch.bool or valid.device.type != "cpu":
+        raise ValueError(f"valid is {valid.dtype} on {valid.device}, not bool on the processor")
+    return valid.view(torch.uint8)
+
+
+def inner_contiguous(tensor: Tensor) -> Tensor:
+    """The tensor with its last axis in one piece; other axes may have any stride."""
+    return tensor if tensor.shape[-1] == 1 or tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
+    """Of the first axes, in elements; zeros for none."""
+    return (0,) * count if tensor is None else tensor.stride()[:count]

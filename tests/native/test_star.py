@@ -1,0 +1,217 @@
+"""The STAR layer: outputs and gradients of the naive reference, whatever the sizes, masks and neighbours."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from torch import Tensor
+
+from cropstar.models.stack import RecurrentStack
+from cropstar.native.star import pack_star, run_star, star_forward, star_stack
+from cropstar.native.tensors import Weights
+from tests.native.references import OUTPUTS, in_double, make_cell, require_close, run_naively, weights_of
+
+pytestmark = pytest.mark.usefixtures("instruction_set")
+ONE_SET = settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def inputs(batch: int, length: int, channels: int, *, seed: int = 0, share: float = 0.7) -> tuple[Tensor, Tensor]:
+    """(T, B, C) and (T, B) as the stack has them: views of what has the batch first. One row is never valid."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(batch, length, channels, generator=generator)
+    valid = torch.rand(batch, length, generator=generator) < share
+    valid[-1] = batch == 1
+    return x.transpose(0, 1), valid.transpose(0, 1)
+
+
+def gradients(
+    outputs: Tensor, final: Tensor, of: list[Tensor], ways: tuple[Tensor | None, Tensor | None]
+) -> tuple[Tensor, ...]:
+    total = torch.zeros((), dtype=outputs.dtype)
+    for tensor, way in zip((outputs, final), ways, strict=True):
+        if way is not None:
+            total = total + (tensor * way).sum()
+    return torch.autograd.grad(total, of, allow_unused=True, materialize_grads=True)
+
+
+@ONE_SET
+@given(
+    batch=some.integers(1, 60),
+    length=some.integers(1, 7),
+    channels=some.integers(1, 40),
+    hidden=some.integers(1, 70),
+    begins=some.booleans(),
+    masked=some.booleans(),
+    by=some.sampled_from(["outputs", "final", "both"]),
+    seed=some.integers(0, 2**16),
+)
+def test_outputs_and_gradients_of_the_reference(
+    batch: int, length: int, channels: int, hidden: int, begins: bool, masked: bool, by: str, seed: int
+) -> None:
+    cell = make_cell(channels, hidden, seed=seed)
+    naive = in_double(cell)
+    x, mask = inputs(batch, length, channels, seed=seed)
+    valid = mask if masked else None
+    initial = torch.rand(batch, hidden) * 2 - 1 if begins else None
+    ways = (
+        torch.randn(length, batch, hidden) if by != "final" else None,
+        torch.randn(batch, hidden) if by != "outputs" else None,
+    )
+
+    given_here = [x.detach().requires_grad_(), *([initial.requires_grad_()] if initial is not None else [])]
+    outputs, final = run_star(given_here[0], valid, weights_of(cell), initial)
+    in_naive = [part.detach().double().requires_grad_() for part in given_here]
+    expected = run_naively(naive, in_naive[0], valid, in_naive[1] if begins else None)
+
+    assert (outputs - expected).abs().max() <= OUTPUTS
+    assert torch.equal(outputs[-1], final)
+    found = gradients(outputs, final, [*given_here, *weights_of(cell)], ways)
+    wanted = gradients(expected, expected[-1], [*in_naive, *weights_of(naive)], ways)
+    for one, other in zip(found, wanted, strict=True):
+        require_close(one, other)
+
+
+def test_the_size_that_is_trained() -> None:
+    cell = make_cell(13, 128)
+    naive = in_double(cell)
+    x, valid = inputs(96, 45, 13)
+    outputs, final = run_star(x, valid, weights_of(cell))
+    expected = run_naively(naive, x.double(), valid)
+    assert (outputs - expected).abs().max() <= OUTPUTS
+    found = gradients(outputs, final, list(weights_of(cell)), (None, torch.ones(96, 128)))
+    wanted = gradients(expected, expected[-1], list(weights_of(naive)), (None, torch.ones(96, 128)))
+    for one, other in zip(found, wanted, strict=True):
+        require_close(one, other)
+
+
+def test_a_row_that_is_never_valid_keeps_its_state_to_the_bit() -> None:
+    cell = make_cell(5, 19)
+    x, valid = inputs(14, 6, 5)
+    x[:, -1] = float("nan")  # nor does what lies under the mask matter
+    initial = torch.rand(14, 19)
+    outputs, final = run_star(x, valid, weights_of(cell), initial)
+    assert torch.equal(outputs[:, -1], initial[-1].expand(6, -1))
+    assert torch.equal(final[-1], initial[-1])
+    assert outputs.isfinite().all()
+
+
+def test_nan_in_a_valid_date_stays_with_its_row() -> None:
+    cell = make_cell(5, 19)
+    x, _ = inputs(14, 6, 5)
+    x[2, 3, 1] = float("nan")
+    outputs, _ = run_star(x, None, weights_of(cell))
+    lost = outputs.isnan().any(dim=2)
+    assert lost[2:, 3].all()
+    assert int(lost.sum()) == 4
+
+
+@pytest.mark.parametrize("batch", [1, 5, 12, 49, 100])
+def test_neighbours_do_not_matter(batch: int) -> None:
+    cell = make_cell(7, 37)
+    x, valid = inputs(100, 5, 7)
+    way = torch.randn(5, 100, 37)
+    weights = weights_of(cell)
+
+    def run(rows: slice) -> tuple[Tensor, Tensor]:
+        chosen = x[:, rows].detach().requires_grad_()
+        outputs, _ = run_star(chosen, valid[:, rows], weights)
+        return outputs, torch.autograd.grad((outputs * way[:, rows]).sum(), chosen)[0]
+
+    for whole, some_rows in zip(run(slice(None)), run(slice(100 - batch, 100)), strict=True):
+        assert torch.equal(whole[:, 100 - batch :], some_rows)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_runs_are_the_same_to_the_bit() -> None:
+    cell = make_cell(13, 64)
+    x, valid = inputs(301, 12, 13)
+    weights = list(weights_of(cell))
+
+    def run() -> list[Tensor]:
+        outputs, final = run_star(x, valid, Weights(*weights))
+        return [outputs, *torch.autograd.grad((final**2).sum() + outputs.sum(), weights)]
+
+    first = run()
+    for _ in range(3):
+        assert all(torch.equal(one, other) for one, other in zip(first, run(), strict=True))
+    torch.set_num_threads(5)
+    assert torch.equal(first[0], run()[0])  # outputs do not even know how many threads there are
+    for one, other in zip(first[1:], run()[1:], strict=True):
+        require_close(one, other.double())
+
+
+@ONE_SET
+@given(
+    batch=some.integers(1, 110),
+    length=some.integers(1, 5),
+    widths=some.lists(some.integers(1, 40), min_size=2, max_size=5),
+    seed=some.integers(0, 2**16),
+)
+def test_a_stack_equals_its_layers(batch: int, length: int, widths: list[int], seed: int) -> None:
+    cells = [make_cell(*pair, seed=seed + n) for n, pair in enumerate(pairwise(widths))]
+    x, valid = inputs(batch, length, widths[0], seed=seed)
+    packed = [pack_star(weights_of(cell)) for cell in cells]
+    with torch.no_grad():
+        final, outputs = star_stack(x, valid, packed, outputs=True)
+        plain = RecurrentStack([in_double(cell) for cell in cells])
+        days = torch.zeros(batch, length)
+        expected, state = plain(x.transpose(0, 1).double(), valid.transpose(0, 1), days)
+        sequence = x
+        for panels in packed:
+            sequence = star_forward(sequence, valid, panels).outputs
+    assert outputs is not None
+    assert torch.equal(outputs, sequence)
+    assert (outputs - expected).abs().max() <= OUTPUTS
+    for one, (other,) in zip(final, state, strict=True):
+        assert (one - other).abs().max() <= OUTPUTS
+
+
+def test_steps_equal_the_sequence() -> None:
+    cells = [make_cell(4, 21), make_cell(21, 21, seed=1), make_cell(21, 9, seed=2)]
+    packed = [pack_star(weights_of(cell)) for cell in cells]
+    x, valid = inputs(50, 6, 4)
+    state: list[Tensor] | None = None
+    for t in range(6):
+        state, _ = star_stack(x[t : t + 1], valid[t : t + 1], packed, state)
+    whole, none = star_stack(x, valid, packed)
+    assert none is None
+    assert state is not None
+    assert all(torch.equal(one, other) for one, other in zip(state, whole, strict=True))
+
+
+def test_a_second_derivative_is_refused() -> None:
+    x = torch.randn(3, 2, 4, requires_grad=True)
+    outputs, _ = run_star(x, None, weights_of(make_cell(4, 6)))
+    with pytest.raises(RuntimeError, match="no second derivative"):
+        torch.autograd.grad(outputs.sum(), x, create_graph=True)
+
+
+def test_only_what_is_wanted_gets_a_gradient() -> None:
+    cell = make_cell(4, 6)
+    cell.input_gate.requires_grad_(False)
+    x = torch.randn(3, 2, 4)
+    _, final = run_star(x, None, weights_of(cell))
+    final.sum().backward()
+    assert cell.input_gate.weight.grad is None
+    assert cell.state_gate.weight.grad is not None
+    with torch.inference_mode():
+        assert not run_star(x, None, weights_of(cell))[0].requires_grad
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_forked_process_can_go_on() -> None:
+    packed = pack_star(weights_of(make_cell(13, 128)))
+    x, valid = inputs(200, 10, 13)
+    expected = star_forward(x, valid, packed).outputs.numpy().tobytes()
+    child = os.fork()
+    if child == 0:  # no torch operation here: OpenMP does not survive what our threads must
+        found = star_forward(x, valid, packed).outputs
+        os._exit(0 if found.numpy().tobytes() == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
