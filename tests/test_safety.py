@@ -45,7 +45,9 @@ def unsafe(source: str) -> list[str]:
         called = ast.unparse(node.func)
         head, dot, rest = called.partition(".")
         full = known.get(head, head) + dot + rest
-        if full in FORBIDDEN_CALLS or full.endswith((".extractall", ".read_pickle", ".to_pickle")):
+        if full == "numpy.load" and any(word.arg == "allow_pickle" for word in node.keywords):
+            pass  # what it allows is looked at below
+        elif full in FORBIDDEN_CALLS or full.endswith((".extractall", ".read_pickle", ".to_pickle")):
             found.append(called)
         if any(word.arg == "shell" and ast.unparse(word.value) != "False" for word in node.keywords):
             found.append(f"{called}(shell=)")
@@ -74,6 +76,7 @@ def test_nothing_unsafe_is_called(path: Path) -> None:
         "archive.extractall(folder)",
         "import subprocess\nsubprocess.run('ls', shell=True)",
         "import numpy as np\nnp.load('a.npy')",
+        "import numpy as np\nnp.load('a.npy', allow_pickle=True)",
         "frame.to_pickle('f')",
         "print('hello')",
     ],

@@ -20,6 +20,7 @@ from cropstar.cli.models import models
 from cropstar.cli.predict import predict
 from cropstar.cli.train import train
 from cropstar.cli.tune import tune
+from cropstar.cli.update import update
 from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
 from cropstar.signals import raise_on_termination
 
@@ -28,6 +29,7 @@ Start here:
   cropstar ingest                               make the demonstration scene and store it
   cropstar train --model convstar --layers 4    train on the newest store
   cropstar predict data/demo/tile.tif           map it with the newest model
+  cropstar update season.h5 NEW                 one more image into a map made with --state
   cropstar inspect data/stores/demo             what is in a store, a tile or a model
   cropstar models                               what can be trained, and what it costs
   cropstar evaluate data/runs/NAME              judge a model again, or on another store
@@ -51,7 +53,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, models, train, tune, evaluate, compare, predict, export, gradients):
+for command in (ingest, inspect, models, train, tune, evaluate, compare, predict, update, export, gradients):
     cropstar.add_command(command)
 
 

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import Cell, Projected, State, keep_where_invalid
-from cropstar.models.cells.star import StarCell
+from cropstar.models.cells.cell import Cell, State, keep_where_invalid
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.native.star import run_star
 
 StackState = tuple[State, ...]  # one entry a layer
 
@@ -52,7 +50,7 @@ class RecurrentStack(nn.Module):
         sequence, mask, complete, day = in_time(x, valid, days)
         final: list[State] = []
         for depth, cell in enumerate(self.layers()):
-            sequence, state = run_layer(cell, self._between(sequence, mask, depth, 2), mask, complete, day)
+            sequence, state = cell.follow(self._between(sequence, mask, depth, 2), mask, complete, day)
             final.append(state)
         return sequence, tuple(final)
 
@@ -65,7 +63,7 @@ class RecurrentStack(nn.Module):
         for depth, cell in enumerate(self.layers()):
             x = self._between(x, mask, depth, 1)
             before = state[depth] if state is not None else cell.initial_state(x)
-            proposal = cell.advance(_with_day(cell, cell.project(x), day), before)
+            proposal = cell.advance(cell.with_day(cell.project(x), day), before)
             after.append(proposal if complete else keep_where_invalid(mask, proposal, before))
             x = after[-1][0]
         return tuple(after)
@@ -115,8 +113,8 @@ class BidirectionalStack(nn.Module):
         for depth, (onward, back) in enumerate(pairs):
             if depth:
                 sequence = nn.functional.dropout(sequence, self.dropout, self.training)
-            ahead, end = run_layer(onward, sequence, mask, complete, day)
-            behind, start = run_layer(back, sequence.flip(0), mask.flip(0), complete[::-1], day.flip(0))
+            ahead, end = onward.follow(sequence, mask, complete, day)
+            behind, start = back.follow(sequence.flip(0), mask.flip(0), complete[::-1], day.flip(0))
             sequence = torch.cat([ahead, behind.flip(0)], dim=2)
             last = torch.cat([end[0], start[0]], dim=1)
         return sequence, ((last,),)
@@ -132,18 +130,3 @@ def in_time(x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, Tensor, lis
 def spread_days(days: Tensor, like: Tensor) -> Tensor:
     """Days (B,) or (B, T) as (B, 1, ...) or (B, T, 1, ...), to be added to channels of one date."""
     return days.to(like.dtype).reshape(*days.shape, *(1,) * (like.dim() - 1))
-
-
-def run_layer(cell: Cell, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
-    """One layer over all dates: (T, B, C, ...) in, (T, B, H, ...) and the final state out."""
-    weights = cell.kernel_weights(sequence) if isinstance(cell, StarCell) else None
-    if weights is not None:
-        outputs, final = run_star(sequence, None if all(complete) else mask.squeeze(2), weights)
-        return outputs, (final,)
-    length, batch = sequence.shape[:2]
-    projected = tuple(part.unflatten(0, (length, batch)) for part in cell.project(sequence.flatten(0, 1)))
-    return cell.run(_with_day(cell, projected, day), mask, complete, cell.initial_state(sequence[0]))
-
-
-def _with_day(cell: Cell, projected: Projected, day: Tensor) -> Projected:
-    return (*projected, day) if cell.dated else projected

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError
 from cropstar.geo.windows import Window
+from cropstar.prediction.cog import NODATA
+from cropstar.prediction.layers import layers_of
 from cropstar.store.atomic import atomic_path, locked
 
 BLOCKS = ".blocks"
@@ -37,6 +39,18 @@ class BlockResult:
     window: Window  # on the map's grid
     classes: NDArray[np.uint8]  # (h, w), 255 where nothing was seen
     layers: dict[str, NDArray[Any]] = field(default_factory=dict)  # (bands, h, w) each, by the layer's name
+
+
+def block_of(
+    window: Window,
+    probabilities: NDArray[np.float32],
+    seen: NDArray[np.bool_],
+    counts: NDArray[np.integer[Any]],
+    layers: Sequence[str],
+) -> BlockResult:
+    """The likeliest class of each pixel that was seen, and the layers that are asked for."""
+    classes = np.where(seen, probabilities.argmax(axis=0), NODATA).astype(np.uint8)
+    return BlockResult(window, classes, layers_of(probabilities, seen, counts, layers))
 
 
 class BlockFolder:

@@ -19,7 +19,7 @@ FORMAT = 1  # raised when blocks come to mean something else
 
 
 def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str]) -> str:
-    """Twenty digits."""
+    """Twenty digits; `layers` name all that blocks hold beside the classes."""
     said: dict[str, Any] = {
         "format": FORMAT,
         "version": __version__,

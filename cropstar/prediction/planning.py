@@ -48,9 +48,12 @@ def parse_memory(text: str) -> int:
 
 
 def plan_windows(
-    predictor: Predictor, series: Series, memory: int, window: int | None, block: int | None
+    predictor: Predictor, series: Series, memory: int, window: int | None, block: int | None, *, beside: int = 0
 ) -> WindowPlan:
-    """The largest windows within the memory; `window` is the user's wish, `block` the side of the raster's blocks."""
+    """The largest windows within the memory; `window` is the user's wish, `block` the side of the raster's blocks.
+
+    `beside` are bytes a pixel that wait to be used or written, apart from observations and scores.
+    """
     dates, bands = len(series.dates), len(series.bands)
     halo, shape = predictor.halo(series), series.grid.shape
     length = predictor.length(series)
@@ -65,7 +68,7 @@ def plan_windows(
         # Of models that see the season at once all of it stands there as float numbers, too.
         whole = 0 if predictor.by_date and predictor.model.spatial else 8 * dates * bands
         scores = 12 * predictor.card.shape["classes"]
-        return int(fixed + area * (reading + scores) + together * (model + whole) * SPARE)
+        return int(fixed + area * (reading + scores + beside) + together * (model + whole) * SPARE)
 
     most = memory - fixed
     at_once = SERIES_AT_ONCE

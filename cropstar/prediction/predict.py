@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +27,19 @@ from cropstar.errors import UsageError
 from cropstar.geo.ground import hectares_per_pixel
 from cropstar.geo.windows import Window, split
 from cropstar.logs import event
-from cropstar.prediction.blocks import BlockFolder, BlockResult, folders_beside
+from cropstar.prediction.blocks import BlockFolder, BlockResult, block_of, folders_beside
 from cropstar.prediction.cog import NODATA
+from cropstar.prediction.every_date import Following, write_dated
 from cropstar.prediction.heap import release_free_memory
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.job import block_side, job_key
-from cropstar.prediction.layers import layers_of
+from cropstar.prediction.kept import Kept, StateBlocks, new_card
 from cropstar.prediction.outputs import Finished, write_outputs
 from cropstar.prediction.pipeline import WriteBehind, read_ahead
 from cropstar.prediction.planning import MEMORY, WindowPlan, parse_memory, plan_windows
 from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.season import Advanced, advance
+from cropstar.prediction.season_file import writing_season
 from cropstar.prediction.shards import Shard
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
@@ -43,6 +48,7 @@ from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.atomic import locked
 
 JOB = "CROPSTAR_JOB"  # the tag of a map that tells which blocks it was made from
+DATES = "CROPSTAR_DATES"
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class PredictOptions:
     shard: Shard | None = None
     wanted: Wanted = field(default_factory=Wanted)
     given: Mapping[str, Any] = field(default_factory=dict)  # how the input is to be read
+    state: Path | None = None  # where the hidden state after the last date goes
 
 
 @dataclass(frozen=True)
@@ -83,17 +90,21 @@ def predict(
     keep_large_buffers()
     bound_gdal(threads=default_workers())
     source = source if isinstance(source, MapInput) else MapInput(source)
-    files = Files(output, options.wanted)
+    files = Files(output, options.wanted, state=options.state)
     _require_place(source, files, options)
     predictor = predictor or Predictor(options.model, options.device, margin=options.halo)
+    kept = Kept.of(options.wanted, options.state, predictor)
     reading = predictor.card.provenance.get("reading", {})
     series = source.open(predictor.card.fingerprint.bands, reading, options.given)
     try:
         predictor.require_fits(series, source.path, any_dates=options.any_dates)
-        plan = plan_windows(predictor, series, options.memory, options.window, block_side(series))
+        kept.require_exact(predictor, series)
+        beside = kept.bytes_per_pixel(len(series.dates))
+        plan = plan_windows(predictor, series, options.memory, options.window, block_side(series), beside=beside)
         predictor.series_at_once = plan.series_at_once
-        key = job_key(predictor, series, plan, options.wanted.needed)
-        return _Job(source, series, files, predictor, plan, options, key).run(turn)
+        key = job_key(predictor, series, plan, [*options.wanted.needed, *kept.names])
+        files = replace(files, dates=series.dates)
+        return _Job(source, series, files, predictor, plan, options, key, kept).run(turn)
     finally:
         series.close()
 
@@ -101,10 +112,28 @@ def predict(
 def _require_place(source: MapInput, files: Files, options: PredictOptions) -> None:
     """What can be refused before the model and the series are opened."""
     output = files.map
-    if output.exists() and source.path.exists() and output.samefile(source.path):
-        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
+    require_apart([output, *([options.state] if options.state else [])], [source.path])
     # Blocks beside it may be those of this job, killed while it put the map together: `run` looks at it again.
     files.require_ready(overwrite=options.overwrite or bool(folders_beside(output)) or options.shard is not None)
+
+
+def require_apart(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Refuse to write over what is read, and two things to one place."""
+    for path in outputs:
+        if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
+            raise UsageError("the output is the input", path=path, remedy="choose another output with -o")
+    if len({path.resolve() for path in outputs}) < len(outputs):
+        raise UsageError("map and state have one name", path=outputs[0], remedy="give each its own")
+
+
+def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, str]:
+    """What a map says of where it comes from."""
+    return {
+        "CROPSTAR_VERSION": __version__,
+        "CROPSTAR_MODEL": predictor.digest,
+        "CROPSTAR_FINGERPRINT": predictor.card.fingerprint.dumps(),
+        DATES: " ".join(day.isoformat() for day in dates),
+    }
 
 
 @dataclass(frozen=True)
@@ -118,6 +147,7 @@ class _Job:
     plan: WindowPlan
     options: PredictOptions
     key: str
+    kept: Kept
 
     def run(self, turn: int) -> MapResult:
         folder, shard = BlockFolder(self.files.map, self.key), self.options.shard
@@ -154,7 +184,7 @@ class _Job:
         started, pixels = time.monotonic(), 0
         with (
             progress_bar(total, "predict", "px", scale=True) as bar,
-            WriteBehind(folder.write) as behind,
+            WriteBehind(partial(self._write, folder)) as behind,
             read_ahead(missing, lambda window: self.predictor.read(self.series, window)) as ready,
         ):
             for window, observations in ready:
@@ -171,32 +201,43 @@ class _Job:
             f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s{ground}", pixels=total, seconds=seconds
         )
 
-    def _block(self, window: Window, observations: Observations) -> BlockResult:
-        probabilities, seen = self.predictor.classify(self.series, window, observations)
-        classes = np.where(seen, probabilities.argmax(axis=0), NODATA).astype(np.uint8)
-        outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
-        counts = observations.valid[:, *window.relative_to(outer).slices].sum(axis=0)
-        return BlockResult(window, classes, layers_of(probabilities, seen, counts, self.options.wanted.needed))
+    def _block(self, window: Window, observations: Observations) -> tuple[BlockResult, Advanced | None]:
+        needed = self.options.wanted.needed
+        if self.kept.nothing:
+            probabilities, seen = self.predictor.classify(self.series, window, observations)
+            outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
+            counts = observations.valid[:, *window.relative_to(outer).slices].sum(axis=0)
+            return block_of(window, probabilities, seen, counts, needed), None
+        stable = self.options.wanted.stable
+        following = None if stable is None else Following(window, self.series.dates, stable)
+        keep = self.options.state is not None
+        found = advance(self.predictor, self.series, window, observations, follower=following, keep=keep)
+        block = block_of(window, found.probabilities, found.seen, found.counts, needed)
+        if following is not None:
+            block.layers.update(following.layers())
+        return block, found if keep else None
+
+    def _write(self, folder: BlockFolder, made: tuple[BlockResult, Advanced | None]) -> None:
+        block, found = made
+        if found is not None:  # before the block: where that is, this is too
+            StateBlocks(folder.folder).write(block.window, found)
+        folder.write(block)
 
     def _assemble(self, folder: BlockFolder, windows: Sequence[Window]) -> MapResult:
         card, dates = self.predictor.card, self.series.dates
-        tags = {
-            "CROPSTAR_VERSION": __version__,
-            "CROPSTAR_MODEL": self.predictor.digest,
-            "CROPSTAR_FINGERPRINT": card.fingerprint.dumps(),
-            "CROPSTAR_DATES": " ".join(day.isoformat() for day in dates),
-            JOB: self.key,
-        }
+        tags = {**provenance_tags(self.predictor, dates), JOB: self.key}
+        grid, classes, work = self.series.grid, card.fingerprint.classes, folder.folder
         folder.begin_assembling()
-        finished = write_outputs(
-            folder.read(windows),
-            self.files,
-            self.series.grid,
-            card.fingerprint.classes,
-            tags=tags,
-            title=f"Crops, {dates[0]} to {dates[-1]}",
-            work=folder.folder,
-        )
+        with ExitStack() as stack:
+            if self.options.state is not None:  # takes its name last, when the map is there
+                state = new_card(self.predictor, self.series, self.plan.window, self.files.map, self.options.given)
+                writer = stack.enter_context(writing_season(self.options.state, state))
+                StateBlocks(work).gather(windows, writer)
+            if self.options.wanted.stable is not None:
+                write_dated(lambda: folder.read(windows), self.files, grid, classes, tags=tags, work=work)
+            title = f"Crops, {dates[0]} to {dates[-1]}"
+            blocks = folder.read(windows)
+            finished = write_outputs(blocks, self.files, grid, classes, tags=tags, title=title, work=work)
         folder.remove()
         return self._result(finished)
 
@@ -219,6 +260,8 @@ class _Job:
             )
 
     def _is_there(self) -> bool:
+        if self.options.state is not None and not self.options.state.exists():
+            return False
         try:
             with rasterio.open(self.files.map, driver="GTiff") as dataset:
                 return bool(dataset.tags().get(JOB) == self.key)

@@ -9,6 +9,7 @@ the one of a single pass over the whole raster.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -91,36 +92,44 @@ class Predictor:
         """The same of a window that was `read` before."""
         compute = self._images if self.model.spatial else self._series
         scores, seen = compute(series, window, observations)
-        chosen = torch.softmax(scores.float() / self._temperature, dim=0)
-        return chosen.cpu().numpy(), seen.cpu().numpy()
+        return self.calibrated(scores), seen.cpu().numpy()
+
+    def calibrated(self, scores: Tensor) -> NDArray[np.float32]:
+        """Probabilities of scores, classes first."""
+        chosen: NDArray[np.float32] = torch.softmax(scores.float() / self._temperature, dim=0).cpu().numpy()
+        return chosen
 
     def _images(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:
         """Scores (K, h, w) and where anything was seen (h, w); the window is one image."""
         outer = window.expand(self.halo(series), series.grid.shape)
         if self.by_date:
-            scores, place = self._stream_images(series, window, observations, outer)
+            for state, place in self.images_by_date(series, window, observations):  # noqa: B007  # the last one counts
+                pass
+            scores = self.model.classify(state)
             seen = torch.from_numpy(observations.valid[:, *window.relative_to(outer).slices].any(axis=0))
         else:
-            inputs = regularise(*self._inputs(series, observations), self.card.fingerprint.season, self._regular)
+            inputs = regularise(*self.inputs(series, observations), self.card.fingerprint.season, self._regular)
             scores, place = self.model(*inputs), outer
             seen = inputs[1][0, :, *window.relative_to(outer).slices].any(dim=0)
         return scores[0, :, *window.relative_to(place).slices], seen
 
-    def _stream_images(
-        self, series: Series, window: Window, observations: Observations, outer: Window
-    ) -> tuple[Tensor, Window]:
-        """Scores (1, K, ...) of the window and a margin, and where that lies."""
-        state: ModelState | None = None
-        place = outer
+    def images_by_date(
+        self, series: Series, window: Window, observations: Observations, state: ModelState | None = None
+    ) -> Iterator[tuple[ModelState, Window]]:
+        """The state after each date, of the window and a margin, and where that lies.
+
+        `state` is the one before the first date, of the window with the whole margin. After every date the state is
+        exact within the window and as far around it as the head looks.
+        """
+        outer = place = window.expand(self.halo(series), series.grid.shape)
         for t, remaining in enumerate(range(len(series.dates), 0, -1)):
             smaller = window.expand(min(self.halo(series), self.model.radius(remaining)), series.grid.shape)
             if state is not None and smaller != place:
                 state = _cropped(state, smaller.relative_to(place))
             place = smaller
-            x, valid, days = self._inputs(series, _part(observations, t, place.relative_to(outer)), slice(t, t + 1))
+            x, valid, days = self.inputs(series, _part(observations, t, place.relative_to(outer)), slice(t, t + 1))
             state = self.model.step(x[:, 0], valid[:, 0], days[:, 0], state)
-        assert state is not None
-        return self.model.classify(state), place
+            yield state, place
 
     def _series(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:
         """Scores (K, h, w) and where anything was seen (h, w); every pixel is a series, some of them at a time."""
@@ -128,7 +137,7 @@ class Predictor:
         scores, seen = [], []
         for start in range(0, window.height * window.width, self.series_at_once):
             some = slice(start, start + self.series_at_once)
-            inputs = self._inputs(series, Observations(flat.values[:, :, some], flat.valid[:, some]))
+            inputs = self.inputs(series, Observations(flat.values[:, :, some], flat.valid[:, some]))
             x, valid, days = regularise(*inputs, self.card.fingerprint.season, self._regular)
             scores.append(self._stream_series(x, valid, days) if self.by_date else self.model(x, valid, days))
             seen.append(valid.any(dim=1))
@@ -143,7 +152,7 @@ class Predictor:
         assert state is not None
         return self.model.classify(state)
 
-    def _inputs(self, series: Series, observations: Observations, dates: slice = slice(None)) -> Inputs:
+    def inputs(self, series: Series, observations: Observations, dates: slice = slice(None)) -> Inputs:
         """Of images (T, C, h, w) the one sample of a batch, of series (T, C, N) a batch of N; on the device."""
         # The model's bands by name: the file may have them in another order, and more of them.
         chosen = [series.bands.index(band) for band in self.card.fingerprint.bands]

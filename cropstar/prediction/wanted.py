@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 from cropstar.errors import UsageError
@@ -11,6 +12,8 @@ from cropstar.prediction.names import names_file
 from cropstar.prediction.smoothing import Smoothing
 from cropstar.prediction.style import style_file
 from cropstar.prediction.zones import require_parcels
+
+EARLIEST = "earliest"
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Wanted:
     parcels: Path | None = None
     page: bool = False
     picture: bool = True
+    stable: float | None = None  # a map a date, and since when each class is sure to this degree
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -50,6 +54,8 @@ class Files:
 
     map: Path
     wanted: Wanted
+    dates: tuple[date, ...] = ()  # once they are known: those that get a map of their own
+    state: Path | None = None  # of the season
 
     @property
     def picture(self) -> Path:
@@ -68,12 +74,19 @@ class Files:
     def layer(self, name: str) -> Path:
         return self.map.with_name(f"{self.map.stem}-{name}{self.map.suffix}")
 
+    @property
+    def earliest(self) -> Path:
+        return self.layer(EARLIEST)
+
     def everything(self) -> list[Path]:
         """The map first."""
         paths = [self.map, names_file(self.map), style_file(self.map)]
         paths += [self.picture] if self.wanted.picture else []
         paths += [self.layer(name) for name in self.wanted.layers]
         paths += [self.parcels] if self.wanted.parcels else []
+        paths += [self.state] if self.state else []
+        if self.wanted.stable is not None:
+            paths += [self.earliest, *(self.layer(day.isoformat()) for day in self.dates)]
         return [*paths, self.page] if self.wanted.page else paths
 
     def require_ready(self, *, overwrite: bool) -> None:

@@ -79,15 +79,15 @@ class Diagnosis:
 
         if not isinstance(layer, Cell):
             return layer.register_forward_hook(lambda _, __, outputs: note(outputs)).remove
-        run = layer.run  # a cell is run by its stack and never called, so that a forward hook would see nothing
+        follow = layer.follow  # a cell is led by its stack and never called, so that a forward hook would see nothing
 
         def watched(*args: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-            outputs, state = run(*args)
+            outputs, state = follow(*args)
             note(outputs)
             return outputs, state
 
-        layer.__dict__["run"] = watched
-        return lambda: layer.__dict__.pop("run")
+        layer.__dict__["follow"] = watched
+        return lambda: layer.__dict__.pop("follow")
 
 
 def read_rows(file: Path) -> list[Row]:

@@ -24,7 +24,10 @@ def test_help_names_the_three_commands_and_the_exit_codes(run_cli: Cli, tmp_path
         assert text in answer.stdout
 
 
-COMMANDS = ("ingest", "inspect", "models", "train", "tune", "evaluate", "compare", "predict", "export", "gradients")
+COMMANDS = (
+    *("ingest", "inspect", "models", "train", "tune", "evaluate", "compare"),
+    *("predict", "update", "export", "gradients"),
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

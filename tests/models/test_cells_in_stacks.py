@@ -9,7 +9,7 @@ from torch import Tensor
 from cropstar.config import ModelConfig
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.registry import Shape
-from cropstar.models.stack import RecurrentStack, run_layer
+from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
 from tests.models.references import run_reference
 
@@ -115,7 +115,7 @@ def test_the_first_layer_is_not_the_second(name: str) -> None:
     lower, upper = model.stack.layers()
     outputs, _ = model.stack(x, valid, days)
     mask, complete, day = valid.transpose(0, 1).unsqueeze(2), [False] * 6, days.transpose(0, 1).unsqueeze(2).double()
-    below, _ = run_layer(lower, x.transpose(0, 1), mask, complete, day)
-    above, _ = run_layer(upper, below, mask, complete, day)
+    below, _ = lower.follow(x.transpose(0, 1), mask, complete, day)
+    above, _ = upper.follow(below, mask, complete, day)
     torch.testing.assert_close(outputs, above, rtol=0, atol=1e-12)
     assert not {id(weight) for weight in lower.parameters()} & {id(weight) for weight in upper.parameters()}

@@ -66,6 +66,16 @@ class Cell(nn.Module, ABC):
         zeros = like.new_zeros(like.shape[0], self.hidden, *like.shape[2:])
         return (zeros,) * self.state_parts
 
+    def follow(self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
+        """One layer over all dates: (T, B, C, ...) in, (T, B, H, ...) and the final state out."""
+        length, batch = sequence.shape[:2]
+        projected = tuple(part.unflatten(0, (length, batch)) for part in self.project(sequence.flatten(0, 1)))
+        return self.run(self.with_day(projected, day), mask, complete, self.initial_state(sequence[0]))
+
+    def with_day(self, projected: Projected, day: Tensor) -> Projected:
+        """The day as well, for a cell that follows the time that passes."""
+        return (*projected, day) if self.dated else projected
+
     def run(self, projected: Projected, mask: Tensor, complete: list[bool], state: State) -> tuple[Tensor, State]:
         """All dates, (T, B, ...) each: the outputs (T, B, H, ...) and the last state.
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
 from cropstar.models.products import orthogonal_, product, written_out
 from cropstar.native import available
+from cropstar.native.star import run_star
 from cropstar.native.tensors import Weights, fits
 
 JANET_OFFSET = 1.0
@@ -74,19 +75,26 @@ class StarCell(Cell):
         hidden = mixed if self.options.variant == "no-outer-tanh" else torch.tanh(mixed)
         return (hidden, day[0].expand_as(seen[0])) if day else (hidden,)
 
-    def kernel_weights(self, x: Tensor) -> Weights | None:
-        """The weights for the compiled kernel, where it computes this cell and these tensors."""
+    def follow(self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
+        """By the compiled kernel, where it computes this variant and these tensors."""
+        weights = self._kernel_weights()
+        if weights is None or not fits(sequence, *weights):
+            return super().follow(sequence, mask, complete, day)
+        outputs, final = run_star(sequence, None if all(complete) else mask.squeeze(2), weights)
+        return outputs, (final,)
+
+    def _kernel_weights(self) -> Weights | None:
+        if self.options.variant != "paper" or self.dated or self.spatial or not available():
+            return None
         assert self.input_value.bias is not None
         assert self.input_gate.bias is not None
-        weights = Weights(
+        return Weights(
             self.input_value.weight,
             self.input_value.bias,
             self.input_gate.weight,
             self.input_gate.bias,
             self.state_gate.weight,
         )
-        plain = self.options.variant == "paper" and not self.dated and not self.spatial
-        return weights if plain and available() and fits(x, *weights) else None
 
     def reference(self, x: Tensor, state: State) -> State:
         h = state[0]

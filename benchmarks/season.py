@@ -1,0 +1,127 @@
+"""What one more image costs: the time of an update over the time of a full run, for 24 dates of 4 bands.
+
+    OMP_NUM_THREADS=1 python benchmarks/season.py                    ConvSTAR 4 x 32: at most 2.5/24
+    OMP_NUM_THREADS=1 python benchmarks/season.py --model star       STAR 4 x 64: at most 1.5/24
+
+A full run over 24 dates against 23 dates with --state and an update with the last one. Both write the map and no
+picture; the update also writes its state. Time is that of the clock, and beside it that of the processors, which other
+programs on the machine disturb less: of all threads, and of the one that computes. An update reads and writes its
+state in threads of their own; with a processor for each the clock comes near the one that computes. The classes of
+both maps are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+
+import numpy as np
+import rasterio
+from numpy.typing import NDArray
+
+DATES, BANDS = 24, ("B02", "B03", "B04", "B08")
+SETTINGS = {"convstar": {"layers": 4, "hidden": 32}, "star": {"layers": 4, "hidden": 64}}
+GOALS = {"convstar": 2.5, "star": 1.5}  # dates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=sorted(SETTINGS), default="convstar")
+    parser.add_argument("--side", type=int, default=512, help="pixels of the raster")
+    parser.add_argument("--rounds", type=int, default=2)
+    choices = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        measure(Path(temporary), choices.model, choices.side, choices.rounds)
+
+
+def measure(folder: Path, name: str, side: int, rounds: int) -> None:
+    import torch
+
+    from cropstar.prediction.inputs import MapInput
+    from cropstar.prediction.predict import PredictOptions, predict
+    from cropstar.prediction.update import UpdateOptions, update
+    from cropstar.prediction.wanted import Wanted
+
+    write_rasters(folder, side)
+    write_untrained(folder / "model", folder / "all.tif", name)
+    cpu, wanted = torch.device("cpu"), Wanted(picture=False)
+    options = PredictOptions(folder / "model", cpu, wanted=wanted, overwrite=True)
+    state = folder / "season.h5"
+    predict(folder / "early.tif", folder / "map.tif", replace(options, state=state))
+    before = state.read_bytes()
+    settings = UpdateOptions(cpu, wanted=wanted, overwrite=True)
+    full, once = [], []
+    for _ in range(rounds):
+        full.append(timed(lambda: predict(folder / "all.tif", folder / "full.tif", options)))
+        state.write_bytes(before)
+        once.append(timed(lambda: update(state, [MapInput(folder / "last.tif")], settings)))
+    print(f"{name} {SETTINGS[name]}, {side} x {side} pixels, {DATES} dates; state of {len(before) / 1e6:.0f} MB")
+    for place, label in enumerate(("clock", "all threads", "computing thread")):
+        long, short = min(times[place] for times in full), min(times[place] for times in once)
+        ratio = short / long
+        dates = f"{ratio * DATES:.2f}/{DATES} (goal {GOALS[name]}/{DATES})"
+        print(f"  {label:16} full run {long:.2f} s, update {short:.2f} s: {ratio:.4f} = {dates}")
+    one, other = (read(folder / f"{stem}.tif") for stem in ("map", "full"))
+    print(f"  {(one != other).sum()} of {one.size} pixels have another class than in the full run")
+
+
+def timed(run: Callable[[], object]) -> list[float]:
+    """Of the clock, of all threads and of this thread."""
+    clocks = (time.perf_counter, time.process_time, time.thread_time)
+    started = [clock() for clock in clocks]
+    run()
+    return [clock() - start for clock, start in zip(clocks, started, strict=True)]
+
+
+def read(path: Path) -> NDArray[np.uint8]:
+    with rasterio.open(path) as dataset:
+        values: NDArray[np.uint8] = dataset.read(1)
+    return values
+
+
+def write_rasters(folder: Path, side: int) -> None:
+    """Noise: nothing is harder to decompress."""
+    days = [date(2023, 3, 1) + timedelta(days=10 * number) for number in range(DATES)]
+    noise = np.random.default_rng(0).integers(1, 10_000, (DATES, len(BANDS), side, side)).astype(np.uint16)
+    blocks = {"tiled": True, "blockxsize": 256, "blockysize": 256, "compress": "deflate", "interleave": "band"}
+    place = rasterio.transform.from_origin(600_000, 5_400_000, 10, 10)
+    for name, some in {"all": slice(None), "early": slice(0, DATES - 1), "last": slice(DATES - 1, None)}.items():
+        bands = [(day, band) for day in days[some] for band in BANDS]
+        profile = {"driver": "GTiff", "dtype": "uint16", "count": len(bands), "height": side, "width": side}
+        with rasterio.open(folder / f"{name}.tif", "w", **profile, **blocks, crs="EPSG:32632", transform=place) as new:
+            new.write(noise[some].reshape(-1, side, side))
+            for number, (day, band) in enumerate(bands, start=1):
+                new.set_band_description(number, f"{day} {band}")
+
+
+def write_untrained(path: Path, raster: Path, name: str) -> None:
+    from cropstar.config import ModelConfig
+    from cropstar.geo.calendar import Season
+    from cropstar.models.registry import Shape
+    from cropstar.models.weights import weights_of
+    from cropstar.models.zoo import build_model
+    from cropstar.sources.stack import StackSeries
+    from cropstar.store.classes import ClassTable
+    from cropstar.store.fingerprint import Fingerprint
+    from cropstar.store.model_file import ModelCard, write_model
+    from cropstar.store.normalisation import Normalisation
+
+    series = StackSeries(raster)
+    classes = ClassTable.from_names([f"crop {number}" for number in range(10)])
+    season = Season.of(series.dates)
+    fingerprint = Fingerprint(series.bands, series.scale, series.offset, series.grid.resolution, season, classes)
+    shape = Shape(len(series.bands), len(classes), len(series.dates))
+    series.close()
+    config = ModelConfig.model_validate({"name": name, **SETTINGS[name]})
+    normalisation = Normalisation((0.3,) * shape.bands, (0.2,) * shape.bands)
+    card = ModelCard(config.model_dump(mode="json"), shape.to_json(), fingerprint, normalisation, {})
+    write_model(path, card, weights_of(build_model(config, shape)))
+
+
+if __name__ == "__main__":
+    main()

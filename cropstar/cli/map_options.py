@@ -1,0 +1,70 @@
+"""The options of commands that make maps, and what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from cropstar.cli.options import PATH, Command, headed, split_names, split_numbers
+from cropstar.errors import UsageError
+
+OUTPUTS, SEASON = "Files beside the map", "In season"
+INPUTS, MACHINE = "How the input is read", "Machine"
+
+OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (OUTPUTS, "--confidence", {"is_flag": True, "help": "The calibrated probability of the class, in percent."}),
+    (OUTPUTS, "--probabilities", {"is_flag": True, "help": "The calibrated probability of every class."}),
+    (OUTPUTS, "--uncertainty", {"type": click.Choice(["entropy", "margin"]), "help": "How unsure the class is."}),
+    (OUTPUTS, "--valid-dates", {"is_flag": True, "help": "On how many dates each pixel was seen clearly."}),
+    (OUTPUTS, "--parcels", {"type": PATH, "help": "Outlines; the class of each goes to <map>-parcels.gpkg."}),
+    (OUTPUTS, "--html", {"is_flag": True, "help": "A page of one file, with legend and hectares."}),
+    (OUTPUTS, "--smooth", {"type": click.Choice(["majority", "bayesian"]), "help": "Take specks out of the map."}),
+    (OUTPUTS, "--smooth-window", {"type": int, "metavar": "PIXELS", "help": "How far that looks.  [default: 5]"}),
+    (SEASON, "--state", {"type": PATH, "help": "Keep the hidden state after the last date, for 'cropstar update'."}),
+    (SEASON, "--every-date", {"is_flag": True, "help": "A map a date, and <map>-earliest.tif: since when it is sure."}),
+    (SEASON, "--stable-confidence", {"type": click.FloatRange(0, 1), "help": "What sure means there.  [default: 0.5]"}),
+    (INPUTS, "--bands", {"callback": split_names, "help": "B04,B08: which to read, or names in order where none are."}),
+    (INPUTS, "--clear", {"callback": split_numbers, "help": "Scene classes that are clear.  [default: the model's]"}),
+    (INPUTS, "--pattern", {"help": "Names of dated files, e.g. 'S2_{band}_{date}.tif'.  [default: guessed]"}),
+    (INPUTS, "--masks", {"metavar": "PATTERN", "help": "Names of cloud masks beside dated files; 0 is clear."}),
+    (INPUTS, "--any-dates", {"is_flag": True, "help": "Take dates outside the season that the model was trained on."}),
+    (MACHINE, "--memory", {"default": "2GB", "show_default": True, "help": "Windows are chosen to stay below."}),
+    (MACHINE, "--window", {"type": click.IntRange(16, 8192), "help": "Pixels a side.  [default: by --memory]"}),
+    (MACHINE, "--halo", {"type": click.IntRange(0, 8192), "help": "A smaller margin: faster, not exact."}),
+    (MACHINE, "--shard", {"metavar": "I/N", "help": "One of N parts, from 0; auto/N asks the array job."}),
+)
+
+
+READING = ("bands", "clear", "pattern", "masks")
+
+
+def map_options(*headings: str, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """The options under some headings."""
+
+    def decorate(command: Command) -> Command:
+        for heading, name, settings in reversed(OPTIONS):
+            if heading in headings and name not in without:
+                command = headed(heading, name, **settings)(command)
+        return command
+
+    return decorate
+
+
+def wanted_of(chosen: dict[str, Any]) -> Any:
+    """The files that the options ask for."""
+    from cropstar.prediction.smoothing import Smoothing
+    from cropstar.prediction.wanted import Wanted
+
+    flags = {"confidence": "confidence", "probabilities": "probabilities", "valid-dates": "valid_dates"}
+    layers = [layer for layer, option in flags.items() if chosen[option]]
+    layers += [chosen["uncertainty"]] if chosen["uncertainty"] else []
+    size = {"window": chosen["smooth_window"]} if chosen["smooth_window"] else {}
+    smoothing = Smoothing(chosen["smooth"], **size) if chosen["smooth"] else None
+    stable = chosen.get("stable_confidence")
+    if chosen.get("every_date"):
+        stable = 0.5 if stable is None else stable
+    elif stable is not None:
+        raise UsageError("--stable-confidence without --every-date", remedy="give both")
+    return Wanted(tuple(layers), smoothing, chosen["parcels"], chosen["html"], stable=stable)
