@@ -107,6 +107,7 @@ def test_a_signal_while_workers_start_is_one_line(granule: Path, tmp_path: Path)
     assert not list(tmp_path.rglob(".*.partial"))
 
 
+@pytest.mark.slow
 def test_workers_of_a_killed_ingest_end(granule: Path, tmp_path: Path) -> None:
     process, workers = in_the_middle(granule, tmp_path)
     process.kill()

@@ -95,7 +95,7 @@ def in_the_middle(store: Path, cwd: Path) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_killed_process_ends_all_with_one_line(rank: int, small_store: Path, tmp_path: Path) -> None:
     process = in_the_middle(small_store, tmp_path)
     os.kill(worker(process, rank), signal.SIGKILL)
