@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import rasterio
 from rasterio.windows import Window as RasterioWindow
+from untrained import write_untrained
 
 DATES, BANDS, NOISY = 24, ("B02", "B03", "B04", "B08"), 1024
 SETTINGS = {
@@ -46,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         raster, model = Path(temporary, "tile.tif"), Path(temporary, "model.safetensors")
         write_raster(raster, choices.side)
-        write_untrained(model, raster, choices.model)
+        write_untrained(model, raster, SETTINGS[choices.model])
         if choices.what == "margin":
             margin(raster, model, choices.window or 256, choices.rounds)
         elif choices.what == "pipeline":
@@ -68,30 +69,6 @@ def write_raster(path: Path, side: int) -> None:
             dataset.set_band_description(number, f"{day} {band}")
             pixels = noise.integers(1, 10_000, (min(NOISY, side),) * 2).astype(np.uint16)
             dataset.write(pixels, number, window=RasterioWindow(0, 0, *pixels.shape))
-
-
-def write_untrained(path: Path, raster: Path, name: str) -> None:
-    from cropstar.config import ModelConfig
-    from cropstar.geo.calendar import Season
-    from cropstar.models.registry import Shape
-    from cropstar.models.weights import weights_of
-    from cropstar.models.zoo import build_model
-    from cropstar.sources.stack import StackSeries
-    from cropstar.store.classes import ClassTable
-    from cropstar.store.fingerprint import Fingerprint
-    from cropstar.store.model_file import ModelCard, write_model
-    from cropstar.store.normalisation import Normalisation
-
-    series = StackSeries(raster)
-    classes = ClassTable.from_names([f"crop {number}" for number in range(10)])
-    season = Season.of(series.dates)
-    fingerprint = Fingerprint(series.bands, series.scale, series.offset, series.grid.resolution, season, classes)
-    shape = Shape(len(series.bands), len(classes), len(series.dates))
-    series.close()
-    config = ModelConfig.model_validate(SETTINGS[name])
-    normalisation = Normalisation((0.3,) * shape.bands, (0.2,) * shape.bands)
-    card = ModelCard(config.model_dump(mode="json"), shape.to_json(), fingerprint, normalisation, {})
-    write_model(path, card, weights_of(build_model(config, shape)))
 
 
 def margin(raster: Path, model: Path, size: int, rounds: int) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import rasterio
 from numpy.typing import NDArray
+from untrained import write_untrained
 
 DATES, BANDS = 24, ("B02", "B03", "B04", "B08")
 SETTINGS = {"convstar": {"layers": 4, "hidden": 32}, "star": {"layers": 4, "hidden": 64}}
@@ -48,7 +49,7 @@ def measure(folder: Path, name: str, side: int, rounds: int) -> None:
     from cropstar.prediction.wanted import Wanted
 
     write_rasters(folder, side)
-    write_untrained(folder / "model", folder / "all.tif", name)
+    write_untrained(folder / "model", folder / "all.tif", {"name": name, **SETTINGS[name]})
     cpu, wanted = torch.device("cpu"), Wanted(picture=False)
     options = PredictOptions(folder / "model", cpu, wanted=wanted, overwrite=True)
     state = folder / "season.h5"
@@ -97,30 +98,6 @@ def write_rasters(folder: Path, side: int) -> None:
             new.write(noise[some].reshape(-1, side, side))
             for number, (day, band) in enumerate(bands, start=1):
                 new.set_band_description(number, f"{day} {band}")
-
-
-def write_untrained(path: Path, raster: Path, name: str) -> None:
-    from cropstar.config import ModelConfig
-    from cropstar.geo.calendar import Season
-    from cropstar.models.registry import Shape
-    from cropstar.models.weights import weights_of
-    from cropstar.models.zoo import build_model
-    from cropstar.sources.stack import StackSeries
-    from cropstar.store.classes import ClassTable
-    from cropstar.store.fingerprint import Fingerprint
-    from cropstar.store.model_file import ModelCard, write_model
-    from cropstar.store.normalisation import Normalisation
-
-    series = StackSeries(raster)
-    classes = ClassTable.from_names([f"crop {number}" for number in range(10)])
-    season = Season.of(series.dates)
-    fingerprint = Fingerprint(series.bands, series.scale, series.offset, series.grid.resolution, season, classes)
-    shape = Shape(len(series.bands), len(classes), len(series.dates))
-    series.close()
-    config = ModelConfig.model_validate({"name": name, **SETTINGS[name]})
-    normalisation = Normalisation((0.3,) * shape.bands, (0.2,) * shape.bands)
-    card = ModelCard(config.model_dump(mode="json"), shape.to_json(), fingerprint, normalisation, {})
-    write_model(path, card, weights_of(build_model(config, shape)))
 
 
 if __name__ == "__main__":

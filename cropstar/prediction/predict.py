@@ -43,6 +43,7 @@ from cropstar.prediction.season_file import writing_season
 from cropstar.prediction.shards import Shard
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
+from cropstar.reports.wording import plural
 from cropstar.sources.series import Observations, Series
 from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.atomic import locked
@@ -246,8 +247,9 @@ class _Job:
         grid, shard = self.series.grid, self.options.shard
         share = "" if shard is None else f", {mine} of them in shard {shard}"
         event(
-            f"{self.source}: {grid.width} x {grid.height} pixels, {len(self.series.dates)} dates; model "
-            f"{self.options.model}, {windows} windows of {self.plan.window} pixels{share}, margin of {halo} pixels",
+            f"{self.source}: {grid.width} x {grid.height} pixels, {plural(len(self.series.dates), 'date')}; "
+            f"model {self.options.model}, {plural(windows, 'window')} of {self.plan.window} pixels{share}, "
+            f"margin of {halo} pixels",
             window=self.plan.window,
             margin=halo,
             memory=self.plan.bytes,

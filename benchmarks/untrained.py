@@ -1,0 +1,31 @@
+"""A model file that fits a raster, of untrained weights: how long a map takes does not depend on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cropstar.config import ModelConfig
+from cropstar.geo.calendar import Season
+from cropstar.models.registry import Shape
+from cropstar.models.weights import weights_of
+from cropstar.models.zoo import build_model
+from cropstar.sources.stack import StackSeries
+from cropstar.store.classes import ClassTable
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.model_file import ModelCard, write_model
+from cropstar.store.normalisation import Normalisation
+
+
+def write_untrained(path: Path, raster: Path, settings: dict[str, Any]) -> None:
+    """Ten classes; `settings` is the model's section of a configuration."""
+    series = StackSeries(raster)
+    classes = ClassTable.from_names([f"crop {number}" for number in range(10)])
+    season = Season.of(series.dates)
+    fingerprint = Fingerprint(series.bands, series.scale, series.offset, series.grid.resolution, season, classes)
+    shape = Shape(len(series.bands), len(classes), len(series.dates))
+    series.close()
+    config = ModelConfig.model_validate(settings)
+    normalisation = Normalisation((0.3,) * shape.bands, (0.2,) * shape.bands)
+    card = ModelCard(config.model_dump(mode="json"), shape.to_json(), fingerprint, normalisation, {})
+    write_model(path, card, weights_of(build_model(config, shape)))
