@@ -75,6 +75,7 @@ def test_resumed_on_another_store(run_cli: Cli, stopped: Run, small_scene: Path,
     Store.open(store).close()
 
 
+@pytest.mark.slow
 def test_checkpoints_that_are_damaged(run_cli: Cli, stopped: Run, tmp_path: Path) -> None:
     newest, previous = stopped.checkpoints()
     trap = tmp_path / "trap"

@@ -37,6 +37,7 @@ def folder(small_scene: Path, tmp_path: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_dated_files_give_the_tiles_and_the_map_of_one_stack(
     run_cli: Cli, small_scene: Path, folder: Path, tmp_path: Path
 ) -> None:

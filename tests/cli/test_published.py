@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.sources.tum.batch_files import a_batch, write_batch
 from tests.sources.tum.tiles import write_collection
 from tests.sources.zuericrop.collections import a_collection
@@ -19,6 +21,7 @@ def done(answer: subprocess.CompletedProcess[str]) -> str:
     return answer.stderr
 
 
+@pytest.mark.slow
 def test_image_series_of_tum(run_cli: Cli, tmp_path: Path) -> None:
     write_collection(tmp_path / "240")
     said = done(run_cli("ingest", "240", "-o", "store", cwd=tmp_path))
@@ -41,6 +44,7 @@ def test_series_of_tum_with_a_class_on_every_date(run_cli: Cli, tmp_path: Path) 
     assert "6 for train, 6 for validation, 6 for test" in said
 
 
+@pytest.mark.slow
 def test_zuericrop_keeps_its_levels_and_folds(run_cli: Cli, tmp_path: Path) -> None:
     a_collection(images=10).write(tmp_path)
     said = done(run_cli("ingest", "ZueriCrop.hdf5", "-o", "store", cwd=tmp_path))

@@ -35,6 +35,7 @@ cp -r runs end
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_checkpoints(small_store: Path, tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
         pytest.skip("no file system can be mounted here: unshare -rm is not allowed")

@@ -81,7 +81,9 @@ def completes_to_the_same_bytes(granule: Path, cwd: Path) -> None:
     assert not list(cwd.rglob(".*.partial"))
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_a_signal_to_all_stops_all(granule: Path, tmp_path: Path, number: int, code: int) -> None:
     """As Ctrl-C in a terminal does, and a batch system that ends a job."""
     process, workers = in_the_middle(granule, tmp_path)

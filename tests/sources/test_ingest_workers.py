@@ -83,7 +83,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # --- the same bytes
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("limit", [2**40, 100_000])
 @pytest.mark.usefixtures("eager")
 def test_bytes_do_not_depend_on_workers_or_cells(

@@ -51,10 +51,16 @@ def only_run(folder: Path) -> Run:
 @pytest.mark.parametrize(
     "model",
     [
-        ["--model", "convstar", "--batch", "7", "--set", "loss.balance=1", "--set", "augmentation.flips=true"],
-        ["--model", "star", "--target", "parcel", "--batch", "5", "--set", "augmentation.date_dropout=0.3"],
+        pytest.param(
+            ["--model", "convstar", "--batch", "7", "--set", "loss.balance=1", "--set", "augmentation.flips=true"],
+            id="images",
+        ),
+        pytest.param(
+            ["--model", "star", "--target", "parcel", "--batch", "5", "--set", "augmentation.date_dropout=0.3"],
+            id="series",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["images", "series"],
 )
 def test_two_processes_have_the_losses_of_one(model: list[str], small_store: Path, tmp_path: Path) -> None:
     command = [*SMALL, "--store", str(small_store), "--epochs", "2", *model, "--runs"]
@@ -107,6 +113,7 @@ def test_a_killed_process_ends_all_with_one_line(rank: int, small_store: Path, t
     assert lines[0].endswith("run the same command again to go on")
 
 
+@pytest.mark.slow
 def test_a_polite_signal_stops_all_and_saves(small_store: Path, tmp_path: Path) -> None:
     process = in_the_middle(small_store, tmp_path)
     process.send_signal(signal.SIGTERM)  # torchrun passes it on
