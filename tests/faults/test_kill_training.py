@@ -14,7 +14,7 @@ from cropstar.store.tensors import read_tensors
 from cropstar.training.runs import Run
 from tests.faults.killing import kill_repeatedly, run_to_the_end, start
 
-SETTINGS = ["--layers", "2", "--hidden", "8", "--epochs", "12", "--batch", "2", "--checkpoint-seconds", "0"]
+SETTINGS = ["--layers", "2", "--hidden", "8", "--epochs", "8", "--batch", "2", "--checkpoint-seconds", "0"]
 SPLIT = ["--set", "split.validation=0.3", "--set", "split.test=0.3", "--set", "patch=12"]
 
 
