@@ -27,7 +27,8 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
     """Training and validation parcels together, dealt out to the folds; what stays together there does so here.
 
     Fields are dealt class by class. By block, scene or group the units are; of a field in several units only the
-    pieces in the fold of its first one are kept.
+    pieces in the fold of its first one are kept. Where the split itself took fields of the training units for
+    validation, as it does when groups are named for the test alone, fields are dealt here as well.
     """
     if config.split.by == "pixel":
         raise UsageError("no folds by pixel", why="neighbours would be in all of them", remedy="take split.by=parcel")
@@ -38,7 +39,8 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         for field, parcels in fields.pieces.items()
         if (own := [parcel for parcel in parcels if parcel in rest.part_of])
     }
-    if config.split.by == "parcel":  # a data set's own split among them
+    whole_units = config.split.by != "parcel" and bool(rest.about.get("units", {}).get("validation"))
+    if not whole_units:  # a data set's own split among them
         order = [field for members in fields.dealt(config.seed, pieces) for field in members]
         fold_of = {parcel: place % folds for place, field in enumerate(order) for parcel in pieces[field]}
         count = len(order)

@@ -50,6 +50,18 @@ def test_each_parcel_is_validated_on_once_and_none_of_the_test(store: Store, by:
     assert max(sizes) - min(sizes) <= 4 * (1 if by == "parcel" else 2)
 
 
+def test_folds_within_the_only_unit_for_training(tmp_path: Path) -> None:
+    """Trained on one scene and tested on another: the folds are fields of the first one."""
+    tiles = {"a": a_patch_tile([3] * 9), "b": a_patch_tile([3] * 3, scene="other", first=9)}
+    store = Store.open(store_of(tmp_path, tiles))
+    config = TrainConfig(store=store.folder, split=SplitConfig(by="scene", test=["other"], validation=0.2))
+    _, found = folds_of(store, config, 3)
+    for one in found:
+        assert {scene for scene, _ in one.part_of} == {"patches"}
+        assert Counter(one.part_of.values()) == {"train": 24, "validation": 12}
+    store.close()
+
+
 def test_the_test_part_is_taken_out(store: Store) -> None:
     split = split_parcels(store, config_of(store).split, 0)
     rest = without_test(split)
