@@ -54,7 +54,7 @@ def test_folds_within_the_only_unit_for_training(tmp_path: Path) -> None:
     """Trained on one scene and tested on another: the folds are fields of the first one."""
     tiles = {"a": a_patch_tile([3] * 9), "b": a_patch_tile([3] * 3, scene="other", first=9)}
     store = Store.open(store_of(tmp_path, tiles))
-    config = TrainConfig(store=store.folder, split=SplitConfig(by="scene", test=["other"], validation=0.2))
+    config = TrainConfig(store=store.folder, split=SplitConfig(by="scene", test=("other",), validation=0.2))
     _, found = folds_of(store, config, 3)
     for one in found:
         assert {scene for scene, _ in one.part_of} == {"patches"}
