@@ -46,3 +46,8 @@ class MaskedBatchNorm(nn.Module):
             self.running_mean.lerp_(mean.detach(), momentum)
             self.running_variance.lerp_((variance * count / (count - 1).clamp(min=1)).detach(), momentum)
         return mean, variance
+
+
+def normalises_by_batch(model: nn.Module) -> bool:
+    """Whether a sample's gradient depends on the others of its batch, so that a batch cut up is another batch."""
+    return any(isinstance(part, MaskedBatchNorm) for part in model.modules())

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from cropstar.errors import ResourceError, UsageError
 from cropstar.logs import logger
-from cropstar.models.normalisation import MaskedBatchNorm
+from cropstar.models.normalisation import normalises_by_batch
 
 # The others wait while the first one validates, however long that takes. One that was killed closes its connections,
 # which the rest see at once: the time is for machines that vanish from the network.
@@ -142,7 +142,7 @@ def one_signal_is_enough(processes: Processes) -> Iterator[None]:
 
 def require_shareable(model: nn.Module, processes: Processes) -> None:
     """Batch statistics of a share are not those of the batch: refused, rather than quietly another model."""
-    if processes.size > 1 and any(isinstance(module, MaskedBatchNorm) for module in model.modules()):
+    if processes.size > 1 and normalises_by_batch(model):
         why = "its batch normalisation would see a share of each batch only"
         raise UsageError(
             "the model cannot be trained by several processes", why=why, remedy="train it without torchrun"

@@ -22,6 +22,7 @@ from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.forest import Forest
+from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
@@ -142,6 +143,8 @@ def _require_possible(
             raise UsageError(f"'{FOREST}' has no use for {name}", remedy="leave it out")
     require_shareable(model, processes)
     Precision(config.precision, device)
+    if config.optimiser.micro_batch is not None and normalises_by_batch(model):
+        logger.warning("with optimiser.micro_batch this model normalises by the statistics of every micro-batch alone")
     if options.tensorboard:
         require_tensorboard()
     if options.diagnose and config.compile:

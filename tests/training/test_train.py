@@ -127,3 +127,13 @@ def test_a_run_does_not_go_on_with_other_data(small_store: Path, tmp_path: Path)
         assert claim_run(tmp_path, config, {"scenes": {"scene": "another"}}, second, fresh=False) != started
     with ExitStack() as third, pytest.raises(MismatchError, match="other data"):
         open_run(started.folder, {"scenes": {"scene": "another"}}, third)
+
+
+@pytest.mark.parametrize(("model", "warns"), [("tempcnn", True), ("star", False)])
+def test_batch_statistics_of_a_micro_batch_are_warned_of(
+    model: str, warns: bool, small_store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tiny(small_store, epochs=1, **{"model.name": model, "optimiser.micro_batch": 4})
+    with caplog.at_level("WARNING", logger="cropstar"):
+        train(config, options(tmp_path))
+    assert ("statistics of every micro-batch" in caplog.text) == warns
