@@ -11,6 +11,7 @@ import click
 
 from cropstar import __version__
 from cropstar.cli.compare import compare
+from cropstar.cli.doctor import doctor
 from cropstar.cli.evaluate import evaluate
 from cropstar.cli.export import export
 from cropstar.cli.gradients import gradients
@@ -37,6 +38,7 @@ Start here:
   cropstar compare                              finished runs side by side
   cropstar export data/runs/NAME                its model as ONNX
   cropstar gradients -o lattice                 how gradients fare in deep stacks of each cell
+  cropstar doctor                               what this machine offers, and what is missing
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
 7 partial result, 130/143 stopped by a signal after saving.
@@ -53,7 +55,7 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, models, train, tune, evaluate, compare, predict, update, export, gradients):
+for command in (ingest, inspect, models, train, tune, evaluate, compare, predict, update, export, gradients, doctor):
     cropstar.add_command(command)
 
 

@@ -14,12 +14,12 @@ from cropstar.store.tensors import read_tensors
 from cropstar.training.runs import Run
 from tests.faults.killing import kill_repeatedly, run_to_the_end, start
 
-SETTINGS = ["--layers", "2", "--hidden", "8", "--epochs", "8", "--batch", "2", "--checkpoint-seconds", "0"]
+SETTINGS = ["--layers", "2", "--hidden", "8", "--batch", "2", "--checkpoint-seconds", "0"]
 SPLIT = ["--set", "split.validation=0.3", "--set", "split.test=0.3", "--set", "patch=12"]
 
 
-def command(store: Path) -> list[str]:
-    return ["train", "--store", str(store), *SETTINGS, *SPLIT]
+def command(store: Path, epochs: int = 3) -> list[str]:
+    return ["train", "--store", str(store), "--epochs", str(epochs), *SETTINGS, *SPLIT]
 
 
 def only_run(folder: Path) -> Run:
@@ -27,11 +27,13 @@ def only_run(folder: Path) -> Run:
     return Run(run)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_killed_training_ends_with_the_same_weights(kills: int, small_store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "epochs"), [(2, 3), pytest.param(50, 8, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
+def test_killed_training_ends_with_the_same_weights(kills: int, epochs: int, small_store: Path, tmp_path: Path) -> None:
     for place in ("unbroken", "killed"):
         (tmp_path / place).mkdir()
-    _, seconds = run_to_the_end(command(small_store), tmp_path / "unbroken")
+    _, seconds = run_to_the_end(command(small_store, epochs), tmp_path / "unbroken")
     steps: list[int] = []
 
     def still_readable() -> None:
@@ -51,7 +53,7 @@ def test_killed_training_ends_with_the_same_weights(kills: int, small_store: Pat
         steps.clear()
 
     kill_repeatedly(
-        command(small_store),
+        command(small_store, epochs),
         tmp_path / "killed",
         kills=kills,
         seconds=seconds,
@@ -59,7 +61,7 @@ def test_killed_training_ends_with_the_same_weights(kills: int, small_store: Pat
         after_each=still_readable,
         start_over=start_over,
     )
-    said, _ = run_to_the_end(command(small_store), tmp_path / "killed")
+    said, _ = run_to_the_end(command(small_store, epochs), tmp_path / "killed")
     unbroken, killed = only_run(tmp_path / "unbroken"), only_run(tmp_path / "killed")
     assert killed.model.read_bytes() == unbroken.model.read_bytes()
     if steps and max(steps) > 0:
