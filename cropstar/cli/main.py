@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from cropstar import __version__
+from cropstar.cli.bench import bench
 from cropstar.cli.compare import compare
 from cropstar.cli.doctor import doctor
 from cropstar.cli.evaluate import evaluate
@@ -38,6 +39,7 @@ Start here:
   cropstar compare                              finished runs side by side
   cropstar export data/runs/NAME                its model as ONNX
   cropstar gradients -o lattice                 how gradients fare in deep stacks of each cell
+  cropstar bench --list                         the paper's sequence tasks
   cropstar doctor                               what this machine offers, and what is missing
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
@@ -55,7 +57,8 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-for command in (ingest, inspect, models, train, tune, evaluate, compare, predict, update, export, gradients, doctor):
+COMMANDS = (ingest, inspect, models, train, tune, evaluate, compare, predict, update, export, gradients, bench, doctor)
+for command in COMMANDS:
     cropstar.add_command(command)
 
 

@@ -18,8 +18,7 @@ from cropstar.datasets.batch import Batch
 from cropstar.errors import ResourceError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier
-from cropstar.training.evaluation import score
-from cropstar.training.losses import Criterion
+from cropstar.training.objective import Measure
 from cropstar.training.precision import Precision
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # torch's words, of GPUs and of the processor
@@ -40,7 +39,7 @@ class Engine:
     """What turns a batch into gradients."""
 
     model: Classifier
-    criterion: Criterion
+    measure: Measure
     precision: Precision
     device: torch.device
 
@@ -54,21 +53,19 @@ class Engine:
             if not len(labels):
                 continue
             if mean and len(pieces) == 1:
-                value = self.criterion(scores, labels)
+                value = self.measure(scores, labels)
                 self.precision.backward(value)
                 return Tally(float(value.detach()), 1.0, len(labels), is_mean=True)
-            value = self.criterion.sum(scores, labels)
+            value = self.measure.sum(scores, labels)
             self.precision.backward(value)
             loss += float(value.detach())
-            weight += float(self.criterion.weight(labels))
+            weight += float(self.measure.weight(labels))
             count += len(labels)
         return Tally(loss, weight, count)
 
     def _scores(self, piece: Batch) -> tuple[Tensor, Tensor]:
         with self.precision.computing():
-            scored = score(self.model, piece, self.device)
-        # Pixels that no date saw would teach the head nothing but the shares of the classes.
-        labels, scores = scored.labels[scored.seen].to(self.device), scored.scores[scored.seen.to(self.device)]
+            scores, labels = self.measure.answers(self.model, piece, self.device)
         return scores.float(), labels
 
 

@@ -25,10 +25,9 @@ from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
 from cropstar.training.accumulation import Engine
 from cropstar.training.averaging import WeightAverage
-from cropstar.training.evaluation import evaluate
 from cropstar.training.loading import read_epoch
 from cropstar.training.losses import Criterion, class_weights
-from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.objective import Crops, Objective
 from cropstar.training.precision import Precision, compile_forward
 from cropstar.training.processes import one_signal_is_enough
 from cropstar.training.state import Progress, Trained, load_newest_checkpoint, save_checkpoint
@@ -64,8 +63,10 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
     """Train to the end or until a signal asks to stop; the best model by validation is kept on disk."""
     config = task.config
     task.model.to(task.device)
-    counts = task.training.class_counts(task.classes)  # (samples, classes)
-    tools = _tools(task, counts.sum(axis=0))
+    objective, counts = task.objective, None
+    if objective is None:
+        objective, counts = _crops(task)
+    tools = _tools(task, objective)
     progress = _begin(task, tools)
     total = config.epochs * task.batches
     clock = Clock(progress)
@@ -75,8 +76,10 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         progress_bar(total, "train", "batch") as bar,
     ):
         bar.update(progress.step)
-        while progress.epoch < config.epochs and not _is_enough(task, progress):
-            order = epoch_order(len(task.training), config.seed, progress.epoch, config.sampling, counts).tolist()
+        while progress.epoch < config.epochs and not _is_enough(task, progress) and not _is_spent(task, progress):
+            order = list(range(len(task.training)))
+            if not objective.in_order:
+                order = epoch_order(len(order), config.seed, progress.epoch, config.sampling, counts).tolist()
             with closing(read_epoch(task, order, progress.epoch, progress.batch)) as batches:
                 for batch in batches:
                     outcome = train_step(task, tools, bool(stop), batch, progress, total)
@@ -85,7 +88,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                     bar.set_postfix(
                         epoch=f"{progress.epoch + 1}/{config.epochs}",
                         loss=f"{outcome.loss:.3f}",
-                        best=f"{max(progress.best_score, 0):.3f}",
+                        best=f"{progress.best_score if progress.best_epoch else 0:.3f}",
                         samples=f"{clock.rate(progress):,.0f}/s",
                     )
                     if task.events is not None:
@@ -97,11 +100,16 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                     if outcome.stop:
                         number = stop.signal or signal.SIGTERM  # another process was asked
                         raise Interrupted(number, f"the state after batch {progress.step} of {total} is saved")
+                    if _is_spent(task, progress):
+                        break
+            if progress.batch < task.batches:  # the budget is spent
+                _save(task, tools, progress)
+                break
             if task.diagnosis is not None:
                 task.diagnosis.end()
             if task.processes.is_first:
                 with tools.judged():
-                    finish_epoch(task, progress, save_model)
+                    finish_epoch(task, objective, progress, save_model)
                 clock.note(progress)
                 if task.events is not None:
                     task.events.add(progress.step, **_curves(progress, clock))
@@ -110,17 +118,26 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                 _save(task, tools, progress)
             progress = Progress(**task.processes.tell(vars(progress)))
             clock.saved()
+    if task.budget is not None and progress.batch:
+        with tools.judged():
+            task.budget.ended(task.model, progress)
     return progress
 
 
-def _tools(task: Task, counts: NDArray[np.int64]) -> Tools:
+def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
+    """The objective of a store, and the labelled pixels (or series) of each class in each sample."""
+    counts = task.training.class_counts(task.classes)  # (samples, classes)
+    weights = class_weights(counts.sum(axis=0), task.config.loss)
+    criterion = Criterion(task.config.loss, None if weights is None else weights.to(task.device), task.lineages)
+    return Crops(criterion, task.classes), counts
+
+
+def _tools(task: Task, objective: Objective) -> Tools:
     config = task.config
-    weights = class_weights(counts, config.loss)
-    criterion = Criterion(config.loss, None if weights is None else weights.to(task.device), task.lineages)
     if config.compile:
         compile_forward(task.model)
     return Tools(
-        Engine(task.model, criterion, Precision(config.precision, task.device), task.device),
+        Engine(task.model, objective.measure, Precision(config.precision, task.device), task.device),
         _optimiser(task.model, config.optimiser),
         WeightAverage(task.model, config.optimiser.average) if config.optimiser.average else None,
     )
@@ -181,26 +198,31 @@ def _is_enough(task: Task, progress: Progress) -> bool:
     return True
 
 
-def finish_epoch(task: Task, progress: Progress, save_model: SaveModel) -> None:
+def _is_spent(task: Task, progress: Progress) -> bool:
+    return task.budget is not None and progress.seconds >= task.budget.seconds
+
+
+def finish_epoch(task: Task, objective: Objective, progress: Progress, save_model: SaveModel) -> None:
     """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
-    measured = evaluate(task.model, task.validation, task.classes, task.device)
-    reached = macro_f1(measured.pixel) or 0.0
+    verdict = objective.judge(task.model, task.validation, task.device)
     progress.epoch += 1
-    loss, accuracy = progress.loss_sum / max(progress.pixels, 1), overall_accuracy(measured.pixel) or 0.0
+    loss = progress.loss_sum / max(progress.pixels, 1)
     row = {
         "epoch": progress.epoch,
         "loss": loss,
-        "validation": {"overall_accuracy": accuracy, "macro_f1": reached},
+        "validation": verdict.figures,
         "seconds": round(progress.seconds, 1),
     }
+    if task.objective is not None:  # of crops it is the macro-F1
+        row["score"] = verdict.score
     progress.history.append(row)
     progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
-    if reached > progress.best_score:
-        progress.best_score, progress.best_epoch = reached, progress.epoch
+    if not progress.best_epoch or verdict.score > progress.best_score:
+        progress.best_score, progress.best_epoch = verdict.score, progress.epoch
         save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
     event(
-        f"epoch {progress.epoch}/{task.config.epochs}  loss {loss:.3f}  validation accuracy {accuracy:.3f}, "
-        f"macro-F1 {reached:.3f}  ({progress.seconds:.0f} s)",
+        f"epoch {progress.epoch}/{task.config.epochs}  loss {loss:.3f}  validation {verdict.text}  "
+        f"({progress.seconds:.0f} s)",
         **row,
     )

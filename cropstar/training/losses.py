@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cropstar.config import LossConfig
+from cropstar.datasets.batch import Batch
+from cropstar.models.contract import Classifier
 from cropstar.models.hierarchy import level_log_probabilities
+from cropstar.training.evaluation import score
 
 Lineages = tuple[tuple[int, ...], ...]  # of every class: its node on each level, as `ClassTable.tree` numbers them
 
@@ -37,6 +40,13 @@ class Criterion:
     config: LossConfig
     weights: Tensor | None  # (K,)
     lineages: Lineages = ()  # of a class table with levels; the last level is that of the classes themselves
+
+    def answers(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scores (N, K) and labels (N,)."""
+        scored = score(model, batch, device)
+        # Pixels that no date saw would teach the head nothing but the shares of the classes.
+        labels, scores = scored.labels[scored.seen].to(device), scored.scores[scored.seen.to(device)]
+        return scores, labels
 
     def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
         if self._is_plain:

@@ -14,12 +14,21 @@ from cropstar.datasets.prepared import Prepared
 from cropstar.models.contract import Classifier
 from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.losses import Lineages
+from cropstar.training.objective import Objective
 from cropstar.training.processes import ALONE, Processes
 from cropstar.training.runs import Run
 from cropstar.training.state import Progress
 from cropstar.training.tensorboard import EventFiles
 
 SaveModel = Callable[[Classifier, Progress], None]  # called when the model is the best so far
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds that a training may take, over all its restarts; they may end it between two batches."""
+
+    seconds: float
+    ended: SaveModel  # called then, unless an epoch is just over, with the weights that would be judged
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,8 @@ class Task:
     events: EventFiles | None = None
     lineages: Lineages = ()  # of a class table with levels
     after_epoch: Callable[[Progress], None] | None = None  # told before it is saved: a run cut off is told again
+    objective: Objective | None = None  # None: crops
+    budget: Budget | None = None
 
     @property
     def batches(self) -> int:

@@ -1,0 +1,255 @@
+"""`cropstar bench TASK`: a sequence task through the training loop, judged once on its test part."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from cropstar import __version__
+from cropstar.benchmarks.delegating import run_store_task
+from cropstar.benchmarks.matching import match_parameters, parameters_of
+from cropstar.benchmarks.objectives import SequenceObjective
+from cropstar.benchmarks.recurrence import save_memory
+from cropstar.benchmarks.settings import resolve_bench, settings_of
+from cropstar.benchmarks.tasks import TASKS
+from cropstar.benchmarks.tasks.contract import BenchTask, Material, Settings, StoreTask
+from cropstar.config import TrainConfig
+from cropstar.devices import keep_large_buffers, peak_memory_megabytes
+from cropstar.errors import ArtifactError, UsageError
+from cropstar.logs import event
+from cropstar.models.contract import Classifier
+from cropstar.models.networks.forest import Forest
+from cropstar.models.weights import load_weights, weights_of
+from cropstar.places import DATA
+from cropstar.resolving import dump, resolve
+from cropstar.store.atomic import write_json
+from cropstar.store.tensors import read_tensors, write_tensors
+from cropstar.training.loop import Task, fit
+from cropstar.training.objective import Verdict
+from cropstar.training.precision import Precision
+from cropstar.training.runs import Run, claim_run, open_run
+from cropstar.training.state import Progress
+from cropstar.training.targets import speaks_by_date
+from cropstar.training.task import Budget
+from cropstar.training.tensorboard import EventFiles, require_tensorboard
+
+KIND = "benchmark"  # of the model file: no map can be made with it
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What is asked for; what is None is as the task's configuration has it."""
+
+    task: str
+    runs: Path
+    device: torch.device
+    config: Path | None = None
+    data: Path | None = None
+    options: dict[str, Any] = field(default_factory=dict)  # of the configuration, with dotted keys
+    own: dict[str, Any] = field(default_factory=dict)  # of its section `task`
+    assignments: tuple[str, ...] = ()
+    parameters: int | None = None  # the width is chosen so that the model has about so many
+    budget: float | None = None  # minutes of training, over all restarts
+    resume: Path | None = None
+    fresh: bool = False
+    checkpoint_seconds: float = 30.0
+    tensorboard: bool = False
+
+
+def run_bench(options: BenchOptions) -> dict[str, Any]:
+    """Train to the end, or until the budget is spent, and judge the best model so far once on the test part."""
+    keep_large_buffers()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("benchmarks are run by one process", remedy="leave out torchrun")
+    if options.tensorboard:
+        require_tensorboard()
+    task = TASKS[options.task]
+    if isinstance(task, StoreTask):
+        return run_store_task(task, options)
+    config, settings = _resolved(task, options)
+    folder = Path(config.store)
+    task.require_data(folder)
+    Precision(config.precision, options.device)
+    material = task.load(settings, config, folder)
+    if options.parameters is not None and options.resume is None:
+        wanted = match_parameters(config.model, options.parameters, lambda each: _build(task, config, each, material))
+        config = config.model_copy(update={"model": wanted})
+    torch.manual_seed(config.seed)
+    model = _build(task, config, config.model, material)
+    if settings.checkpoint is not None:
+        save_memory(model, settings.checkpoint)
+    data = {"task": task.name, "settings": settings.model_dump(mode="json"), "data": material.identity}
+    with ExitStack() as hold:
+        run = _claim(task, config, options, data, hold)
+        event(
+            f"{task.name}: {config.model.name}, {config.model.layers} layers of {config.model.hidden}, "
+            f"{parameters_of(model):,} parameters; run {run.folder}"
+        )
+        result = _Bench(task, config, settings, material, model, run, options).result(hold)
+        write_json(run.result, result)
+    return result
+
+
+class _Bench:
+    """One run, from its first batch to the look at the test part."""
+
+    def __init__(
+        self,
+        task: BenchTask,
+        config: TrainConfig,
+        settings: Settings,
+        material: Material,
+        model: Classifier,
+        run: Run,
+        options: BenchOptions,
+    ) -> None:
+        self._task, self._config, self._settings, self._material = task, config, settings, material
+        self._model, self._run, self._options = model, run, options
+        # Where the budget ends between two epochs, what was reached there: a run that goes on never knew of it.
+        self._stopped: tuple[Verdict, dict[str, NDArray[Any]]] | None = None
+
+    def result(self, hold: ExitStack) -> dict[str, Any]:
+        minutes = self._options.budget
+        events = EventFiles(self._run) if self._options.tensorboard else None
+        if events is not None:
+            hold.callback(events.close)
+        progress = fit(
+            Task(
+                self._config,
+                self._run,
+                self._model,
+                self._material.parts["train"],
+                self._material.parts["validation"],
+                self._material.shape.classes,
+                self._options.device,
+                self._options.checkpoint_seconds,
+                events=events,
+                objective=self._material.objective,
+                budget=None if minutes is None else Budget(60 * minutes, self._note),
+            ),
+            self._save,
+        )
+        ended = "epochs" if progress.epoch >= self._config.epochs else "patience"
+        if ended != "epochs" and minutes is not None and progress.seconds >= 60 * minutes:
+            ended = "budget"
+            event(f"the budget of {minutes:g} minutes is spent after {progress.step} batches; --resume goes on")
+        chosen = self._take_best(progress)
+        test = self._material.objective.judge(self._model, self._material.parts["test"], self._options.device)
+        return self._facts(progress, ended, chosen, test)
+
+    def _save(self, model: Classifier, progress: Progress) -> None:
+        header = {
+            "task": self._task.name,
+            "model": self._config.model.model_dump(mode="json"),
+            "shape": self._material.shape.to_json(),
+            "epoch": progress.best_epoch,
+        }
+        write_tensors(self._run.model, KIND, header, weights_of(model))
+
+    def _note(self, model: Classifier, progress: Progress) -> None:
+        verdict = self._material.objective.judge(model, self._material.parts["validation"], self._options.device)
+        if not progress.best_epoch or verdict.score > progress.best_score:
+            self._stopped = verdict, {name: array.copy() for name, array in weights_of(model).items()}
+
+    def _take_best(self, progress: Progress) -> dict[str, Any]:
+        """Give the model the best weights by validation; what they reached there."""
+        if self._stopped is not None:
+            verdict, weights = self._stopped
+            load_weights(self._model, weights, self._run.folder)
+            return {"step": progress.step, "epoch": None, "validation": verdict.figures}
+        _, weights = read_tensors(self._run.model, KIND)
+        load_weights(self._model, weights, self._run.model)
+        best = progress.history[progress.best_epoch - 1]
+        return {"step": None, "epoch": progress.best_epoch, "validation": best["validation"]}
+
+    def _facts(self, progress: Progress, ended: str, chosen: dict[str, Any], test: Verdict) -> dict[str, Any]:
+        metric = self._task.metric
+        seconds = max(progress.seconds, 1e-9)
+        return {
+            "version": __version__,
+            "task": self._task.name,
+            "run": str(self._run.folder),
+            "command": " ".join(["cropstar", *sys.argv[1:]]),
+            "metric": {"name": metric.name, "words": metric.words, "larger_is_better": metric.larger_is_better},
+            "value": test.figures[metric.name],
+            "text": test.text,
+            "test": test.figures,
+            "chosen": chosen,
+            "paper": dict(self._task.paper),
+            "baseline": self._material.identity.get("baseline"),
+            "seed": self._config.seed,
+            "budget": {"minutes": self._options.budget, "ended": ended},
+            "model": {**self._config.model.model_dump(mode="json"), "parameters": parameters_of(self._model)},
+            "settings": self._settings.model_dump(mode="json"),
+            "config": dump(self._config),
+            "history": progress.history,
+            "throughput": {
+                "steps_per_second": progress.step / seconds,
+                "samples_per_second": progress.samples / seconds,
+                "seconds": round(progress.seconds, 1),
+                "peak_memory_mb": round(peak_memory_megabytes(), 1),
+            },
+        }
+
+
+def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material) -> Classifier:
+    model = task.build(config.model_copy(update={"model": chosen}), material)
+    if isinstance(model, Forest):
+        raise UsageError(f"'{config.model.name}' is not for benchmarks", why="it has no epochs", remedy="take another")
+    objective = material.objective
+    asks_steps = isinstance(objective, SequenceObjective) and objective.measure.by_step and not objective.in_order
+    if asks_steps and (model.spatial or not speaks_by_date(model, material.shape.bands)):
+        why = f"{config.model.name} says nothing after each step"
+        raise UsageError(f"'{task.name}' needs a model that reads step after step", why=why, remedy="e.g. --model star")
+    if not asks_steps and model.spatial and model.makes_maps:
+        why = f"{config.model.name} reads images"
+        raise UsageError(f"'{task.name}' has series", why=why, remedy="take a model such as star")
+    return model
+
+
+def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Settings]:
+    """The configuration as asked for, or the one of the run that is to go on."""
+    if options.resume is None:
+        folder = options.data or DATA / (task.folder or "")
+        return resolve_bench(task, options.config, options.options, options.assignments, options.own, folder)
+    known = read_facts(options.resume)
+    if known.get("task") != task.name:
+        why = f"it is a run of '{known.get('task')}'"
+        raise UsageError("cannot go on with the run", path=options.resume, why=why, remedy="name its task")
+    return resolve(Run(options.resume).config, {}), settings_of(task, known["settings"])
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Which task a run is of, with which settings and data."""
+    try:
+        known = json.loads(Run(folder).data.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as failure:
+        raise ArtifactError("no run of a benchmark", path=folder, why=str(failure), remedy="check the folder") from None
+    if not isinstance(known, dict) or not isinstance(known.get("settings"), dict):
+        raise ArtifactError("no run of a benchmark", path=folder, remedy="check the folder")
+    return known
+
+
+def _claim(task: BenchTask, config: TrainConfig, options: BenchOptions, data: dict[str, Any], hold: ExitStack) -> Run:
+    """What a budget ended is finished, until it is asked to go on."""
+    if options.resume is None:
+        return claim_run(options.runs / task.name, config, data, hold, fresh=options.fresh)
+    before = Run(options.resume)
+    if before.finished and _ended_by_budget(before):
+        before.result.unlink()
+    return open_run(options.resume, data, hold)
+
+
+def _ended_by_budget(run: Run) -> bool:
+    try:
+        return bool(json.loads(run.result.read_text(encoding="utf-8"))["budget"]["ended"] == "budget")
+    except (ValueError, KeyError, TypeError):
+        return False

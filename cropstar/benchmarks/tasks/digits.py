@@ -1,0 +1,137 @@
+"""MNIST pixel by pixel, in rows (`mnist`) or in a fixed random order (`pmnist`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from cropstar.benchmarks.mnist import read_idx
+from cropstar.benchmarks.objectives import ACCURACY, SequenceMeasure, SequenceObjective
+from cropstar.benchmarks.sequences import of_arrays
+from cropstar.benchmarks.tasks.contract import TASKS, BenchTask, Figures, Material, Settings, digest_of
+from cropstar.config import TrainConfig
+from cropstar.errors import InputError, UsageError
+from cropstar.models.registry import Shape
+
+CLASSES = 10
+PERMUTATION = "pmnist_permutation_mask.npy"
+MAXIMUM_PERMUTATION_BYTES = 2**20
+NEEDS = (
+    "put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz and the two t10k-... files of MNIST there, "
+    "e.g. from https://github.com/cvdfoundation/mnist"
+)
+
+
+class DigitSettings(Settings):
+    pool: int = Field(1, ge=1, le=14, description="pixels a side that are averaged to one before they become steps")
+    order: Literal["rows", "seed", "authors"] = Field(
+        "rows", description=f"of pixels; seed: at random by `seed`; authors: as {PERMUTATION} beside the images says"
+    )
+    validation: int = Field(5_000, ge=1, description="training images that choose the epoch")
+    limit: int | None = Field(None, ge=1, description="training images that are used; null: all")
+    test_limit: int | None = Field(None, ge=1, description="test images that are used, for a trial; null: all")
+
+
+class Digits(BenchTask):
+    metric = ACCURACY
+    folder = "mnist"
+    needs = NEEDS
+    settings = DigitSettings
+
+    def __init__(self, name: str, about: str, paper: Figures) -> None:
+        self.name, self.about, self.paper = name, about, paper
+
+    def load(self, settings: DigitSettings, config: TrainConfig, folder: Path) -> Material:
+        files = {
+            kind: (_find(folder, kind, "images", 3), _find(folder, kind, "labels", 1)) for kind in ("train", "t10k")
+        }
+        images, labels = _read(*files["train"])
+        test_images, test_labels = _read(*files["t10k"])
+        if images.shape[1:] != test_images.shape[1:]:
+            raise InputError("training and test images differ in size", path=folder, remedy="get the files again")
+        pooled, tested = (_pooled(each, settings.pool, folder) for each in (images, test_images))
+        used = [file for pair in files.values() for file in pair]
+        steps = pooled.shape[1]
+        if settings.order != "rows":
+            order = np.random.default_rng([config.seed, steps]).permutation(steps)
+            if settings.order == "authors":
+                used.append(folder / PERMUTATION)
+                order = read_permutation(folder / PERMUTATION, steps)
+            pooled, tested = pooled[:, order], tested[:, order]
+        if settings.validation >= len(pooled):
+            why = f"{settings.validation} of {len(pooled)} images"
+            raise UsageError("task.validation leaves nothing to train on", why=why, remedy="lower it")
+        # The same lot for every seed: what is chosen on stays apart from what is varied.
+        lot = np.random.default_rng(len(pooled)).permutation(len(pooled))
+        chosen = {
+            "validation": lot[: settings.validation],
+            "train": lot[settings.validation :][: settings.limit],
+        }
+        parts = {
+            part: of_arrays(part, config.series_batch, list(pooled[numbers, :, None]), list(labels[numbers]))
+            for part, numbers in chosen.items()
+        }
+        last = settings.test_limit
+        parts["test"] = of_arrays("test", config.series_batch, list(tested[:last, :, None]), list(test_labels[:last]))
+        objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)
+        return Material(parts, Shape(1, CLASSES, steps), objective, digest_of(used))
+
+
+def read_permutation(file: Path, steps: int) -> NDArray[np.int64]:
+    """The authors' order of the 784 pixels, an array of their numbers."""
+    if not file.is_file():
+        remedy = "put it beside the images, or set task.order=seed"
+        raise InputError("no permutation", path=file, why="there is no such file", remedy=remedy)
+    try:
+        if file.stat().st_size > MAXIMUM_PERMUTATION_BYTES:
+            raise ValueError("too large")
+        found = np.load(file, allow_pickle=False)
+        order = np.asarray(found).ravel().astype(np.int64)
+    except (ValueError, OSError, EOFError, TypeError) as failure:
+        why = str(failure)
+        raise InputError("not a permutation", path=file, why=why, remedy="give an array of numbers as .npy") from None
+    if not np.array_equal(np.sort(order), np.arange(steps)):
+        why = f"it does not order {steps} pixels"
+        raise InputError(
+            "not a permutation of the pixels", path=file, why=why, remedy="with --pool set task.order=seed"
+        )
+    return order
+
+
+def _find(folder: Path, kind: str, what: str, dimensions: int) -> Path:
+    stems = (f"{kind}-{what}-idx{dimensions}-ubyte", f"{kind}-{what}.idx{dimensions}-ubyte")
+    for name in (f"{stem}{ending}" for stem in stems for ending in ("", ".gz")):
+        if (folder / name).is_file():
+            return folder / name
+    raise InputError("a file of MNIST is missing", path=folder, why=f"there is no {stems[0]}", remedy=NEEDS)
+
+
+def _read(images_file: Path, labels_file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    images, labels = read_idx(images_file, dimensions=3), read_idx(labels_file, dimensions=1)
+    if len(images) != len(labels) or labels.max() >= CLASSES:
+        why = f"{len(labels)} labels up to {labels.max()} for {len(images)} images"
+        raise InputError("the labels do not fit the images", path=labels_file, why=why, remedy="get the files again")
+    return images, labels.astype(np.int64)
+
+
+def _pooled(images: NDArray[np.uint8], side: int, folder: Path) -> NDArray[np.float32]:
+    """(N, steps) between 0 and 1: means of side x side pixels, row by row."""
+    count, height, width = images.shape
+    if height % side or width % side:
+        why = f"{height} x {width} pixels cannot be cut into squares of {side}"
+        raise UsageError(f"--pool {side}", path=folder, why=why, remedy="take a divisor, such as 2, 4 or 7")
+    cut = images.reshape(count, height // side, side, width // side, side)
+    means: NDArray[np.float32] = cut.mean(axis=(2, 4), dtype=np.float32) / np.float32(255)
+    return means.reshape(count, -1)
+
+
+PAPER: dict[str, dict[str, Any]] = {
+    "mnist": {"about": "handwritten digits, a pixel a step", "paper": (("star", "99.2 to 99.4 %"),)},
+    "pmnist": {"about": "the same in a fixed random order", "paper": (("star", "94.7 to 95.4 %"),)},
+}
+for task_name, facts in PAPER.items():
+    TASKS.register(task_name)(Digits(task_name, **facts))

@@ -1,0 +1,110 @@
+"""`cropstar bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.errors import UsageError
+from cropstar.logs import event
+from cropstar.places import RUNS
+
+EXAMPLES = examples("""
+cropstar bench --list                                 tasks, their data and the paper's figures
+cropstar bench adding --model star --layers 2 --budget 5
+cropstar bench copy --length 1000 --model lstm --set task.checkpoint=50
+cropstar bench mnist --pool 2 --layers 8 --data MNIST_FOLDER
+cropstar bench ptb --model lstm --match-parameters 1000000
+cropstar bench --resume data/runs/bench/adding/star-2x128-001 --budget 10
+""")
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("task", required=False)
+@click.option("--list", "listed", is_flag=True, help="Show the tasks and stop.")
+@click.option("--config", "config_file", type=PATH, help="A YAML file.  [default: the paper's settings]")
+@click.option("--data", type=PATH, help="The data set's file or folder.  [default: a folder of data/]")
+@click.option("--model", help="See 'cropstar models'.")
+@click.option("--layers", type=int, help="Layers.")
+@click.option("--hidden", type=int, help="Width of a layer.")
+@click.option("--match-parameters", type=click.IntRange(1), metavar="N", help="Choose the width by the model's size.")
+@click.option("--length", type=int, help="Steps of a generated sequence (adding, copy).")
+@click.option("--pool", type=int, metavar="N", help="Average N x N pixels to one (mnist, pmnist).")
+@click.option("--epochs", type=int, help="Passes over the training data.")
+@click.option("--batch", type=int, help="Sequences or clips a step.")
+@click.option("--learning-rate", type=float, help="Peak learning rate.")
+@click.option("--seed", type=int, help="Seed of weights, order and generated samples.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key, such as task.length=200.")
+@click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="MINUTES", help="End training after that.")
+@click.option("--runs", type=PATH, default=RUNS / "bench", show_default=True, help="Where the run folder goes.")
+@click.option("--resume", type=PATH, metavar="RUN", help="Go on with this run, also one that a budget ended.")
+@click.option("--fresh", is_flag=True, help="Start anew even if an unfinished run of these settings is there.")
+@click.option(
+    "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
+)
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
+@device
+@speech
+def bench(
+    task: str | None,
+    listed: bool,
+    config_file: Path | None,
+    data: Path | None,
+    model: str | None,
+    layers: int | None,
+    hidden: int | None,
+    match_parameters: int | None,
+    length: int | None,
+    pool: int | None,
+    epochs: int | None,
+    batch: int | None,
+    learning_rate: float | None,
+    seed: int | None,
+    assignments: tuple[str, ...],
+    budget: float | None,
+    runs: Path,
+    resume: Path | None,
+    fresh: bool,
+    checkpoint_seconds: float,
+    tensorboard: bool,
+    device: str,
+) -> None:
+    """Run one of the paper's sequence tasks, with the models and the training of crops.
+
+    The best epoch is chosen on validation data and the test data are looked at once, at the end or when the
+    budget is spent; minutes are counted over all restarts. A run that was stopped goes on by the same command.
+    """
+    if listed:
+        from cropstar.benchmarks.listing import table_of_tasks
+
+        click.echo(table_of_tasks())
+        return
+    own = {"length": length, "pool": pool}
+    options = {
+        "model.name": model,
+        "model.layers": layers,
+        "model.hidden": hidden,
+        "epochs": epochs,
+        "batch": batch,
+        "series_batch": batch,
+        "optimiser.learning_rate": learning_rate,
+        "seed": seed,
+    }
+    given = [*own.values(), *options.values(), config_file, data, match_parameters, *assignments]
+    if resume is not None and any(value is not None for value in given):
+        raise UsageError("--resume takes the settings of the run", remedy="leave out all but --budget")
+    if task is None and resume is None:
+        raise UsageError("which task?", remedy="see 'cropstar bench --list'")
+
+    from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
+    from cropstar.devices import choose_device
+
+    how = (assignments, match_parameters, budget, resume, fresh, checkpoint_seconds, tensorboard)
+    name = task if task is not None or resume is None else str(read_facts(resume).get("task"))
+    result = run_bench(BenchOptions(name or "", runs, choose_device(device), config_file, data, options, own, *how))
+    paper = "; ".join(f"{who} {what}" for who, what in result["paper"].items())
+    beside = f" (paper: {paper})" if paper else ""
+    event(f"{result['task']}: {result['text']} on test{beside}", value=result["value"], paper=result["paper"])
+    event(f"result {Path(result['run']) / 'result.json'}", run=result["run"])
