@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--window", type=int, default=None, help="pixels; `memory` takes what the memory allows")
     parser.add_argument("--memory", default="2GB")
+    parser.add_argument("--backend", default="auto", help="of `pipeline`; see models/backends.py")
     choices = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         raster, model = Path(temporary, "tile.tif"), Path(temporary, "model.safetensors")
@@ -51,7 +52,7 @@ def main() -> None:
         if choices.what == "margin":
             margin(raster, model, choices.window or 256, choices.rounds)
         elif choices.what == "pipeline":
-            pipeline(raster, model, choices.window or 256, choices.rounds, choices.blocks)
+            pipeline(raster, model, choices.window or 256, choices.rounds, choices.blocks, choices.backend)
         else:
             memory(raster, model, choices)
 
@@ -109,7 +110,7 @@ def margin(raster: Path, model: Path, size: int, rounds: int) -> None:
     series.close()
 
 
-def pipeline(raster: Path, model: Path, size: int, rounds: int, count: int) -> None:
+def pipeline(raster: Path, model: Path, size: int, rounds: int, count: int, backend: str) -> None:
     """The whole command's computing (reading, model, blocks on the disk) over the bare model, on the same windows."""
     import torch
 
@@ -124,7 +125,7 @@ def pipeline(raster: Path, model: Path, size: int, rounds: int, count: int) -> N
     keep_large_buffers()
     bound_gdal(threads=default_workers())
     series = StackSeries(raster)
-    predictor = Predictor(model, torch.device("cpu"))
+    predictor = Predictor(model, torch.device("cpu"), backend=backend)
     windows = list(split((NOISY, NOISY), size))[: count or None]
     pixels = sum(window.height * window.width for window in windows)
 

@@ -2,13 +2,14 @@
 
     python benchmarks/speed.py                 everything, some minutes
     python benchmarks/speed.py --quick         small sizes: whether it works, not how fast it is
-    python benchmarks/speed.py training        one part: training, inference or map
+    python benchmarks/speed.py training        one part: training, images (training on them), inference or map
 
 With one thread (--threads 1) it is processor time that is measured, which other programs disturb less.
 
 All ways of a case run in one process, one after the other in each round; a ratio is the median of the rounds' own
 ratios, so that a machine that slows down for a while slows all of them. `products` are the bare matrix products of
-STAR's multiplications, as large as they can be made: the limit of what PyTorch's library gives. The allocator is tuned
+STAR's multiplications, as large as they can be made: the limit of what PyTorch's library gives. `naive`, `torch`,
+`native` and `onnx` are what --backend calls so. The allocator is tuned
 for all alike (CROPSTAR_ALLOCATOR=system leaves it). Other programs spoil the figures: the load is printed.
 """
 
@@ -19,23 +20,25 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from cropstar.config import ModelConfig
 from cropstar.devices import keep_large_buffers
+from cropstar.errors import CropstarError
+from cropstar.models.backends import use_backend
 from cropstar.models.cells.star import StarCell
+from cropstar.models.contract import Classifier
+from cropstar.models.registry import Shape
 from cropstar.models.stack import RecurrentStack
+from cropstar.models.zoo import build_model
 from cropstar.native import available, library, why_not
-from cropstar.native.convolution import convolution_step, pack_convolution
-from cropstar.native.star import pack_star, run_star, star_stack
-from cropstar.native.tensors import Weights
 
 NATIVE = "native"
-PARTS = ["training", "inference", "map"]
+PARTS = ["training", "images", "inference", "map"]
 Way = Callable[[], object]
 
 
@@ -75,6 +78,10 @@ def main() -> None:
     if "training" in parts:
         for series in QUICK if choices.quick else TRAINING:
             compare(f"training, {series}", training_ways(series), choices.rounds)
+    if "images" in parts:
+        side, length = (12, 4) if choices.quick else (48, 30)
+        title = f"training ConvSTAR 4 x 32, {side} x {side}, B=4, T={length}"
+        compare(title, image_training_ways(side, length), choices.rounds)
     if "inference" in parts:
         for series in QUICK if choices.quick else INFERENCE:
             compare(f"inference, {series}", inference_ways(series), choices.rounds, series.batch)
@@ -101,24 +108,33 @@ def compare(title: str, ways: dict[str, Way], rounds: int, samples: int | None =
             way()
             if number:  # the first round warms up
                 times[name].append(clock() - started)
+    first = next(iter(ways))
     print(f"\n{title}: median of {rounds} interleaved rounds")
     for name, seconds in times.items():
-        ratio = statistics.median(one / ours for one, ours in zip(seconds, times[NATIVE], strict=True))
+        ratio = statistics.median(one / ours for one, ours in zip(seconds, times[first], strict=True))
         rate = f"  {samples / statistics.median(seconds):12,.0f} series/s" if samples else ""
-        print(f"  {name:12} {statistics.median(seconds) * 1e3:10.1f} ms  native is {ratio:5.2f} times as fast{rate}")
+        print(f"  {name:12} {statistics.median(seconds) * 1e3:10.1f} ms  {first} is {ratio:5.2f} times as fast{rate}")
 
 
-@contextmanager
-def without_kernels() -> Iterator[None]:
-    before = os.environ.get(library.SWITCH)
-    os.environ[library.SWITCH] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[library.SWITCH]
-        else:
-            os.environ[library.SWITCH] = before
+def on(cells: list[StarCell], backend: str) -> None:
+    for cell in cells:
+        cell.backend = backend
+
+
+def models_on(name: str, series: Series, length: int) -> dict[str, Classifier]:
+    """The same untrained model on every backend that can be had."""
+    config = ModelConfig.model_validate(
+        {"name": name, "layers": series.layers, "hidden": series.hidden, "day_encoding": "none"}
+    )
+    made: dict[str, Classifier] = {}
+    for backend in (NATIVE, "naive", "torch", "onnx"):
+        torch.manual_seed(0)
+        model = build_model(config, Shape(series.bands, 10, length)).eval()
+        try:
+            made[backend], _ = use_backend(model, backend, torch.device("cpu"), bands=series.bands)
+        except CropstarError as error:
+            print(f"without {backend}: {error}")
+    return made
 
 
 def make_cells(layers: int, bands: int, hidden: int, *, spatial: bool) -> list[StarCell]:
@@ -126,13 +142,6 @@ def make_cells(layers: int, bands: int, hidden: int, *, spatial: bool) -> list[S
     for cell in cells:
         cell.initialise(30.0)
     return cells
-
-
-def weights_of(cell: StarCell) -> Weights:
-    value, gate = cell.input_value, cell.input_gate
-    assert value.bias is not None
-    assert gate.bias is not None
-    return Weights(value.weight, value.bias, gate.weight, gate.bias, cell.state_gate.weight)
 
 
 def training_ways(series: Series) -> dict[str, Way]:
@@ -144,16 +153,13 @@ def training_ways(series: Series) -> dict[str, Way]:
     cells = make_cells(series.layers, series.bands, series.hidden, spatial=False)
     stack = RecurrentStack(cells)
 
-    def native() -> None:
-        sequence, final = x.transpose(0, 1), x
-        for cell in cells:
-            sequence, final = run_star(sequence, valid.transpose(0, 1), weights_of(cell))
-        final.sum().backward()
-
-    def plain() -> None:
-        with without_kernels():
+    def ours(backend: str) -> Way:
+        def run() -> None:
+            on(cells, backend)
             _, state = stack(x, valid, days)
             state[-1][0].sum().backward()
+
+        return run
 
     def other(kind: Callable[..., nn.RNNBase]) -> Way:
         network = kind(series.bands, series.hidden, series.layers, batch_first=True)
@@ -165,8 +171,7 @@ def training_ways(series: Series) -> dict[str, Way]:
         return run
 
     return {
-        NATIVE: native,
-        "plain loop": plain,
+        **{backend: ours(backend) for backend in (NATIVE, "naive", "torch")},
         "nn.LSTM": other(nn.LSTM),
         "nn.GRU": other(nn.GRU),
         "nn.RNN": other(nn.RNN),
@@ -201,57 +206,57 @@ def products(series: Series) -> Way:
     return run
 
 
+def image_training_ways(side: int, length: int, batch: int = 4, bands: int = 4) -> dict[str, Way]:
+    """`auto` is what training takes."""
+    torch.manual_seed(0)
+    x = torch.randn(batch, length, bands, side, side)
+    valid = torch.rand(batch, length, side, side) > 0.2
+    days = torch.zeros(batch, length)
+    cells = make_cells(4, bands, 32, spatial=True)
+    stack = RecurrentStack(cells)
+
+    def ours(backend: str) -> Way:
+        def run() -> None:
+            on(cells, backend)
+            _, state = stack(x, valid, days)
+            state[-1][0].sum().backward()
+
+        return run
+
+    return {backend: ours(backend) for backend in ("auto", "naive", "torch")}
+
+
 def inference_ways(series: Series) -> dict[str, Way]:
+    """Scores after the last date, as maps of series are made."""
     torch.manual_seed(0)
     x = torch.randn(series.batch, series.length, series.bands)
     valid = torch.ones(series.batch, series.length, dtype=torch.bool)
-    days = torch.zeros(series.batch, series.length)
-    cells = make_cells(series.layers, series.bands, series.hidden, spatial=False)
-    stack = RecurrentStack(cells).eval()
-    packed = [pack_star(weights_of(cell)) for cell in cells]
+    days = torch.zeros(series.batch, series.length, dtype=torch.int32)
 
-    @torch.inference_mode()
-    def plain() -> None:
-        with without_kernels():
-            stack(x, valid, days)
+    def ours(model: Classifier) -> Way:
+        return torch.inference_mode()(lambda: model.classify(model.advance(x, valid, days)))
 
     def other(kind: Callable[..., nn.RNNBase]) -> Way:
         network = kind(series.bands, series.hidden, series.layers, batch_first=True).eval()
         return torch.inference_mode()(lambda: network(x))
 
-    return {
-        NATIVE: lambda: star_stack(x.transpose(0, 1), valid.transpose(0, 1), packed),
-        "plain loop": plain,
-        "nn.LSTM": other(nn.LSTM),
-        "nn.GRU": other(nn.GRU),
-    }
+    models = models_on("star", series, series.length)
+    ways = {backend: ours(model) for backend, model in models.items()}
+    return {**ways, "nn.LSTM": other(nn.LSTM), "nn.GRU": other(nn.GRU)}
 
 
 def map_ways(side: int, length: int = 6, bands: int = 4, hidden: int = 32) -> dict[str, Way]:
+    """Without the head, which a season asks once: with so few dates it would weigh too much."""
     torch.manual_seed(0)
     x = torch.randn(1, length, bands, side, side)
     valid = torch.rand(1, length, side, side) > 0.2
-    days = torch.zeros(1, length)
-    cells = make_cells(4, bands, hidden, spatial=True)
-    stack = RecurrentStack(cells).eval()
-    packed = [pack_convolution(weights_of(cell)) for cell in cells]
+    days = torch.zeros(1, length, dtype=torch.int32)
 
-    @torch.inference_mode()
-    def native() -> None:
-        states: list[Tensor | None] = [None] * len(packed)
-        for t in range(length):
-            below = x[:, t]
-            for depth, layer in enumerate(packed):
-                states[depth] = below = convolution_step(below, valid[:, t], layer, states[depth])
+    def ours(model: Classifier) -> Way:
+        return torch.inference_mode()(lambda: model.advance(x, valid, days))
 
-    @torch.inference_mode()
-    def plain() -> None:
-        state = None
-        with without_kernels():
-            for t in range(length):
-                state = stack.step(x[:, t], valid[:, t], days[:, t], state)
-
-    return {NATIVE: native, "plain loop": plain}
+    models = models_on("convstar", Series(1, length, bands, hidden), length)
+    return {backend: ours(model) for backend, model in models.items()}
 
 
 if __name__ == "__main__":

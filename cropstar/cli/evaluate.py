@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.cli.options import PATH, backend, device, examples, speech
 from cropstar.errors import UsageError
 from cropstar.logs import event
 
@@ -43,6 +43,7 @@ cropstar evaluate data/runs/convstar-4x32-001 --areas map.tif --design random -o
 )
 @click.option("-o", "--output", type=PATH, help="Write them to a file (.json), or a report (.html), too.")
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
+@backend()
 @device
 @speech
 def evaluate(
@@ -56,6 +57,7 @@ def evaluate(
     as_json: bool,
     output: Path | None,
     overwrite: bool,
+    backend: str,
     device: str,
 ) -> None:
     """Judge a model: on the test parcels of its own training, or on the parcels of another store.
@@ -78,7 +80,7 @@ def evaluate(
     report = output is not None and output.suffix.lower() == ".html"
     # Read before anything is computed: a report tells of the training as well.
     result = read_result(path if path.is_dir() else path.parent) if report else {}
-    options = EvaluateOptions(choose_device(device), store, part, _split(split, split_by), areas, design)
+    options = EvaluateOptions(choose_device(device), store, part, _split(split, split_by), areas, design, backend)
     facts = evaluate_model(path, options)
     if output is not None and report:
         evaluation_report(output, result, facts)

@@ -16,19 +16,20 @@ cropstar inspect data/stores/demo                     dates, bands and classes o
 cropstar inspect data/stores/demo -o sheet.png        and a picture sheet of it
 cropstar inspect data/stores/demo/tiles/NAME.h5       one tile
 cropstar inspect data/runs/convstar-4x32-001          a model and how it did on the test parcels
+cropstar inspect season.h5                            the state of a season: its model, dates and grid
 cropstar inspect model.safetensors --json             facts for another program
 """)
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("path", type=PATH, metavar="STORE|TILE|MODEL")
+@click.argument("path", type=PATH, metavar="STORE|TILE|MODEL|STATE")
 @click.option("-o", "--output", type=PATH, help="Draw a picture sheet (.png) of a store or a tile.")
 @click.option("--scene", help="The scene to draw, where a store holds several.  [default: the largest; tables: all]")
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 @speech
 def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, as_json: bool) -> None:
-    """Say what is inside a store, a tile, a model file or a run, and draw it.
+    """Say what is inside a store, a tile, a model file, a run or a season's state, and draw it.
 
     The sheet shows an RGB picture of each date with clouds hatched, the labelled parcels, and the mean
     NDVI of each class through the season.
@@ -45,6 +46,10 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
                 from cropstar.reports.sheet import draw_sheet
 
                 draw_sheet(output, holding, scene=scene)
+    elif kind == "season":
+        from cropstar.prediction.season_facts import season_facts
+
+        facts = season_facts(path)
     else:
         facts = model_facts(path, kind)
     click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else say(facts))
@@ -58,8 +63,9 @@ def _require_drawable(kind: str, output: Path | None, scene: str | None, overwri
         if scene is not None:
             raise UsageError("--scene chooses what to draw", remedy="give -o sheet.png too")
         return
-    if kind in ("model", "run"):
-        raise UsageError("a model has no picture sheet", remedy="leave out -o, or give a store or a tile")
+    if kind in ("model", "run", "season"):
+        what = "a state" if kind == "season" else "a model"
+        raise UsageError(f"{what} has no picture sheet", remedy="leave out -o, or give a store or a tile")
     if output.suffix.lower() != ".png":
         raise UsageError("the sheet is a PNG", path=output, remedy="give a name that ends in .png")
     if output.exists() and not overwrite:

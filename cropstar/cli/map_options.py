@@ -25,7 +25,17 @@ OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (SEASON, "--state", {"type": PATH, "help": "Keep the hidden state after the last date, for 'cropstar update'."}),
     (SEASON, "--every-date", {"is_flag": True, "help": "A map a date, and <map>-earliest.tif: since when it is sure."}),
     (SEASON, "--stable-confidence", {"type": click.FloatRange(0, 1), "help": "What sure means there.  [default: 0.5]"}),
-    (INPUTS, "--bands", {"callback": split_names, "help": "B04,B08: which to read, or names in order where none are."}),
+    (
+        INPUTS,
+        "--bands",
+        {"callback": split_names, "help": "B04,B08: which to read, names in order where none are; B04=red: renamed."},
+    ),
+    (
+        INPUTS,
+        "--dates",
+        {"help": "2023-04-01,2023-05-11,... or @FILE, of one file that does not say them: date after date."},
+    ),
+    (INPUTS, "--by-band", {"is_flag": True, "default": None, "help": "With --dates: the file has band after band."}),
     (INPUTS, "--clear", {"callback": split_numbers, "help": "Scene classes that are clear.  [default: the model's]"}),
     (INPUTS, "--pattern", {"help": "Names of dated files, e.g. 'S2_{band}_{date}.tif'.  [default: guessed]"}),
     (INPUTS, "--masks", {"metavar": "PATTERN", "help": "Names of cloud masks beside dated files; 0 is clear."}),
@@ -37,7 +47,7 @@ OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-READING = ("bands", "clear", "pattern", "masks")
+READING = ("bands", "clear", "pattern", "masks", "dates", "by_band")
 
 
 def map_options(*headings: str, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:

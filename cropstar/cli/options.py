@@ -98,6 +98,18 @@ def device(command: Command) -> Command:
     )(command)
 
 
+def backend(*, training: bool = False) -> Callable[[Command], Command]:
+    """Who computes the recurrent layers; cropstar/models/backends.py says what each is."""
+    names = ["auto", "naive", "torch", "native", *([] if training else ["onnx"])]
+    return click.option(
+        "--backend",
+        default="auto",
+        show_default=True,
+        type=click.Choice(names),
+        help="Who computes recurrent layers; auto takes the fastest, and --verbose says which.",
+    )
+
+
 def examples(text: str) -> str:
     """A block of example commands for the end of a --help page, kept as it is written."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in text.strip().splitlines())

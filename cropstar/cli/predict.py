@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, SEASON, map_options, wanted_of
-from cropstar.cli.options import PATH, HeadedCommand, device, examples, speech
+from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, headed, speech
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.logs import event
 from cropstar.places import RUNS
@@ -21,6 +21,7 @@ cropstar predict SAFE_FOLDER -o map.tif               Sentinel-2 L2A products of
 cropstar predict data/stores/demo --confidence        every scene of an ingested store
 cropstar predict tile.tif --state season.h5           to go on with 'cropstar update season.h5 NEW'
 cropstar predict 'tiles/*.tif' -o maps --shard auto/8 one of eight jobs of an array
+cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a Dask cluster
 """)
 
 
@@ -30,6 +31,8 @@ cropstar predict 'tiles/*.tif' -o maps --shard auto/8 one of eight jobs of an ar
 @click.option("--model", type=PATH, help="A model file or a run's folder.  [default: the newest in data/runs]")
 @click.option("--overwrite", is_flag=True, help="Replace a map that exists.")
 @map_options(OUTPUTS, SEASON, INPUTS, MACHINE)
+@headed(MACHINE, "--scheduler", metavar="ADDRESS", help="Have the workers of a Dask cluster compute.")
+@backend()
 @device
 @speech
 def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, device: str, **chosen: Any) -> None:
@@ -40,9 +43,16 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
     computed with the margin that the model looks at. Pixels never seen clearly are nodata. Killed and
     started again, it goes on from the blocks that are finished.
     """
+    from cropstar.cluster import ClusterChoice, require_distributed
     from cropstar.prediction.shards import Shard
 
     shard = Shard.parse(chosen["shard"], os.environ) if chosen["shard"] else None
+    address = chosen["scheduler"]
+    if address is not None:
+        if shard is not None:
+            why = "the cluster's scheduler deals the blocks out"
+            raise UsageError("--shard with --scheduler", why=why, remedy="leave one of them out")
+        require_distributed()
     # Only now what takes long to import.
     from cropstar.devices import choose_device
     from cropstar.prediction.batch import predict_all
@@ -60,7 +70,7 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
         raise UsageError("one state for several inputs", path=chosen["state"], remedy="map them one by one")
     options = PredictOptions(
         trained,
-        choose_device(device),
+        choose_device(device if address is None else "cpu"),  # workers choose theirs
         window=chosen["window"],
         any_dates=chosen["any_dates"],
         overwrite=chosen["overwrite"],
@@ -70,6 +80,8 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
         wanted=wanted,
         given={name: chosen[name] for name in READING if chosen[name] is not None},
         state=chosen["state"],
+        backend=chosen["backend"],
+        cluster=None if address is None else ClusterChoice(address, device),
     )
     predict_all(inputs, find_outputs(inputs, output), options)
     run = Run(trained.parent)

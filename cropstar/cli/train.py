@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.cli.options import PATH, backend, device, examples, speech
 from cropstar.errors import UsageError
 from cropstar.logs import event
 from cropstar.places import RUNS, STORES
@@ -44,6 +44,7 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--diagnose", is_flag=True, help="Record gradients, weights and states of the first epoch by layer.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
 @click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
+@backend(training=True)
 @device
 @speech
 def train(
@@ -67,6 +68,7 @@ def train(
     diagnose: bool,
     tensorboard: bool,
     print_config: bool,
+    backend: str,
     device: str,
 ) -> None:
     """Train a model on a store and judge it on parcels that it never saw.
@@ -107,7 +109,7 @@ def train(
     from cropstar.training.train import TrainOptions
     from cropstar.training.train import train as run_training
 
-    how = TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose, tensorboard)
+    how = TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose, tensorboard, backend)
     run, result = run_training(config, how)
     if not result:  # one of several processes; the first one has it
         return

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, map_options, wanted_of
-from cropstar.cli.options import PATH, HeadedCommand, device, examples, speech
+from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, speech
 from cropstar.logs import event
 
 EXAMPLES = examples("""
@@ -25,6 +25,7 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @click.option("--model", type=PATH, help="Where the state's model is now, if it was moved.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist and are not of this season.")
 @map_options(OUTPUTS, INPUTS, MACHINE, without=("--halo", "--shard"))
+@backend()
 @device
 @speech
 def update(state: Path, new: tuple[str, ...], output: Path | None, model: Path | None, **chosen: Any) -> None:
@@ -52,6 +53,7 @@ def update(state: Path, new: tuple[str, ...], output: Path | None, model: Path |
         memory=parse_memory(chosen["memory"]),
         wanted=wanted_of(chosen),
         given={name: chosen[name] for name in READING if chosen[name] is not None},
+        backend=chosen["backend"],
     )
     result = take_in(state, find_inputs(new), options)
     event(f"map     {result.raster}", map=str(result.raster))

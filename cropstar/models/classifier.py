@@ -67,6 +67,12 @@ class RecurrentClassifier(Classifier):
         total, count = state[-1] if state is not None else (torch.zeros_like(after[-1][0]), torch.zeros_like(weight))
         return (*after, (total + after[-1][0] * weight, count + weight))
 
+    def advance(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None = None) -> ModelState:
+        """Whole sequences of series go to the stack at once; of images only one date is held at a time."""
+        if self.pool != "last" or self.spatial or not isinstance(self.stack, RecurrentStack):
+            return super().advance(x, valid, days, state)
+        return self.stack.advance(self._prepare(x, valid, days), valid, days, state)
+
     def classify(self, state: ModelState) -> Tensor:
         if self.pool == "last":
             return self._scores(state[-1][0])

@@ -3,6 +3,7 @@
     forward(x, valid, days)                 scores after the last date
     by_date(x, valid, days)                 scores after every date
     step(x_t, valid_t, days_t, state)       the state one date later, of models that stream
+    advance(x, valid, days, state)          the state after all of these dates: repeated `step`
     classify(state)                         scores of a state
 
 `classify` after repeated `step` gives what `forward` gives. Shapes: x (B,T,C) or (B,T,C,H,W), valid (B,T[,H,W]),
@@ -42,6 +43,12 @@ class Classifier(nn.Module, ABC):
 
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:
         raise NotImplementedError
+
+    def advance(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None = None) -> ModelState:
+        for t in range(x.shape[1]):
+            state = self.step(x[:, t].contiguous(), valid[:, t], days[:, t], state)  # the bits of one date alone
+        assert state is not None
+        return state
 
     def classify(self, state: ModelState) -> Tensor:
         raise NotImplementedError

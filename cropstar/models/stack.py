@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import Cell, State, keep_where_invalid
+from cropstar.models.cells.cell import Cell, State
 from cropstar.models.normalisation import MaskedBatchNorm
+from cropstar.native.star import star_stack
+from cropstar.native.tensors import Packed
 
 StackState = tuple[State, ...]  # one entry a layer
 
@@ -47,6 +49,11 @@ class RecurrentStack(nn.Module):
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, StackState]:
         """The outputs of all dates (T, B, H, ...) and the last state. x (B, T, C, ...), valid (B, T, ...)."""
+        packed = self._packed(x)
+        if packed is not None:
+            outputs, last = self._together(packed, x, valid, None, outputs=True)
+            assert outputs is not None
+            return outputs, last
         sequence, mask, complete, day = in_time(x, valid, days)
         final: list[State] = []
         for depth, cell in enumerate(self.layers()):
@@ -54,19 +61,50 @@ class RecurrentStack(nn.Module):
             final.append(state)
         return sequence, tuple(final)
 
+    def advance(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
+        """All dates from a state on, without the outputs: x (B, T, C, ...), valid (B, T, ...), days (B, T)."""
+        packed = self._packed(x)
+        if packed is not None:
+            return self._together(packed, x, valid, state)[1]
+        for t in range(x.shape[1]):
+            # In one piece: products of strided matrices have other last bits, and other ones for every length.
+            state = self.step(x[:, t].contiguous(), valid[:, t], days[:, t], state)
+        assert state is not None
+        return state
+
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
         """One date: x (B, C, ...), valid (B, ...), days (B,)."""
+        packed = self._packed(x)
+        if packed is not None:
+            return self._together(packed, x.unsqueeze(1), valid.unsqueeze(1), state)[1]
         mask = valid.unsqueeze(1)
         complete = bool(mask.all())
         day = spread_days(days, x)
         after: list[State] = []
         for depth, cell in enumerate(self.layers()):
             x = self._between(x, mask, depth, 1)
-            before = state[depth] if state is not None else cell.initial_state(x)
-            proposal = cell.advance(cell.with_day(cell.project(x), day), before)
-            after.append(proposal if complete else keep_where_invalid(mask, proposal, before))
+            after.append(cell.step(x, mask, complete, day, None if state is None else state[depth]))
             x = after[-1][0]
         return tuple(after)
+
+    def _packed(self, x: Tensor) -> list[Packed] | None:
+        """The layers for the kernel that runs them together, date by date: the states never leave the cache."""
+        if self.norms is not None or (self.training and self.dropout):
+            return None
+        packed: list[Packed] = []
+        for cell in self.layers():
+            layer = cell.packed(x)
+            if layer is None:
+                return None
+            packed.append(layer)
+        return packed
+
+    def _together(
+        self, packed: list[Packed], x: Tensor, valid: Tensor, state: StackState | None, *, outputs: bool = False
+    ) -> tuple[Tensor | None, StackState]:
+        before = None if state is None else [part for (part,) in state]
+        final, sequence = star_stack(x.transpose(0, 1), valid.transpose(0, 1), packed, before, outputs=outputs)
+        return sequence, tuple((part,) for part in final)
 
     def _between(self, sequence: Tensor, mask: Tensor, depth: int, axis: int) -> Tensor:
         """What a layer's output goes through on its way up."""

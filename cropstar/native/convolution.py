@@ -1,16 +1,37 @@
 """One date of a ConvSTAR layer, for inference.
 
 Images keep the shape (N, C, H, W) and lie channels last in memory, where a crop is a view that is taken as it is. An
-image in another layout is copied once. The arithmetic is Winograd's F(2x2, 3x3) for all sizes.
+image in another layout is copied once. The arithmetic is Winograd's F(2x2, 3x3) for all sizes: tiles of 2 x 2 pixels,
+and where in its tile a pixel lies decides about its last bits.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 from cropstar.native.library import ConvolutionStep, library
 from cropstar.native.tensors import Packed, Weights, mask_bytes, pack, pointer, require_fit, require_shape, strides
+
+TILE = 2
+_origin: ContextVar[tuple[int, int]] = ContextVar("origin", default=(0, 0))
+
+
+@contextmanager
+def tiles_begin(row: int, column: int) -> Iterator[None]:
+    """Within it, images begin at this pixel of a larger one, in which tiles begin at even pixels.
+
+    Every window that a pixel lies in then gives it the same bits, as far as the window knows its surroundings.
+    """
+    before = _origin.set((row % TILE, column % TILE))
+    try:
+        yield
+    finally:
+        _origin.reset(before)
 
 
 def pack_convolution(weights: Weights) -> Packed:
@@ -27,6 +48,9 @@ def convolution_step(
 
     `out`, channels last and other memory than `state`, is where it goes: two buffers in turn serve a whole season.
     """
+    above, left = _origin.get()
+    if (above or left) and x.numel():
+        return _shifted(x, valid, packed, state, out, above, left)
     images, _, height, width = x.shape
     shape = (images, packed.hidden, height, width)
     require_shape("x", x, (images, packed.inputs, height, width))
@@ -42,7 +66,7 @@ def convolution_step(
     after = out.permute(0, 2, 3, 1)
     if packed.hidden > 1 and after.stride(3) != 1:
         raise ValueError("out is not channels last")
-    if state is not None and out.untyped_storage().data_ptr() == state.untyped_storage().data_ptr():
+    if state is not None and _overlap(out, state):
         raise ValueError("out shares its memory with the state")
     mask = mask_bytes(valid, (images, height, width))
     task = ConvolutionStep(
@@ -54,8 +78,41 @@ def convolution_step(
     return out
 
 
+def _shifted(
+    x: Tensor, valid: Tensor | None, packed: Packed, state: Tensor | None, out: Tensor | None, above: int, left: int
+) -> Tensor:
+    """With a row or column more before the first one, of zeros that stay zeros: what lies outside of any image."""
+    images, _, height, width = x.shape
+    known = torch.zeros(images, height + above, width + left, dtype=torch.bool)
+    known[:, above:, left:] = True if valid is None else valid
+    with tiles_begin(0, 0):
+        wider = None if state is None else _widened(state, above, left)
+        found = convolution_step(_widened(x, above, left), known, packed, wider)[:, :, above:, left:]
+    return found if out is None else out.copy_(found)
+
+
+def _widened(images: Tensor, above: int, left: int) -> Tensor:
+    count, channels, height, width = images.shape
+    wide = images.new_empty(count, height + above, width + left, channels).permute(0, 3, 1, 2)
+    wide[:, :, :above] = 0
+    wide[:, :, above:, :left] = 0
+    wide[:, :, above:, left:] = images
+    return wide
+
+
 def _channels_last(images: Tensor) -> Tensor:
     """(N, H, W, C) with channels in one piece."""
     require_fit(images)
     turned = images.permute(0, 2, 3, 1)
     return turned if turned.shape[3] == 1 or turned.stride(3) == 1 else turned.contiguous()
+
+
+def _overlap(one: Tensor, other: Tensor) -> bool:
+    """Whether the memory between the first and the last pixel of both has anything in common."""
+    (start, end), (begin, finish) = _extent(one), _extent(other)
+    return start < finish and begin < end
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.element_size() * (last + 1)

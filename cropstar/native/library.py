@@ -20,7 +20,7 @@ from cropstar.native import build
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
-INTERFACE = 1  # what entry.cpp must have been built with
+INTERFACE = 2  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -62,7 +62,24 @@ class ConvolutionStep(Structure):
     _fields_: ClassVar = _fields(
         *("images height width inputs hidden", "packed x", "x_image x_row x_pixel"),
         *("state", "state_image state_row state_pixel", "valid", "valid_image valid_row valid_pixel"),
-        *("after", "after_image after_row after_pixel"),
+        *("after", "after_image after_row after_pixel", "gate value"),
+    )
+
+
+class ConvolutionForward(Structure):
+    _fields_: ClassVar = _fields(
+        *("length images height width inputs hidden", "packed x", "x_time x_image x_row x_pixel"),
+        *("valid", "valid_time valid_image valid_row valid_pixel", "initial outputs gate value"),
+    )
+
+
+class ConvolutionBackward(Structure):
+    _fields_: ClassVar = _fields(
+        *("length images height width inputs hidden", "packed x", "x_time x_image x_row x_pixel"),
+        *("valid", "valid_time valid_image valid_row valid_pixel", "initial outputs gate value outputs_gradient"),
+        "gradient_time gradient_image gradient_row gradient_pixel",
+        "final_gradient x_gradient initial_gradient value_weight_gradient gate_weight_gradient state_weight_gradient "
+        "value_bias_gradient gate_bias_gradient shared",
     )
 
 
@@ -83,6 +100,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "convolution_packed": (c_int64, [c_int64, c_int64]),
     "convolution_pack": (None, [POINTER(StarWeights), c_void_p]),
     "convolution_step": (c_int, [POINTER(ConvolutionStep), c_int64]),
+    "convolution_forward": (c_int, [POINTER(ConvolutionForward), c_int64]),
+    "convolution_packed_backward": (c_int64, [c_int64, c_int64]),
+    "convolution_pack_backward": (None, [POINTER(StarWeights), c_void_p]),
+    "convolution_backward": (c_int, [POINTER(ConvolutionBackward), c_int64]),
     "tanh": (None, [c_void_p, c_int64, c_void_p]),
     "sigmoid": (None, [c_void_p, c_int64, c_void_p]),
 }

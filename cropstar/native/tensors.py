@@ -40,21 +40,26 @@ class Packed:
 
 
 def fits(x: Tensor, *others: Tensor) -> bool:
-    """Whether the kernels can compute with these tensors: float32 on the processor, and really there.
-
-    Under tracing, `vmap` or a counter of operations the tensors stand for others, and the kernels would not be seen.
-    """
+    """Whether the kernels can compute with these tensors: float32 on the processor, and really there."""
     ready = x.numel() > 0 and all(
         type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu" and tensor.dtype == torch.float32
         for tensor in (x, *others)
     )
-    watched = (
+    return ready and not watched() and not torch.is_autocast_enabled("cpu")
+
+
+def watched() -> bool:
+    """Whether tensors stand for others, under tracing, `vmap` or a counter of operations: kernels would not be seen."""
+    return (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.peek_interpreter_stack() is not None
         or _get_current_dispatch_mode() is not None
     )
-    return ready and not watched and not torch.is_autocast_enabled("cpu")
+
+
+def gradients_wanted(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def pack(weights: Weights, kind: str) -> Packed:
@@ -96,6 +101,10 @@ class Packing:
             self._key = key
             self._weights = tuple(part.detach() for part in weights)
         return self._packed
+
+    def __reduce__(self) -> tuple[type[Packing], tuple[()]]:
+        """A copy of a model packs its own weights."""
+        return Packing, ()
 
 
 def require_fit(x: Tensor, *others: Tensor) -> None:

@@ -8,36 +8,59 @@ from pathlib import Path
 from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, from_os_error
 from cropstar.logs import event, logger
 from cropstar.prediction.inputs import MapInput
-from cropstar.prediction.predict import MapResult, PredictOptions, predict
-from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.options import MapResult, PredictOptions
+from cropstar.prediction.predict import predict, predictor_of
+
+
+class Batch:
+    """What became of the inputs so far."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._results: list[MapResult] = []
+        self._failures: list[CropstarError] = []
+
+    def done(self, result: MapResult) -> None:
+        self._results.append(result)
+        if result.finished:
+            event(f"map     {result.raster}", map=str(result.raster))
+            event(f"picture {result.picture}", picture=str(result.picture))
+
+    def failed(self, failure: CropstarError | OSError, turn: int) -> None:
+        """Goes on, unless it concerns all inputs."""
+        error = from_os_error(failure) if isinstance(failure, OSError) else failure
+        if self._count == 1 or isinstance(error, (Interrupted, ResourceError)):
+            raise failure
+        if isinstance(error, UsageError) and not self._results and not self._failures and turn == 0:
+            raise failure  # the options themselves, most likely
+        logger.warning("%s", error)
+        self._failures.append(error)
+
+    def conclude(self) -> list[MapResult]:
+        if self._failures and not self._results:
+            raise self._failures[0]
+        if self._failures:
+            first = self._failures[0]
+            why = f"{len(self._failures)} of {self._count} inputs could not be mapped, first: {first.what}"
+            remedy = "mend them and run the same command again"
+            raise PartialResult("not all maps were made", path=first.path, why=why, remedy=remedy)
+        return self._results
 
 
 def predict_all(inputs: Sequence[MapInput], outputs: Sequence[Path], options: PredictOptions) -> list[MapResult]:
     """A map of every input. A wrong option or a full disk concerns all of them and ends it at once."""
-    predictor = Predictor(options.model, options.device, margin=options.halo)
-    results: list[MapResult] = []
-    failures: list[CropstarError] = []
+    batch = Batch(len(inputs))
+    if options.cluster is not None:
+        from cropstar.prediction.cluster import predict_on_cluster
+
+        predict_on_cluster(inputs, outputs, options, options.cluster, batch)
+        return batch.conclude()
+    predictor = predictor_of(options)
     for turn, (source, output) in enumerate(zip(inputs, outputs, strict=True)):
         try:
             result = predict(source, output, options, predictor=predictor, turn=turn)
         except (CropstarError, OSError) as failure:
-            error = from_os_error(failure) if isinstance(failure, OSError) else failure
-            if len(inputs) == 1 or isinstance(error, (Interrupted, ResourceError)):
-                raise
-            if isinstance(error, UsageError) and not results and not failures and turn == 0:
-                raise  # the options themselves, most likely
-            logger.warning("%s", error)
-            failures.append(error)
+            batch.failed(failure, turn)
             continue
-        results.append(result)
-        if result.finished:
-            event(f"map     {result.raster}", map=str(result.raster))
-            event(f"picture {result.picture}", picture=str(result.picture))
-    if failures and not results:
-        raise failures[0]
-    if failures:
-        why = f"{len(failures)} of {len(inputs)} inputs could not be mapped, first: {failures[0].what}"
-        raise PartialResult(
-            "not all maps were made", path=failures[0].path, why=why, remedy="mend them and run the same command again"
-        )
-    return results
+        batch.done(result)
+    return batch.conclude()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import InputError, UsageError
+from cropstar.prediction.decoded import keep_decoded
 from cropstar.prediction.stored import StoredSeries, is_store, scenes_of
 from cropstar.sources.opening import open_raster_series
 from cropstar.sources.series import Series
@@ -32,12 +33,24 @@ class MapInput:
     def __str__(self) -> str:
         return str(self.path) if self.scene is None else f"{self.path} ({self.scene})"
 
-    def open(self, bands: Sequence[str], reading: Mapping[str, Any], given: Mapping[str, Any]) -> Series:
+    def open(
+        self,
+        bands: Sequence[str],
+        reading: Mapping[str, Any],
+        given: Mapping[str, Any],
+        *,
+        scratch: Path | None = None,
+    ) -> Series:
+        """`scratch` is a folder where compressed images may lie decoded while windows are read."""
         if self.scene is None:
-            return open_raster_series(self.path, bands, reading, given)
+            series = open_raster_series(self.path, bands, reading, given)
+            if scratch is not None:
+                keep_decoded(series, scratch)
+            return series
         for name in given:
             why = "its bands have their names and dates"
-            raise UsageError(f"--{name} is not for a store", path=self.path, why=why, remedy="leave it out")
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is not for a store", path=self.path, why=why, remedy="leave it out")
         return StoredSeries(self.path, self.scene)
 
 

@@ -25,6 +25,7 @@ def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequ
         "version": __version__,
         "model": predictor.digest,
         "device": predictor.device.type,
+        "backend": predictor.backend,
         "window": plan.window,
         "series_at_once": plan.series_at_once,
         "halo": predictor.halo(series),
@@ -42,8 +43,7 @@ def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequ
 
 def files_of(series: Series) -> list[Path]:
     """The files that a series is read from; every source of images can tell."""
-    files: list[Path] = getattr(series, "files", [])
-    return files
+    return list(series.files)
 
 
 def _trace(path: Path) -> list[Any]:

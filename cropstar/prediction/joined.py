@@ -30,7 +30,7 @@ class JoinedSeries:
         self.bands = bands
         self.scale, self.offset = pieces[0].scale, pieces[0].offset
         self.provenance: dict[str, Any] = pieces[0].provenance
-        self.files: list[Path] = [path for piece in pieces for path in getattr(piece, "files", [])]
+        self.files: list[Path] = [path for piece in pieces for path in piece.files]
 
     def read(self, window: Window) -> Observations:
         read = [piece.read(window) for piece in self._pieces]
@@ -52,7 +52,7 @@ def open_later(
     try:
         for each in inputs:
             remembered = card.given if each.scene is None else {}
-            series = each.open(bands, reading, {**remembered, **given})
+            series = each.open(bands, reading, {**remembered, **given}, scratch=card.map.parent)
             pieces.append(series)
             predictor.require_fits(series, each.path, any_dates=any_dates)
             _require_goes_on(series, each.path, card)

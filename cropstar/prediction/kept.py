@@ -19,6 +19,7 @@ from cropstar.prediction.season import Advanced, Layout, layout_of, require_stre
 from cropstar.prediction.season_file import SeasonCard, SeasonWriter, chunk_side, state_bytes
 from cropstar.prediction.wanted import Wanted
 from cropstar.sources.series import Series
+from cropstar.store.atomic import atomic_path
 
 WRITTEN = AHEAD + 2  # windows at a time: computed, waiting and being written
 COUNTS = "counts"
@@ -90,11 +91,9 @@ class StateBlocks:
 
     def write(self, window: Window, found: Advanced) -> None:
         arrays = {str(number): part for number, part in enumerate(found.state)}
-        path = self._path(window)
-        partial = path.with_suffix(".partial")  # a killed process leaves it, and the next one writes over it
-        with partial.open("wb") as handle:
+        # Two workers of a cluster may come to the same block: each writes a file of its own.
+        with atomic_path(self._path(window), flush=False) as partial, partial.open("wb") as handle:
             np.savez(handle, **{COUNTS: found.counts}, **arrays)  # type: ignore[arg-type]  # of numpy's stubs
-        partial.replace(path)
 
     def gather(self, windows: Sequence[Window], writer: SeasonWriter) -> None:
         """All of them into one file. One that is damaged goes with its block, so that the next run makes both anew."""

@@ -27,7 +27,7 @@ from cropstar.prediction.page import write_page
 from cropstar.prediction.smoothing import Smoothing, bayesian, majority
 from cropstar.prediction.style import describe_style, style_file
 from cropstar.prediction.wanted import Files, Wanted
-from cropstar.prediction.zones import classify_parcels
+from cropstar.prediction.zones import ParcelClassifier, classify_parcels
 from cropstar.progress import track
 from cropstar.reports.quicklook import draw_map
 from cropstar.store.atomic import write_text
@@ -57,8 +57,12 @@ def write_outputs(
     tags: dict[str, str],
     title: str,
     work: Path,
+    pooled: ParcelClassifier | None = None,
 ) -> Finished:
-    """Put a map together. Drafts lie in the work folder meanwhile and are gone afterwards."""
+    """Put a map together. Drafts lie in the work folder meanwhile and are gone afterwards.
+
+    `pooled` classifies parcels where the model does so itself; else what the map shows in them counts.
+    """
     wanted = files.wanted
     if wanted.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
         tags = {**tags, "CROPSTAR_SMOOTHING": str(wanted.smoothing)}
@@ -68,7 +72,9 @@ def write_outputs(
         if wanted.smoothing is not None:
             drafts, counts = _smooth(drafts, wanted, grid, classes, work, hold)
         hectares = hectares_per_pixel(grid)
-        if wanted.parcels is not None:
+        if wanted.parcels is not None and pooled is not None:
+            pooled(wanted.parcels, files.parcels)
+        elif wanted.parcels is not None:
             map_draft, probabilities = drafts[MAP].path, drafts[PROBABILITIES].path
             classify_parcels(wanted.parcels, files.parcels, map_draft, probabilities, classes)
         thinned = read_thinned(drafts[MAP].path, DISPLAY)

@@ -6,42 +6,45 @@ together. Killed in between, it goes on from the blocks that are finished; sever
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import rasterio
 import torch
-from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
 from cropstar import __version__
 from cropstar.devices import keep_large_buffers
-from cropstar.errors import UsageError
 from cropstar.geo.ground import hectares_per_pixel
 from cropstar.geo.windows import Window, split
 from cropstar.logs import event
-from cropstar.prediction.blocks import BlockFolder, BlockResult, block_of, folders_beside
+from cropstar.prediction.blocks import BlockFolder, BlockResult, block_of
 from cropstar.prediction.cog import NODATA
 from cropstar.prediction.every_date import Following, write_dated
 from cropstar.prediction.heap import release_free_memory
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.job import block_side, job_key
 from cropstar.prediction.kept import Kept, StateBlocks, new_card
+from cropstar.prediction.options import MapResult as MapResult
+from cropstar.prediction.options import PredictOptions as PredictOptions
+from cropstar.prediction.options import require_apart as require_apart
+from cropstar.prediction.options import require_place
 from cropstar.prediction.outputs import Finished, write_outputs
+from cropstar.prediction.parcel_series import announce_target, parcels_of
 from cropstar.prediction.pipeline import WriteBehind, read_ahead
-from cropstar.prediction.planning import MEMORY, WindowPlan, parse_memory, plan_windows
+from cropstar.prediction.planning import WindowPlan, plan_windows
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.season import Advanced, advance
 from cropstar.prediction.season_file import writing_season
-from cropstar.prediction.shards import Shard
-from cropstar.prediction.wanted import Files, Wanted
+from cropstar.prediction.space import require_room
+from cropstar.prediction.wanted import Files
 from cropstar.progress import progress_bar
 from cropstar.reports.wording import plural
 from cropstar.sources.series import Observations, Series
@@ -50,30 +53,6 @@ from cropstar.store.atomic import locked
 
 JOB = "CROPSTAR_JOB"  # the tag of a map that tells which blocks it was made from
 DATES = "CROPSTAR_DATES"
-
-
-@dataclass(frozen=True)
-class PredictOptions:
-    model: Path
-    device: torch.device
-    window: int | None = None  # pixels a side; None takes what the memory allows
-    any_dates: bool = False
-    overwrite: bool = False
-    memory: int = parse_memory(MEMORY)
-    halo: int | None = None  # a margin below the model's own: faster, and not exact
-    shard: Shard | None = None
-    wanted: Wanted = field(default_factory=Wanted)
-    given: Mapping[str, Any] = field(default_factory=dict)  # how the input is to be read
-    state: Path | None = None  # where the hidden state after the last date goes
-
-
-@dataclass(frozen=True)
-class MapResult:
-    raster: Path
-    picture: Path
-    pixels: NDArray[np.int64]  # of each class
-    unseen: int  # pixels without a valid date
-    finished: bool = True  # false while other shards have blocks to do
 
 
 def predict(
@@ -88,43 +67,42 @@ def predict(
 
     `turn` counts the inputs of a batch: see `Shard.of`.
     """
+    source = source if isinstance(source, MapInput) else MapInput(source)
+    require_place(source, output, options)
+    predictor = predictor or predictor_of(options)
+    with opened_job(source, output, options, predictor) as job:
+        return job.run(turn)
+
+
+def predictor_of(options: PredictOptions, device: torch.device | None = None) -> Predictor:
+    """The model that the options ask for, there or on another device."""
+    return Predictor(options.model, device or options.device, margin=options.halo, backend=options.backend)
+
+
+@contextmanager
+def opened_job(
+    source: MapInput, output: Path, options: PredictOptions, predictor: Predictor, plan: WindowPlan | None = None
+) -> Iterator[Job]:
+    """A map with its series open and its windows planned. Whoever opens it anew finds the same windows and key."""
     keep_large_buffers()
     bound_gdal(threads=default_workers())
-    source = source if isinstance(source, MapInput) else MapInput(source)
-    files = Files(output, options.wanted, state=options.state)
-    _require_place(source, files, options)
-    predictor = predictor or Predictor(options.model, options.device, margin=options.halo)
     kept = Kept.of(options.wanted, options.state, predictor)
     reading = predictor.card.provenance.get("reading", {})
-    series = source.open(predictor.card.fingerprint.bands, reading, options.given)
+    # What several machines share is slow: there each decodes into a place of its own.
+    scratch = Path(tempfile.gettempdir()) if options.shared else output.parent
+    series = source.open(predictor.card.fingerprint.bands, reading, options.given, scratch=scratch)
     try:
         predictor.require_fits(series, source.path, any_dates=options.any_dates)
         kept.require_exact(predictor, series)
-        beside = kept.bytes_per_pixel(len(series.dates))
-        plan = plan_windows(predictor, series, options.memory, options.window, block_side(series), beside=beside)
+        if plan is None:
+            beside = kept.bytes_per_pixel(len(series.dates))
+            plan = plan_windows(predictor, series, options.memory, options.window, block_side(series), beside=beside)
         predictor.series_at_once = plan.series_at_once
         key = job_key(predictor, series, plan, [*options.wanted.needed, *kept.names])
-        files = replace(files, dates=series.dates)
-        return _Job(source, series, files, predictor, plan, options, key, kept).run(turn)
+        files = Files(output, options.wanted, dates=series.dates, state=options.state)
+        yield Job(source, series, files, predictor, plan, options, key, kept)
     finally:
         series.close()
-
-
-def _require_place(source: MapInput, files: Files, options: PredictOptions) -> None:
-    """What can be refused before the model and the series are opened."""
-    output = files.map
-    require_apart([output, *([options.state] if options.state else [])], [source.path])
-    # Blocks beside it may be those of this job, killed while it put the map together: `run` looks at it again.
-    files.require_ready(overwrite=options.overwrite or bool(folders_beside(output)) or options.shard is not None)
-
-
-def require_apart(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Refuse to write over what is read, and two things to one place."""
-    for path in outputs:
-        if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
-            raise UsageError("the output is the input", path=path, remedy="choose another output with -o")
-    if len({path.resolve() for path in outputs}) < len(outputs):
-        raise UsageError("map and state have one name", path=outputs[0], remedy="give each its own")
 
 
 def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, str]:
@@ -138,7 +116,7 @@ def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, st
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """One map in the making."""
 
     source: MapInput
@@ -150,47 +128,61 @@ class _Job:
     key: str
     kept: Kept
 
+    @property
+    def folder(self) -> BlockFolder:
+        return BlockFolder(self.files.map, self.key)
+
+    @property
+    def windows(self) -> list[Window]:
+        return list(split(self.series.grid.shape, self.plan.window))
+
     def run(self, turn: int) -> MapResult:
-        folder, shard = BlockFolder(self.files.map, self.key), self.options.shard
-        if shard is not None and self._is_there():
-            event(f"{self.files.map} is there already, made of the same blocks")
-            return self._result(None)
-        self.files.require_ready(overwrite=self.options.overwrite or folder.assembling)
-        windows = list(split(self.series.grid.shape, self.plan.window))
+        folder, shard = self.folder, self.options.shard
+        if self.is_done():
+            return self.result(None)
+        windows = self.windows
         mine = windows if shard is None else shard.of(windows, turn)
-        self._announce(len(windows), len(mine))
+        self.announce(len(windows), len(mine))
         place = folder.folder if shard is None else folder.folder / f"shard-{shard.number}-of-{shard.count}"
         with locked(place, "the prediction"):
-            self._compute(folder, mine)
+            self._compute(mine)
             if shard is None:
-                return self._assemble(folder, windows)
+                return self.assemble()
         left = len(folder.missing(windows))
         if left == 0 or folder.missing(mine):  # whoever takes blocks away has put the map together
             with suppress(FileNotFoundError), locked(folder.folder, "the prediction"):
                 if not folder.missing(windows):
-                    return self._assemble(folder, windows)
+                    return self.assemble()
                 folder.remove()
-            return self._result(None)
+            return self.result(None)
         event(f"{left} of {len(windows)} blocks are left to other shards; the last one puts the map together")
-        return self._result(None)
+        return self.result(None)
 
-    def _compute(self, folder: BlockFolder, windows: Sequence[Window]) -> None:
-        missing = folder.missing(windows)
+    def is_done(self) -> bool:
+        """Whether the map of another call that shares the work is there; one of anything else is refused."""
+        assembling = self.folder.assembling
+        if self.options.shared and self.is_there() and not (assembling and self.options.cluster):
+            event(f"{self.files.map} is there already, made of the same blocks")
+            return True
+        self.files.require_ready(overwrite=self.options.overwrite or assembling)
+        return False
+
+    def missing(self, windows: Sequence[Window]) -> list[Window]:
+        """Those that are still to be computed."""
+        missing = self.folder.missing(windows)
         if len(missing) < len(windows):
             done = len(windows) - len(missing)
             event(f"going on: {done} of {len(windows)} blocks are finished", blocks=len(windows), finished=done)
+        return missing
+
+    def _compute(self, windows: Sequence[Window]) -> None:
+        missing = self.missing(windows)
         if not missing:
             return
         total, area = sum(window.height * window.width for window in missing), hectares_per_pixel(self.series.grid)
         started, pixels = time.monotonic(), 0
-        with (
-            progress_bar(total, "predict", "px", scale=True) as bar,
-            WriteBehind(partial(self._write, folder)) as behind,
-            read_ahead(missing, lambda window: self.predictor.read(self.series, window)) as ready,
-        ):
-            for window, observations in ready:
-                behind.put(self._block(window, observations))
-                release_free_memory()
+        with progress_bar(total, "predict", "px", scale=True) as bar, closing(self.make(missing)) as made:
+            for window in made:
                 pixels += window.height * window.width
                 if area is not None:
                     rate = pixels * area / (time.monotonic() - started)
@@ -201,6 +193,17 @@ class _Job:
         event(
             f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s{ground}", pixels=total, seconds=seconds
         )
+
+    def make(self, windows: Sequence[Window]) -> Generator[Window, None, None]:
+        """Compute and keep blocks, reading ahead and writing behind; a window comes when it is computed."""
+        with (
+            WriteBehind(partial(self._write, self.folder)) as behind,
+            read_ahead(windows, lambda window: self.predictor.read(self.series, window)) as ready,
+        ):
+            for window, observations in ready:
+                behind.put(self._block(window, observations))
+                release_free_memory()
+                yield window
 
     def _block(self, window: Window, observations: Observations) -> tuple[BlockResult, Advanced | None]:
         needed = self.options.wanted.needed
@@ -224,7 +227,9 @@ class _Job:
             StateBlocks(folder.folder).write(block.window, found)
         folder.write(block)
 
-    def _assemble(self, folder: BlockFolder, windows: Sequence[Window]) -> MapResult:
+    def assemble(self) -> MapResult:
+        """The map and all that belongs to it, of blocks that are all there."""
+        folder, windows = self.folder, self.windows
         card, dates = self.predictor.card, self.series.dates
         tags = {**provenance_tags(self.predictor, dates), JOB: self.key}
         grid, classes, work = self.series.grid, card.fingerprint.classes, folder.folder
@@ -238,13 +243,18 @@ class _Job:
                 write_dated(lambda: folder.read(windows), self.files, grid, classes, tags=tags, work=work)
             title = f"Crops, {dates[0]} to {dates[-1]}"
             blocks = folder.read(windows)
-            finished = write_outputs(blocks, self.files, grid, classes, tags=tags, title=title, work=work)
+            pooled = parcels_of(self.series, self.predictor)
+            finished = write_outputs(
+                blocks, self.files, grid, classes, tags=tags, title=title, work=work, pooled=pooled
+            )
         folder.remove()
-        return self._result(finished)
+        return self.result(finished)
 
-    def _announce(self, windows: int, mine: int) -> None:
+    def announce(self, windows: int, mine: int) -> None:
         halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
         grid, shard = self.series.grid, self.options.shard
+        announce_target(self.predictor.card, self.options.wanted.parcels)
+        require_room(self.files, grid, self.predictor.card, self.kept.layout, self.folder.folder)
         share = "" if shard is None else f", {mine} of them in shard {shard}"
         event(
             f"{self.source}: {grid.width} x {grid.height} pixels, {plural(len(self.series.dates), 'date')}; "
@@ -261,7 +271,7 @@ class _Job:
                 exact_margin=exact,
             )
 
-    def _is_there(self) -> bool:
+    def is_there(self) -> bool:
         if self.options.state is not None and not self.options.state.exists():
             return False
         try:
@@ -270,8 +280,8 @@ class _Job:
         except RasterioError:
             return False
 
-    def _result(self, finished: Finished | None) -> MapResult:
+    def result(self, finished: Finished | None) -> MapResult:
         count = len(self.predictor.card.fingerprint.classes)
         counts = np.zeros(256, dtype=np.int64) if finished is None else finished.counts
-        there = finished is not None or self._is_there()
+        there = finished is not None or self.is_there()
         return MapResult(self.files.map, self.files.picture, counts[:count], int(counts[NODATA]), there)

@@ -22,8 +22,10 @@ from cropstar.datasets.regular import count_periods, regularise
 from cropstar.errors import ArtifactError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
+from cropstar.models.backends import use_backend
 from cropstar.models.contract import ModelState
 from cropstar.models.weights import restore_model
+from cropstar.native.convolution import tiles_begin
 from cropstar.sources.series import Observations, Series
 from cropstar.store.model_file import ModelCard, read_model
 
@@ -38,10 +40,11 @@ class Predictor:
     `margin` bounds the margin of a window below what the model looks at: faster, and with seams.
     """
 
-    def __init__(self, path: Path, device: torch.device, *, margin: int | None = None) -> None:
+    def __init__(self, path: Path, device: torch.device, *, margin: int | None = None, backend: str = "auto") -> None:
         self.path = path
         self.card, weights, self.digest = read_model(path)
-        self.model = restore_model(self.card.model, self.card.shape, weights, path).to(device)
+        model = restore_model(self.card.model, self.card.shape, weights, path).to(device)
+        self.model, self.backend = use_backend(model, backend, device, bands=len(self.card.fingerprint.bands))
         self.series_at_once = SERIES_AT_ONCE
         self.device = device
         self._margin = margin
@@ -128,7 +131,8 @@ class Predictor:
                 state = _cropped(state, smaller.relative_to(place))
             place = smaller
             x, valid, days = self.inputs(series, _part(observations, t, place.relative_to(outer)), slice(t, t + 1))
-            state = self.model.step(x[:, 0], valid[:, 0], days[:, 0], state)
+            with tiles_begin(place.top, place.left):  # a pixel has the same bits in every window
+                state = self.model.step(x[:, 0], valid[:, 0], days[:, 0], state)
             yield state, place
 
     def _series(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:
@@ -139,18 +143,17 @@ class Predictor:
             some = slice(start, start + self.series_at_once)
             inputs = self.inputs(series, Observations(flat.values[:, :, some], flat.valid[:, some]))
             x, valid, days = regularise(*inputs, self.card.fingerprint.season, self._regular)
-            scores.append(self._stream_series(x, valid, days) if self.by_date else self.model(x, valid, days))
+            scores.append(self._scores_of_series(x, valid, days))
             seen.append(valid.any(dim=1))
         return torch.cat(scores).T.unflatten(1, (window.height, window.width)), torch.cat(seen).unflatten(
             0, (window.height, window.width)
         )
 
-    def _stream_series(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        state: ModelState | None = None
-        for t in range(x.shape[1]):
-            state = self.model.step(x[:, t], valid[:, t], days[:, t], state)
-        assert state is not None
-        return self.model.classify(state)
+    def _scores_of_series(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        if self.by_date:
+            return self.model.classify(self.model.advance(x, valid, days))
+        scores: Tensor = self.model(x, valid, days)
+        return scores
 
     def inputs(self, series: Series, observations: Observations, dates: slice = slice(None)) -> Inputs:
         """Of images (T, C, h, w) the one sample of a batch, of series (T, C, N) a batch of N; on the device."""

@@ -113,7 +113,7 @@ def advance(
             continue
         probabilities[:, pixels] = found
         if keep and predictor.model.spatial:
-            kept = [np.ascontiguousarray(part.float().cpu().numpy()) for part in state]
+            kept = [part.float().cpu().numpy() for part in state]  # in whatever order: the writer's thread turns it
         elif keep:
             kept = kept or [np.empty((size, part.shape[1]), dtype=np.float32) for part in state]
             for whole, part in zip(kept, state, strict=True):
@@ -165,15 +165,15 @@ def _series(
         if before is not None:
             flat = [part.reshape(-1, part.shape[-1])[pixels] for part in before.state]
             state = _model_state(predictor, flat, before.layout)
-        for date in range(last + 1):
-            state = predictor.model.step(x[:, date], mask[:, date], days[:, date], state)
-            if every or date == last:
-                yield date, pixels, [part for layer in state for part in layer], predictor.model.classify(state).T
+        # Where nobody asks for the dates in between, all of them at once.
+        for date, dates in [(t, slice(t, t + 1)) for t in range(last + 1)] if every else [(last, slice(None))]:
+            state = predictor.model.advance(x[:, dates], mask[:, dates], days[:, dates], state)
+            yield date, pixels, [part for layer in state for part in layer], predictor.model.classify(state).T
 
 
 def _model_state(predictor: Predictor, parts: Sequence[NDArray[np.float32]], layout: Layout) -> ModelState:
     """Arrays, (C, h, w) of an image or (N, C) of series, as the model takes them."""
-    tensors = (torch.from_numpy(np.ascontiguousarray(part)).to(predictor.device) for part in parts)
+    tensors = (torch.from_numpy(part).to(predictor.device) for part in parts)
     return tuple(
         tuple(tensor[None] if predictor.model.spatial else tensor for tensor in islice(tensors, len(layer)))
         for layer in layout

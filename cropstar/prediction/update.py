@@ -15,8 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import rasterio
 import torch
+from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
 from cropstar.devices import keep_large_buffers
@@ -31,6 +33,7 @@ from cropstar.prediction.job import block_side
 from cropstar.prediction.joined import JoinedSeries, open_later
 from cropstar.prediction.kept import WRITTEN
 from cropstar.prediction.outputs import write_outputs
+from cropstar.prediction.parcel_series import require_map
 from cropstar.prediction.pipeline import WriteBehind, read_ahead
 from cropstar.prediction.planning import MEMORY, READ, parse_memory, plan_windows
 from cropstar.prediction.predict import DATES, MapResult, provenance_tags, require_apart
@@ -44,11 +47,16 @@ from cropstar.prediction.season_file import (
     state_bytes,
     writing_season,
 )
+from cropstar.prediction.space import needs_of, require_space
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
 from cropstar.sources.series import Observations
 from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.atomic import locked
+
+# Pixels a side, of series and of images: a state is read and written beside the computing, which takes several windows.
+# What margins cost grows as images get smaller.
+LARGEST = {False: 128, True: 256}
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,7 @@ class UpdateOptions:
     memory: int = parse_memory(MEMORY)
     wanted: Wanted = field(default_factory=Wanted)
     given: Mapping[str, Any] = field(default_factory=dict)
+    backend: str = "auto"
 
 
 def update(state: Path, inputs: Sequence[MapInput], options: UpdateOptions) -> MapResult:
@@ -76,6 +85,7 @@ def update(state: Path, inputs: Sequence[MapInput], options: UpdateOptions) -> M
         reader = SeasonReader(state)
         stack.callback(reader.close)
         predictor = _predictor(reader, options)
+        require_map(predictor.card, options.wanted.parcels)
         files = Files(options.output or reader.card.map, options.wanted)
         require_apart([files.map, state], [each.path for each in inputs])
         series = open_later(inputs, reader.card, predictor, options.given, any_dates=options.any_dates)
@@ -95,7 +105,7 @@ def _predictor(reader: SeasonReader, options: UpdateOptions) -> Predictor:
             why=f"{reader.path} was made with it",
             remedy="give --model",
         )
-    predictor = Predictor(path, options.device)
+    predictor = Predictor(path, options.device, backend=options.backend)
     if predictor.digest != reader.card.model:
         why = f"the state is of model {reader.card.model[:12]}, this is {predictor.digest[:12]}"
         raise MismatchError("not the model of the state", path=path, why=why, remedy="give the one that made the state")
@@ -134,7 +144,8 @@ class _Update:
         )
         predictor.series_at_once = plan.series_at_once
         # Whole chunks of the state, where a window has any: each is then compressed once.
-        side = max(plan.window // old.chunk * old.chunk, min(plan.window, old.chunk))
+        window = plan.window if self.options.window else min(plan.window, LARGEST[predictor.model.spatial])
+        side = max(window // old.chunk * old.chunk, min(window, old.chunk))
         windows = list(split(old.grid.shape, side))
         card = replace(
             old,
@@ -150,6 +161,10 @@ class _Update:
             f"margin of {predictor.halo(series)} pixels",
             window=side,
             dates=len(card.dates),
+        )
+        classes = len(old.fingerprint.classes)
+        require_space(
+            needs_of(self.files, old.grid, classes, layout=old.layout, state=self.reader.path, in_blocks=False)
         )
         with writing_season(self.reader.path, card) as writer:
             finished = write_outputs(
@@ -194,4 +209,13 @@ class _Update:
 
     def _read(self, window: Window) -> tuple[Observations, Before]:
         outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
-        return self.predictor.read(self.series, window), self.reader.read(outer)
+        before = self.reader.read(outer)
+        if self.predictor.model.spatial and self.predictor.backend == "native":
+            # Channels last, as the kernels want it: turned here, beside the computing.
+            before = replace(before, state=[_channels_last(part) for part in before.state])
+        return self.predictor.read(self.series, window), before
+
+
+def _channels_last(part: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(C, h, w) as it was, in the order (h, w, C) of memory."""
+    return np.ascontiguousarray(part.transpose(1, 2, 0)).transpose(2, 0, 1)

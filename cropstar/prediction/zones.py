@@ -4,12 +4,13 @@ Added to the parcels' own columns: `map_class` and `map_number`, the class of th
 evaluation; `map_probability`, that mean; `map_agreement`, the share of the parcel's pixels that the map gives this
 class; `map_pixels`, how many pixels that were seen lie in it, those on the edge by their part; `map_hectares`, the
 parcel's area on the ellipsoid; and a mean probability for each class, `p_<class>`. A parcel beside the map, or where
-nothing was seen, is kept with nulls.
+nothing was seen, is kept with nulls. Models of parcels say a class of the whole parcel: see `parcel_series`.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cropstar.store.classes import ClassTable
 
 Floats = NDArray[np.float64]
 Shapes = NDArray[np.object_]
+ParcelClassifier = Callable[[Path, Path], int]  # from parcels to where they go, with how many have a class
 
 CLASS, NUMBER, PROBABILITY, AGREEMENT, PIXELS, HECTARES = (
     "map_class",
@@ -66,8 +68,22 @@ def classify_parcels(parcels: Path, output: Path, classes_raster: Path, stored: 
     frame = open_vector(parcels)
     with rasterio.open(classes_raster, driver="GTiff") as dataset:
         grid = Grid.of(dataset)
-    shapes, usable = _on_grid(frame, grid, parcels)
+    shapes, usable = on_grid(frame, grid, parcels)
     means, pixels, shares = _statistics(shapes[usable], grid, classes_raster, stored, len(classes))
+    return write_classes(frame, usable, means, pixels, shares, classes, parcels, output)
+
+
+def write_classes(
+    frame: Any,
+    usable: NDArray[np.bool_],
+    means: Floats,
+    pixels: Floats,
+    shares: Floats | None,
+    classes: ClassTable,
+    parcels: Path,
+    output: Path,
+) -> int:
+    """The parcels with what is known of the usable ones; `shares` is None where no map was asked."""
     columns = _columns(usable, means, pixels, shares, classes) | {HECTARES: hectares_of(frame.geometry)}
     replaced = {name.lower() for name in columns}
     kept = [name for name in frame.columns if str(name).lower() not in replaced]
@@ -141,7 +157,7 @@ def _count_features(path: Path) -> int:
         return int(pyogrio.read_info(path, force_feature_count=True)["features"])
 
 
-def _on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool_]]:
+def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool_]]:
     """The geometries in the map's coordinates, and which of them are areas that meet it."""
     import shapely
     from pyproj.exceptions import ProjError
@@ -188,7 +204,7 @@ def _statistics(
 
 
 def _columns(
-    usable: NDArray[np.bool_], means: Floats, pixels: Floats, shares: Floats, classes: ClassTable
+    usable: NDArray[np.bool_], means: Floats, pixels: Floats, shares: Floats | None, classes: ClassTable
 ) -> dict[str, Any]:
     """Of all parcels, with nulls where there is nothing to say."""
     import pandas
@@ -208,7 +224,8 @@ def _columns(
     columns[CLASS][rows] = np.array(classes.names, dtype=object)[numbers]
     columns[NUMBER][rows] = numbers.astype(np.int16)
     columns[PROBABILITY][rows] = means[seen][picked, numbers]
-    columns[AGREEMENT][rows] = shares[seen][picked, numbers]
+    if shares is not None:
+        columns[AGREEMENT][rows] = shares[seen][picked, numbers]
     columns[PIXELS][rows] = pixels[seen]
     for number, name in enumerate(_probability_columns(classes.names)):
         columns[name] = np.full(count, np.nan)

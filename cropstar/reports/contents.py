@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.calendar import from_days
+from cropstar.reports.judged import unit_of
 from cropstar.reports.mosaic import enclose
 from cropstar.reports.tallies import count_tiles
 from cropstar.store import layout
@@ -26,7 +27,8 @@ from cropstar.store.tile import REMEDY
 
 MODEL = "model.safetensors"
 RESULT = "result.json"
-ACCEPTED = "give a store's folder, a tile (.h5), a model file (.safetensors) or a run's folder"
+ACCEPTED = "give a store's folder, a tile or a state (.h5), a model file (.safetensors) or a run's folder"
+SEASON = {"card", "state"}  # what the file of a state has and a tile has not
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Holding:
 
 
 def kind_of(path: Path) -> str:
-    """store, tile, model or run; whatever else is refused with a word on what is taken."""
+    """store, tile, season, model or run; whatever else is refused with a word on what is taken."""
     if path.is_dir():
         if (path / MANIFEST).exists():
             return "store"
@@ -72,7 +74,15 @@ def kind_of(path: Path) -> str:
         raise InputError("nothing to inspect", path=path, why="there is no such file or folder", remedy=ACCEPTED)
     if kind is None:
         raise InputError("nothing to inspect", path=path, why="a file of unknown kind", remedy=ACCEPTED)
-    return kind
+    return "season" if kind == "tile" and _is_season(path) else kind
+
+
+def _is_season(path: Path) -> bool:
+    try:
+        with h5py.File(path, "r") as handle:
+            return set(handle) >= SEASON
+    except UNREADABLE:  # whoever reads it as a tile says why it cannot be
+        return False
 
 
 @contextmanager
@@ -102,6 +112,9 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
     layouts = sorted({piece.reader.layout for piece in holding.pieces})
     readers = [piece.reader for piece in holding.pieces]
     dates, classes = count_tiles(readers, holding.fingerprint)
+    labelled = _labelled_dates(readers, len(classes))
+    if labelled is not None:
+        classes = [{**row, "dates": count} for row, count in zip(classes, labelled, strict=True)]
     seen = sum(row["observations"] for row in dates)
     return {
         "kind": holding.kind,
@@ -115,6 +128,18 @@ def holding_facts(holding: Holding) -> dict[str, Any]:
         "clear": sum(row["clear"] * row["observations"] for row in dates) / seen if seen else None,
         "classes": classes,
     }
+
+
+def _labelled_dates(readers: Sequence[TileReader], classes: int) -> list[int] | None:
+    """How many dates of series have each class; None where only whole series have one."""
+    counts, found = np.zeros(classes, dtype=np.int64), False
+    for reader in readers:
+        labels = reader.date_labels if reader.layout == "series" else None
+        if labels is not None:
+            found = True
+            counts += np.bincount(labels[labels >= 0], minlength=classes)
+            reader.close()
+    return counts.tolist() if found and counts.any() else None
 
 
 def model_facts(path: Path, kind: str) -> dict[str, Any]:
@@ -192,15 +217,20 @@ def _recipe(path: Path) -> str:
 
 
 def _test_facts(path: Path) -> dict[str, Any]:
+    """Figures of the test by what was judged: pixels or dates, where there are any, and parcels."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
+        test = result["test"]
+        unit = unit_of(test) if "unit" in test or "confusion" in test["pixel"] else "pixel"
+        levels = {unit: test["pixel"]} if unit != "parcel" else {}
         return {
             "parcels": int(sum(result["split"]["counts"]["test"])),
+            "unit": unit,
             **{
-                level: {name: result["test"][level][name] for name in ("overall_accuracy", "macro_f1")}
-                for level in ("pixel", "parcel")
+                level: {name: figures[name] for name in ("overall_accuracy", "macro_f1")}
+                for level, figures in {**levels, "parcel": test["parcel"]}.items()
             },
         }
-    except (ValueError, KeyError, TypeError) as failure:
+    except (ValueError, KeyError, TypeError, AttributeError) as failure:
         why = f"{type(failure).__name__}: {failure}"
         raise ArtifactError("the result cannot be read", path=path, why=why, remedy="train again") from None

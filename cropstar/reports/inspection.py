@@ -22,8 +22,10 @@ MANY_SCENES = 6
 
 def say(facts: dict[str, Any]) -> str:
     """The facts for people; colours are ANSI codes, which a terminal shows and a pipe drops."""
-    is_model = facts["kind"] in ("model", "run")
-    lines = _model_lines(facts) if is_model else _holding_lines(facts)
+    if facts["kind"] == "season":
+        lines = _season_lines(facts)
+    else:
+        lines = _model_lines(facts) if facts["kind"] in ("model", "run") else _holding_lines(facts)
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -63,6 +65,9 @@ def _holding_lines(facts: dict[str, Any]) -> list[str]:
     if dates:
         span = f"{dates[0]['date']} to {dates[-1]['date']}, {percent(facts['clear'])} {word}"
         lines += _fact("dates", f"{plural(len(dates), 'date')} from {span}")
+    if labelled := sum(row.get("dates", 0) for row in facts["classes"]):
+        many = sum(row["dates"] > 0 for row in facts["classes"])
+        lines += _fact("labels", f"{plural(labelled, 'date')} of {plural(many, 'class', 'classes')}, a class a date")
     splits = sorted({name for scene in facts["scenes"] for name in scene["provenance"].get("splits", {})})
     if splits:
         lines += _fact("splits", f"{', '.join(splits)} (cropstar train --split NAME)")
@@ -126,7 +131,7 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     if finished:
         test = facts["test"]
         lines += ["", f"  test, on {plural(test['parcels'], 'parcel')} that training never saw"]
-        for level in ("pixel", "parcel"):
+        for level in (level for level in ("pixel", "date", "parcel") if level in test):
             row = test[level]
             accuracy, f1 = percent(row["overall_accuracy"]), score(row["macro_f1"])
             lines.append(f"    by {level:<7} overall accuracy {accuracy:>7}   macro-F1 {f1}")
@@ -141,6 +146,31 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     levels = f", {coarser} on coarser levels" if coarser else ""
     lines += ["", f"  {plural(len(facts['classes']), 'class', 'classes')}{levels}"]
     return lines + class_columns(facts["classes"])
+
+
+def _season_lines(facts: dict[str, Any]) -> list[str]:
+    dates, (height, width) = facts["dates"], facts["shape"]
+    lines = _title(facts, "the state of a season")
+    lines += _fact("holds", f"{_layers(facts['layers'])}, {size_words(facts['bytes'])} on disk")
+    lines += _fact("dates", f"{plural(len(dates), 'date')} from {dates[0]} to {dates[-1]}: {', '.join(dates)}")
+    lines += _fact("scene", f"{width:,} \u00d7 {height:,} pixels, {facts['bytes_per_pixel']:,} bytes each")
+    lines += _fact("grid", f"{_pixel(facts)}, {facts['crs']}") + _band_facts(facts)
+    lines += _fact("season", season_words(facts["season"]))
+    gone = "" if facts["model_is_there"] else " (not there: cropstar update --model PLACE)"
+    lines += _fact("model", f"{facts['model_path']}{gone}")
+    lines += _fact("digest", facts["model"]) + _fact("map", facts["map"])
+    if facts["given"]:
+        lines += _fact("read with", ", ".join(f"--{name} {value}" for name, value in sorted(facts["given"].items())))
+    lines += _fact("go on with", f"cropstar update {facts['path']} NEW")
+    return [*lines, "", f"  {plural(len(facts['classes']), 'class', 'classes')}", *class_columns(facts["classes"])]
+
+
+def _layers(layers: list[list[int]]) -> str:
+    """'4 layers of 32', or '2 layers of 16 + 16' where a layer keeps two states."""
+    sizes = [" + ".join(map(str, parts)) for parts in layers]
+    if len(set(sizes)) == 1:
+        return f"{plural(len(sizes), 'layer')} of {sizes[0]}"
+    return f"{plural(len(sizes), 'layer')} of {', '.join(sizes)}"
 
 
 def _title(facts: dict[str, Any], what: str) -> list[str]:

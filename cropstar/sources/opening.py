@@ -30,7 +30,8 @@ def open_raster_series(
 
         for name in chosen:
             if name not in (*READING, "bands"):
-                raise UsageError(f"--{name} is not for Sentinel-2 products", path=path, remedy="leave it out")
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is not for Sentinel-2 products", path=path, remedy="leave it out")
         if set(bands) <= set(NATIVE_RESOLUTION):
             chosen = {"bands": tuple(bands), **chosen}
         opened = open_series(path, Sentinel2Options(**chosen))

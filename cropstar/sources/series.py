@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +35,9 @@ class Series(Protocol):
     scale: float
     offset: float
     provenance: dict[str, Any]
+
+    @property
+    def files(self) -> Sequence[Path]: ...  # on this disk, all that it is read from
 
     def read(self, window: Window) -> Observations: ...
 

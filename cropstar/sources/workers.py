@@ -187,7 +187,7 @@ def work(connection: Connection, scenes: Sequence[Scene | None], folder: Path, l
         try:
             answer = ("done", job.do(scenes, folder))
         except Exception as failure:
-            answer = ("failed", _portable(failure))
+            answer = ("failed", portable(failure))
         try:
             connection.send(answer)
         except ConnectionError:
@@ -202,14 +202,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _portable(failure: Exception) -> CropstarError:
+def portable(failure: Exception, *, remedy: str = REMEDY) -> CropstarError:
     """A failure as one of ours, with the traceback that --debug shows."""
     if isinstance(failure, CropstarError):
         error = failure
     elif isinstance(failure, OSError):
         error = from_os_error(failure)
     elif isinstance(failure, MemoryError):
-        error = ResourceError("out of memory", why=str(failure) or None, remedy=REMEDY)
+        error = ResourceError("out of memory", why=str(failure) or None, remedy=remedy)
     else:
         why = f"{type(failure).__name__}: {failure}"
         error = CropstarError("internal error", why=why, remedy="run again with --debug and report the traceback")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.logs import logger
+from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
 from cropstar.models.weights import restore_model
 from cropstar.reports.results import damaged, read_result
@@ -46,6 +47,7 @@ class EvaluateOptions:
     split: SplitConfig | None = None  # None: that of the run
     areas: Path | None = None  # a map or a table: what the map gives to each class
     design: Design | None = None  # how the parcels were drawn from the map; None: not known
+    backend: str = "auto"  # see models/backends.py
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
     """Figures, calibration and how many of the parcels the training had seen, as plain data."""
     keep_large_buffers()
     subject = _open_subject(path, options.store)
+    bands = len(subject.card.fingerprint.bands)
+    model, _ = use_backend(subject.model, options.backend, options.device, bands=bands)
+    subject = replace(subject, model=model)
     with ExitStack() as hold:
         store = Store.open(subject.config.store)
         hold.callback(store.close)

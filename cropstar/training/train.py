@@ -20,6 +20,7 @@ from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
+from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.forest import Forest
 from cropstar.models.normalisation import normalises_by_batch
@@ -56,6 +57,7 @@ class TrainOptions:
     checkpoint_seconds: float = 30.0
     diagnose: bool = False
     tensorboard: bool = False
+    backend: str = "auto"  # see models/backends.py; the last bits do depend on it
 
 
 def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, Any]]:
@@ -77,6 +79,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
         require_target(config, store, model)
         _require_possible(config, options, model, processes, device)
+        use_backend(model, options.backend, device, training=True)
         data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
         run = _claim(config, options, data, hold, processes)
         parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cropstar.native.tensors import Packed
 from cropstar.registry import Registry
 
 State = tuple[Tensor, ...]  # the first part is the cell's output
@@ -37,6 +38,7 @@ class Cell(nn.Module, ABC):
     # Of images: how many pixels away one date reads its input, and the state before it.
     input_reach = 1
     state_reach = 1
+    backend = "auto"  # who computes it where there is a choice; see models/backends.py
 
     def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
         super().__init__()
@@ -71,6 +73,16 @@ class Cell(nn.Module, ABC):
         length, batch = sequence.shape[:2]
         projected = tuple(part.unflatten(0, (length, batch)) for part in self.project(sequence.flatten(0, 1)))
         return self.run(self.with_day(projected, day), mask, complete, self.initial_state(sequence[0]))
+
+    def step(self, x: Tensor, mask: Tensor, complete: bool, day: Tensor, before: State | None) -> State:
+        """One layer, one date: x (B, C, ...), mask (B, 1, ...), `before` None at the first date."""
+        before = self.initial_state(x) if before is None else before
+        proposal = self.advance(self.with_day(self.project(x), day), before)
+        return proposal if complete else keep_where_invalid(mask, proposal, before)
+
+    def packed(self, x: Tensor) -> Packed | None:
+        """The weights for the kernel that runs all layers of series together; None where it cannot take this one."""
+        return None
 
     def with_day(self, projected: Projected, day: Tensor) -> Projected:
         """The day as well, for a cell that follows the time that passes."""

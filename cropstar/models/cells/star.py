@@ -22,10 +22,13 @@ import torch
 from torch import Tensor
 
 from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
+from cropstar.models.cells.layer import can_run, run_layer
 from cropstar.models.products import orthogonal_, product, written_out
 from cropstar.native import available
-from cropstar.native.star import run_star
-from cropstar.native.tensors import Weights, fits
+from cropstar.native.convolution import convolution_step
+from cropstar.native.convolution_training import follow_images
+from cropstar.native.star import run_star, star_stack
+from cropstar.native.tensors import Packed, Packing, Weights, fits, gradients_wanted, watched
 
 JANET_OFFSET = 1.0
 
@@ -41,6 +44,7 @@ class StarCell(Cell):
         self.input_value = product(inputs, hidden, spatial=spatial, bias=True)  # W_z, b_z
         self.input_gate = product(inputs, hidden, spatial=spatial, bias=True)  # W_x, b_k
         self.state_gate = product(hidden, hidden, spatial=spatial, bias=False)  # W_h
+        self._packing = Packing()
 
     def initialise(self, memory: float) -> None:
         for layer in (self.input_value, self.input_gate, self.state_gate):
@@ -76,15 +80,77 @@ class StarCell(Cell):
         return (hidden, day[0].expand_as(seen[0])) if day else (hidden,)
 
     def follow(self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
-        """By the compiled kernel, where it computes this variant and these tensors."""
-        weights = self._kernel_weights()
-        if weights is None or not fits(sequence, *weights):
+        """By the compiled kernel, where it computes this variant and these tensors; else by the hand-written layer."""
+        weights = self._fast_weights()
+        if weights is None or self.backend == "naive":
             return super().follow(sequence, mask, complete, day)
-        outputs, final = run_star(sequence, None if all(complete) else mask.squeeze(2), weights)
+        known = None if all(complete) else mask
+        if self._has_kernel(sequence, weights):
+            if self.spatial and not gradients_wanted(sequence, *weights):
+                return self._follow_images(sequence, mask, complete, weights)
+            run = follow_images if self.spatial else run_star
+            outputs, final = run(sequence, None if known is None else known.squeeze(2), weights)
+            return outputs, (final,)
+        if not can_run(sequence, weights):
+            return super().follow(sequence, mask, complete, day)
+        outputs, final = run_layer(sequence, known, weights)
         return outputs, (final,)
 
-    def _kernel_weights(self) -> Weights | None:
-        if self.options.variant != "paper" or self.dated or self.spatial or not available():
+    def step(self, x: Tensor, mask: Tensor, complete: bool, day: Tensor, before: State | None) -> State:
+        weights = self._fast_weights()
+        fast = weights is not None and self.backend != "naive" and not gradients_wanted(x, *(before or ()), *weights)
+        if weights is None or not fast:
+            return super().step(x, mask, complete, day, before)
+        state = None if before is None else before[0]
+        if self._has_kernel(x, weights) and (state is None or fits(state)):
+            valid = None if complete else mask.squeeze(1)
+            if self.spatial:
+                return (convolution_step(x, valid, self._packing.of(weights, "convolution"), state),)
+            known = None if valid is None else valid.unsqueeze(0)
+            final, _ = star_stack(x.unsqueeze(0), known, [self._packing.of(weights, "star")], [state])
+            return (final[0],)
+        return super().step(x, mask, complete, day, before) if watched() else self._in_place(x, mask, complete, before)
+
+    def packed(self, x: Tensor) -> Packed | None:
+        weights = self._fast_weights()
+        if weights is None or self.spatial or not self._has_kernel(x, weights) or gradients_wanted(x, *weights):
+            return None
+        return self._packing.of(weights, "star")
+
+    def _follow_images(
+        self, sequence: Tensor, mask: Tensor, complete: list[bool], weights: Weights
+    ) -> tuple[Tensor, State]:
+        """All dates of an image without gradients; outputs are channels last."""
+        packed = self._packing.of(weights, "convolution")
+        length, batch, _, height, width = sequence.shape
+        outputs = sequence.new_empty(length, batch, height, width, self.hidden).permute(0, 1, 4, 2, 3)
+        state: Tensor | None = None
+        for t in range(length):
+            valid = None if complete[t] else mask[t].squeeze(1)
+            state = convolution_step(sequence[t], valid, packed, state, outputs[t])
+        assert state is not None
+        return outputs, (state.clone(),)
+
+    def _in_place(self, x: Tensor, mask: Tensor, complete: bool, before: State | None) -> State:
+        """One date without gradients in two buffers, as PyTorch has it."""
+        (hidden,) = self.initial_state(x) if before is None else before
+        gate = self.input_gate(x)
+        if before is not None:
+            gate = gate.add_(self.state_gate(hidden))
+        after = self.input_value(x).tanh_()
+        torch.lerp(hidden, after, gate.sigmoid_(), out=after).tanh_()
+        return (after if complete else torch.where(mask, after, hidden),)
+
+    def _has_kernel(self, x: Tensor, weights: Weights) -> bool:
+        return self.backend in ("auto", "native") and available() and fits(x, *weights)
+
+    @property
+    def has_fast_path(self) -> bool:
+        """Whether the kernels and the hand-written layer know this variant."""
+        return self.options.variant == "paper" and not self.dated
+
+    def _fast_weights(self) -> Weights | None:
+        if not self.has_fast_path:
             return None
         assert self.input_value.bias is not None
         assert self.input_gate.bias is not None

@@ -42,18 +42,23 @@ INLINE void transform_kernel(const float* w, double (&to)[4][4]) {
     }
 }
 
+// One kernel, transformed, to panels [element][column / PANEL][term][PANEL].
+INLINE void place_kernel(const float* w, int64_t panels, int64_t terms, int64_t column, int64_t term, float* to) {
+    double kernel[4][4];
+    transform_kernel(w, kernel);
+    for (int64_t element = 0; element < ELEMENTS; element++) {
+        const int64_t panel = element * panels + column / PANEL;
+        to[(panel * terms + term) * PANEL + column % PANEL] = (float)kernel[element / 4][element % 4];
+    }
+}
+
 // Into panels [element][output / PANEL][input][PANEL].
 static void pack_kernels(const float* w, int64_t outputs, int64_t inputs, float* to) {
     const int64_t panels = panels_of(outputs);
     clear(to, ELEMENTS * panels * inputs * PANEL);
     for (int64_t output = 0; output < outputs; output++) {
         for (int64_t input = 0; input < inputs; input++) {
-            double kernel[4][4];
-            transform_kernel(w + (output * inputs + input) * 9, kernel);
-            for (int64_t element = 0; element < ELEMENTS; element++) {
-                const int64_t panel = element * panels + output / PANEL;
-                to[(panel * inputs + input) * PANEL + output % PANEL] = (float)kernel[element / 4][element % 4];
-            }
+            place_kernel(w + (output * inputs + input) * 9, panels, inputs, output, input, to);
         }
     }
 }
@@ -208,6 +213,11 @@ static void convolution_update(const ConvolutionStep& task, const ConvolutionPac
                         const Vector value = tanh_of(values[i][j] + value_bias);
                         const Vector gate = sigmoid_of(logits[i][j] + gate_bias);
                         after = tanh_of(gate * (value - before) + before);
+                        if (task.gate) {
+                            const int64_t place = ((image * task.height + y) * task.width + x) * task.hidden + channel;
+                            store_some(task.gate + place, gate, count);
+                            store_some(task.value + place, value, count);
+                        }
                     }
                     float* to = task.after + image * task.after_image + y * task.after_row + x * task.after_pixel;
                     store_some(to + channel, after, count);
@@ -217,12 +227,13 @@ static void convolution_update(const ConvolutionStep& task, const ConvolutionPac
     }
 }
 
-static void convolution_step(const ConvolutionStep& task, int64_t part, int64_t parts, float* memory) {
+// The rows of tiles from `begin` to `end`, counted through all images.
+static void convolution_rows(const ConvolutionStep& task, int64_t begin, int64_t end, float* memory) {
     const ConvolutionPacked w = convolution_unpack(task.packed, task.inputs, task.hidden);
     const ConvolutionScratch s = convolution_memory(task, memory);
     clear(s.zeros, larger(task.inputs, task.hidden));
-    const int64_t down = (task.height + 1) / 2, across = (task.width + 1) / 2, rows = task.images * down;
-    for (int64_t row = rows * part / parts; row < rows * (part + 1) / parts; row++) {
+    const int64_t down = (task.height + 1) / 2, across = (task.width + 1) / 2;
+    for (int64_t row = begin; row < end; row++) {
         const int64_t image = row / down;
         const Image x = {task.x + image * task.x_image, task.x_row, task.x_pixel, task.inputs};
         const Image state = {task.state + image * task.state_image, task.state_row, task.state_pixel, task.hidden};
@@ -234,6 +245,11 @@ static void convolution_step(const ConvolutionStep& task, int64_t part, int64_t 
             convolution_update(task, w, s, strip, image);
         }
     }
+}
+
+static void convolution_step(const ConvolutionStep& task, int64_t part, int64_t parts, float* memory) {
+    const int64_t rows = task.images * ((task.height + 1) / 2);
+    convolution_rows(task, rows * part / parts, rows * (part + 1) / parts, memory);
 }
 
 }  // namespace

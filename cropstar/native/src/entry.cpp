@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int INTERFACE = 1;  // what library.py expects
+constexpr int INTERFACE = 2;  // what library.py expects
 constexpr int DONE = 0, NO_MEMORY = 1;
 constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
 
@@ -74,20 +74,46 @@ struct Scratch {
     }
     Scratch(const Scratch&) = delete;
     ~Scratch() { std::free(memory); }
+    float* of(int64_t part) const { return memory + part * step; }
 };
 
 template <class Task>
 using Kernel = void (*)(const Task&, int64_t, int64_t, float*);
 
-template <class Task>
-int run(const Task& task, Kernel<Task> kernel, const Scratch& scratch, int64_t parts) {
-    if (!scratch.memory) return NO_MEMORY;
+// No exception leaves the library.
+template <class Work>
+int guarded(Work work) {
     try {
-        in_parts(parts, [&](int64_t part) { kernel(task, part, parts, scratch.memory + part * scratch.step); });
+        work();
     } catch (const std::bad_alloc&) {
         return NO_MEMORY;
     }
     return DONE;
+}
+
+template <class Task>
+int run(const Task& task, Kernel<Task> kernel, const Scratch& scratch, int64_t parts) {
+    if (!scratch.memory) return NO_MEMORY;
+    return guarded([&] { in_parts(parts, [&](int64_t part) { kernel(task, part, parts, scratch.of(part)); }); });
+}
+
+// Calls work(part, t, rows) for `dates` in turn. Where parts have whole images, each runs through the dates by itself;
+// otherwise rows need their neighbours', and every date waits for all parts of the one before it.
+template <class Work>
+void in_dates(int64_t parts, int64_t dates, int64_t images, int64_t height, Work work) {
+    const int64_t rows = images * ((height + 1) / 2);
+    const auto part_of_date = [&](int64_t part, int64_t date) {
+        work(part, date, RowRange{rows * part / parts, rows * (part + 1) / parts});
+    };
+    if (images % parts == 0) {
+        in_parts(parts, [&](int64_t part) {
+            for (int64_t date = 0; date < dates; date++) part_of_date(part, date);
+        });
+        return;
+    }
+    for (int64_t date = 0; date < dates; date++) {
+        in_parts(parts, [&](int64_t part) { part_of_date(part, date); });
+    }
 }
 
 // No more threads than work for them: a thread costs as much as some hundred thousand multiplications.
@@ -105,6 +131,12 @@ double star_work(int64_t length, int64_t batch, int64_t inputs, int64_t hidden) 
 template <class Task>
 double layer_work(const Task& task) {
     return star_work(task.length, task.batch, task.inputs, task.hidden);
+}
+
+template <class Task>
+int64_t image_parts(const Task& task, int64_t threads) {
+    const int64_t rows = task.images * ((task.height + 1) / 2);
+    return parts_of(threads, rows, 4.0 * star_work(task.height, task.width * task.images, task.inputs, task.hidden));
 }
 
 }  // namespace
@@ -170,10 +202,48 @@ EXPORT void cropstar_convolution_pack(const StarWeights* weights, float* packed)
 }
 
 EXPORT int cropstar_convolution_step(const ConvolutionStep* task, int64_t threads) {
-    const int64_t rows = task->images * ((task->height + 1) / 2);
-    const double work = 4.0 * star_work(task->height, task->width * task->images, task->inputs, task->hidden);
-    const int64_t parts = parts_of(threads, rows, work);
+    const int64_t parts = image_parts(*task, threads);
     return run(*task, kernels().convolution_step, Scratch(parts, kernels().convolution_scratch(*task)), parts);
+}
+
+EXPORT int cropstar_convolution_forward(const ConvolutionForward* task, int64_t threads) {
+    const Kernels& used = kernels();
+    const int64_t parts = image_parts(*task, threads);
+    const Scratch scratch(parts, used.convolution_forward_scratch(*task));
+    if (!scratch.memory) return NO_MEMORY;
+    return guarded([&] {
+        in_dates(parts, task->length, task->images, task->height, [&](int64_t part, int64_t t, RowRange rows) {
+            used.convolution_forward(*task, t, rows, scratch.of(part));
+        });
+    });
+}
+
+EXPORT int64_t cropstar_convolution_packed_backward(int64_t inputs, int64_t hidden) {
+    return kernels().convolution_packed_backward_floats(inputs, hidden);
+}
+
+EXPORT void cropstar_convolution_pack_backward(const StarWeights* weights, float* packed) {
+    kernels().convolution_pack_backward(*weights, packed);
+}
+
+EXPORT int cropstar_convolution_backward(const ConvolutionBackward* given, int64_t threads) {
+    const Kernels& used = kernels();
+    ConvolutionBackward task = *given;
+    const int64_t parts = image_parts(task, threads);
+    const Scratch shared(1, used.convolution_backward_shared(task));
+    const Scratch scratch(parts, used.convolution_backward_scratch(task));
+    if (!shared.memory || !scratch.memory) return NO_MEMORY;
+    std::memset(scratch.memory, 0, 4 * parts * scratch.step);  // sums begin with nothing
+    task.shared = shared.memory;
+    return guarded([&] {
+        // Two rounds a date: gates, and the products that look at the neighbours' gates.
+        in_dates(parts, 2 * task.length, task.images, task.height, [&](int64_t part, int64_t round, RowRange rows) {
+            const int64_t t = task.length - 1 - round / 2;
+            const auto kernel = round % 2 ? used.convolution_backward_products : used.convolution_backward_gates;
+            kernel(task, t, rows, scratch.of(part));
+        });
+        used.convolution_backward_sum(task, parts, scratch.memory, scratch.step);
+    });
 }
 
 EXPORT void cropstar_tanh(const float* x, int64_t count, float* y) { kernels().tanh_of(x, count, y); }

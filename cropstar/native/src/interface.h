@@ -71,6 +71,46 @@ struct ConvolutionStep {
     int64_t valid_image, valid_row, valid_pixel;
     float* after;  // the new state; not the memory of `state`
     int64_t after_image, after_row, after_pixel;
+    float* gate;   // (N, H, W, F), or null: what the way back needs, where the pixel is valid
+    float* value;  // (N, H, W, F), or null as well
+};
+
+// One ConvSTAR layer over a whole sequence. `gate` and `value` keep what the way back needs; null without it.
+struct ConvolutionForward {
+    int64_t length, images, height, width, inputs, hidden;
+    const float* packed;
+    const float* x;  // (T, N, H, W, C)
+    int64_t x_time, x_image, x_row, x_pixel;
+    const uint8_t* valid;  // (T, N, H, W), or null: all are
+    int64_t valid_time, valid_image, valid_row, valid_pixel;
+    const float* initial;  // (N, H, W, F), or null: zeros
+    float* outputs;        // (T, N, H, W, F)
+    float* gate;           // (T, N, H, W, F), or null
+    float* value;          // (T, N, H, W, F), or null
+};
+
+struct ConvolutionBackward {
+    int64_t length, images, height, width, inputs, hidden;
+    const float* packed;  // of convolution_pack_backward
+    const float* x;
+    int64_t x_time, x_image, x_row, x_pixel;
+    const uint8_t* valid;
+    int64_t valid_time, valid_image, valid_row, valid_pixel;
+    const float* initial;
+    const float* outputs;
+    const float* gate;
+    const float* value;
+    const float* outputs_gradient;  // (T, N, H, W, F), or null
+    int64_t gradient_time, gradient_image, gradient_row, gradient_pixel;
+    const float* final_gradient;   // (N, H, W, F), or null
+    float* x_gradient;             // (T, N, H, W, C), or null
+    float* initial_gradient;       // (N, H, W, F), or null
+    float* value_weight_gradient;  // W_z (F, C, 3, 3)
+    float* gate_weight_gradient;   // W_x (F, C, 3, 3)
+    float* state_weight_gradient;  // W_h (F, F, 3, 3)
+    float* value_bias_gradient;    // b_z (F)
+    float* gate_bias_gradient;     // b_k (F)
+    float* shared;                 // the library's own memory, which all parts see
 };
 
 // The weights as PyTorch has them: (H, C), (H, H) or (H, C, 3, 3), (H, H, 3, 3), contiguous.

@@ -8,6 +8,11 @@
 #define CROPSTAR_X86
 #endif
 
+// Rows of tiles, two pixels high, counted through all images.
+struct RowRange {
+    int64_t first, last;
+};
+
 // A kernel computes part `part` of `parts`; parts share nothing but what they read. `scratch` is the part's own.
 struct Kernels {
     const char* name;
@@ -30,6 +35,20 @@ struct Kernels {
     void (*convolution_pack)(const StarWeights& weights, float* packed);
     int64_t (*convolution_scratch)(const ConvolutionStep& task);
     void (*convolution_step)(const ConvolutionStep& task, int64_t part, int64_t parts, float* scratch);
+
+    // One date of some rows.
+    int64_t (*convolution_forward_scratch)(const ConvolutionForward& task);
+    void (*convolution_forward)(const ConvolutionForward& task, int64_t t, RowRange rows, float* scratch);
+
+    // The way back: `shared` is seen by all parts; of a date, all gates come before the first product.
+    int64_t (*convolution_packed_backward_floats)(int64_t inputs, int64_t hidden);
+    void (*convolution_pack_backward)(const StarWeights& weights, float* packed);
+    int64_t (*convolution_backward_shared)(const ConvolutionBackward& task);
+    int64_t (*convolution_backward_scratch)(const ConvolutionBackward& task);
+    void (*convolution_backward_gates)(const ConvolutionBackward& task, int64_t t, RowRange rows, float* scratch);
+    void (*convolution_backward_products)(const ConvolutionBackward& task, int64_t t, RowRange rows, float* scratch);
+    void (*convolution_backward_sum)(const ConvolutionBackward& task, int64_t parts, const float* scratch,
+                                     int64_t scratch_floats);
 
     void (*tanh_of)(const float* x, int64_t count, float* y);
     void (*sigmoid_of)(const float* x, int64_t count, float* y);

@@ -1,5 +1,7 @@
 // The kernels of one instruction set: a unit defines LANES, ROWS, NAME and FUNCTION and includes this.
 #include "convolution.h"
+#include "convolution_backward.h"
+#include "convolution_forward.h"
 #include "kernels.h"
 #include "nonlinear.h"
 #include "star_backward.h"
@@ -41,6 +43,15 @@ const Kernels KERNELS = {
     convolution_pack,
     convolution_scratch,
     convolution_step,
+    convolution_forward_scratch,
+    convolution_forward,
+    convolution_packed_backward_floats,
+    convolution_pack_backward,
+    convolution_backward_shared,
+    convolution_backward_scratch,
+    convolution_backward_gates,
+    convolution_backward_products,
+    convolution_backward_sum,
     many_tanh,
     many_sigmoid,
 };

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class StacSeries(MergedSeries[Layer]):
         self.options = options
         self.address = public_address(url)
         self._files = AssetFiles()
+        self.files: list[Path] = []  # all of it is elsewhere
         try:
             plan = make_plan(items, options, self._files, self.address)
             if not plan.days:

@@ -15,6 +15,7 @@ from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header, read_header
 from cropstar.sources.stack.listing import DatedFile, TileFiles
 from cropstar.sources.stack.names import bands_in, days_in
+from cropstar.sources.stack.renaming import has_renaming
 
 REMEDY = "describe its bands, name them in order with --bands B02,B03,B04,B08, or leave it out with --pattern"
 
@@ -50,7 +51,7 @@ def make_table(tile: TileFiles, given: Bands | None, files: OpenRasters) -> Tabl
 def names_of(header: Header, dated: DatedFile, given: Bands | None) -> list[str]:
     """The bands of a file in its order. --bands gives the names where the file has none of its own."""
     own = [_name(text, dated) for text in header.names]
-    if given and not set(given) & set(own):
+    if given and not has_renaming(given) and not set(given) & set(own):
         if len(given) != header.count:
             why = f"{header.count} bands are there and {len(given)} are named: {', '.join(given)}"
             raise InputError("another number of bands", path=header.path, why=why, remedy="name all of them in order")

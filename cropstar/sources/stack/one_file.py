@@ -1,6 +1,7 @@
 """One GeoTIFF with dates x bands, each band saying its date and name.
 
-A band tells what it is by its tags (`DATE`, `BAND`) or by its description, such as "2023-05-14 B08".
+A band tells what it is by its tags (`DATE`, `BAND`) or by its description, such as "2023-05-14 B08"; else the user
+tells the dates, and the names of the bands where these have none (see `by_hand`).
 A band called SCL is Sentinel-2's scene classification and becomes the validity mask.
 Names, order and dates without any data are treated as in a folder of dated files.
 """
@@ -8,7 +9,7 @@ Names, order and dates without any data are treated as in a folder of dated file
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,27 +23,40 @@ from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, c
 from cropstar.geo.windows import Window
 from cropstar.sources.series import Bands, Observations
 from cropstar.sources.stack.bands import Entry, Table, choose_bands
+from cropstar.sources.stack.by_hand import table_by_hand
 from cropstar.sources.stack.days import Day, Days, Layer, announce, part
+from cropstar.sources.stack.hand_dates import Dates
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header, read_header, require_radiometry
+from cropstar.sources.stack.renaming import rename, spelt
 from cropstar.sources.stack.values import to_values
 
 DESCRIPTION = re.compile(r"(?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})[\s_:]+(?P<band>[A-Za-z]\w*)$")
-REMEDY = "describe each band as 'YYYY-MM-DD BAND', for example '2023-05-14 B08'"
+REMEDY = "describe each band as 'YYYY-MM-DD BAND', for example '2023-05-14 B08', or give --dates and --bands"
 
 
 class StackSeries:
     """A T x C-band GeoTIFF as a Series. For one thread; a copy in another process opens the file anew."""
 
-    def __init__(self, path: Path, *, bands: Bands | None = None, clear: Collection[int] = CLEAR_SCENE_CLASSES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        bands: Bands | None = None,
+        clear: Collection[int] = CLEAR_SCENE_CLASSES,
+        dates: Dates | None = None,
+        by_band: bool = False,
+    ) -> None:
         self.name = path.stem
         self._path = path
         self._clear = tuple(clear)
         self._files = OpenRasters()
         try:
             header = read_header(path, self._files)
-            table = _table(self._files.dataset(path), path)
-            given = None if bands is None else tuple(band_name(band) for band in bands)
+            texts = _texts(self._files.dataset(path))
+            given = None if bands is None else spelt(bands)
+            table = _table(texts, path) if dates is None else table_by_hand(texts, path, dates, given, by_band=by_band)
+            table, given = rename(table, given, path)
             self.bands, with_classes = choose_bands(table, given, None, path)
             self.scale, self.offset = _radiometry(header, table, self.bands)
             days, empty = part(_days(header, table, self.bands, with_classes), self._files, path)
@@ -55,6 +69,8 @@ class StackSeries:
         self._order = [layer.index for day in days.values() for layer in day.layers]
         self._masks = [day.scene_classes.index for day in days.values() if day.scene_classes]
         self.provenance: dict[str, Any] = {"source": "stack", "file": path.name}
+        if dates is not None:
+            self.provenance["by_hand"] = {"dates": len(dates), "order": "band" if by_band else "date"}
         if empty:
             self.provenance["without_data"] = [day.isoformat() for day in empty]
         self.notes = announce(self.name, days, empty)
@@ -77,14 +93,20 @@ class StackSeries:
         self._files.close()
 
 
-def _table(dataset: Any, path: Path) -> Table:
-    """Every band of every date."""
-    table: Table = {}
+def _texts(dataset: Any) -> list[str]:
+    """What each band says of itself."""
+    texts = []
     for index in dataset.indexes:
         tags = dataset.tags(index)
-        text = dataset.descriptions[index - 1] or ""
-        if "DATE" in tags and "BAND" in tags:
-            text = f"{tags['DATE']} {tags['BAND']}"
+        known = "DATE" in tags and "BAND" in tags
+        texts.append(f"{tags['DATE']} {tags['BAND']}" if known else dataset.descriptions[index - 1] or "")
+    return texts
+
+
+def _table(texts: Sequence[str], path: Path) -> Table:
+    """Every band of every date."""
+    table: Table = {}
+    for index, text in enumerate(texts, start=1):
         match = DESCRIPTION.match(text.strip())
         try:
             if match is None:

@@ -36,7 +36,12 @@ def open_stack(
         for option, value in (("--pattern", options.pattern), ("--masks", options.masks), ("--resampling", chosen)):
             if value is not None:
                 raise UsageError(f"{option} is for a folder of dated files", path=path, remedy="give the folder")
-        return [StackSeries(path, bands=options.bands, clear=options.clear)]
+        return [
+            StackSeries(path, bands=options.bands, clear=options.clear, dates=options.days, by_band=options.by_band)
+        ]
+    if options.days is not None:
+        why = "the names of a folder's files tell their dates"
+        raise UsageError("--dates is for one file", path=path, why=why, remedy="leave it out, or use --pattern")
     opened: list[StackSeries | DatedSeries] = []
     try:
         for tile in find_tiles(path, options):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 from cropstar.errors import UsageError
-from cropstar.geo.bands import band_name
 from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES
 from cropstar.sources.sentinel2.options import Sentinel2Options
 from cropstar.sources.series import Bands
+from cropstar.sources.stack.hand_dates import Dates, parse_dates
 from cropstar.sources.stack.patterns import Pattern
+from cropstar.sources.stack.renaming import spelt
 
 USUAL_KERNEL = "bilinear"
 
@@ -21,9 +25,10 @@ class StackOptions:
 
     `pattern` names the files, as "S2_{band}_{date}.tif"; without it names are guessed. `masks` names the masks of
     each date in the same way: files of one band in which 0 is clear and anything else is not. `bands` are those to
-    read, in that order; of files whose bands have no names it gives the names. `clear` are the classes to keep of
-    the scene classification, `resampling` is for bands of coarser pixels,
-    bilinear where it is not given.
+    read, in that order, B02=blue for one that the file calls otherwise; of files whose bands have no names it gives
+    the names. `dates` are those of one file whose bands do not say theirs, `by_band` that it has all dates of a band
+    before the next band. `clear` are the classes to keep of the scene classification, `resampling` is for bands of
+    coarser pixels, bilinear where it is not given.
     """
 
     pattern: str | None = None
@@ -31,22 +36,30 @@ class StackOptions:
     bands: Bands | None = None
     clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
     resampling: str | None = None
+    dates: str | Path | Sequence[date] | None = None
+    by_band: bool = False
 
     def __post_init__(self) -> None:
         checked = Sentinel2Options(resampling=self.kernel, clear=tuple(self.clear))
         object.__setattr__(self, "clear", checked.clear)
         if self.bands is not None:
-            names = tuple(band_name(band) for band in self.bands)
-            if not names or not all(names) or len(set(names)) < len(names):
-                why = f"got '{','.join(self.bands)}'"
-                raise UsageError("--bands wants names, each once", why=why, remedy="such as --bands B02,B03,B04,B08")
-            object.__setattr__(self, "bands", names)
+            object.__setattr__(self, "bands", spelt(self.bands))
+        if self.dates is not None:
+            object.__setattr__(self, "dates", parse_dates(self.dates))
+        if self.by_band and (self.dates is None or self.bands is None):
+            why = "it tells in which order a file has the bands of several dates"
+            raise UsageError("--by-band needs --dates and --bands", why=why, remedy="give all three")
         _ = self.file_pattern, self.mask_pattern
 
     @property
     def kernel(self) -> str:
         """The resampling that is used."""
         return self.resampling or USUAL_KERNEL
+
+    @property
+    def days(self) -> Dates | None:
+        """The dates that are given by hand."""
+        return None if self.dates is None else parse_dates(self.dates)
 
     @property
     def file_pattern(self) -> Pattern | None:
@@ -66,4 +79,7 @@ class StackOptions:
             chosen["scene_classes"] = list(self.clear)
         if self.kernel != USUAL_KERNEL:
             chosen["resampling"] = self.kernel
+        if self.days is not None:
+            chosen["dates"] = [day.isoformat() for day in self.days]
+            chosen["order"] = "band" if self.by_band else "date"
         return {name: value for name, value in chosen.items() if value is not None}

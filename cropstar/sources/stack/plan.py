@@ -17,6 +17,7 @@ from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header, read_header, require_radiometry
 from cropstar.sources.stack.listing import TileFiles
 from cropstar.sources.stack.options import StackOptions
+from cropstar.sources.stack.renaming import rename
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Plan:
 
 def make_plan(folder: Path, tile: TileFiles, options: StackOptions, wanted: Bands | None, files: OpenRasters) -> Plan:
     """Look at every file's header, and at pixels until some have data; whatever does not fit is refused."""
-    table = make_table(tile, options.bands, files)
-    bands, with_classes = choose_bands(table, options.bands, wanted, folder)
+    table, given = rename(make_table(tile, options.bands, files), options.bands, folder)
+    bands, with_classes = choose_bands(table, given, wanted, folder)
     dates = sorted({day for day, _ in table})
     if options.masks and (missing := [str(day) for day in dates if day not in tile.masks]):
         why = f"{', '.join(missing)} without a file named as {options.masks}"

@@ -1,0 +1,89 @@
+"""Who computes the recurrent layers: chosen by itself, or forced.
+
+    naive    the plain loop over dates, with PyTorch's own gradients: the reference
+    torch    PyTorch with the products of all dates hoisted and a backward pass written by hand; on any device
+    native   the compiled kernels of cropstar/native: float32 on the processor, STAR as in the paper
+    onnx     onnxruntime on the exported step: maps and evaluation on the processor
+
+`auto` takes `native` for the layers that it can compute and `torch` for all others: of what can be had on a processor
+the kernels measured best (docs/performance.md). Networks that are not recurrent are PyTorch's alone.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cropstar.errors import ResourceError, UsageError
+from cropstar.logs import logger
+from cropstar.models.cells.cell import Cell
+from cropstar.models.cells.star import StarCell
+from cropstar.models.contract import Classifier
+from cropstar.models.onnx_steps import OnnxSteps
+from cropstar.native import available, why_not
+from cropstar.native.library import library
+
+BACKENDS = ("auto", "naive", "torch", "native", "onnx")
+TRAINING_BACKENDS = BACKENDS[:-1]
+LEAVE_OUT = "leave --backend out"
+
+
+def use_backend(
+    model: Classifier, wanted: str, device: torch.device, *, bands: int | None = None, training: bool = False
+) -> tuple[Classifier, str]:
+    """The model with its layers told who computes them, and the name of what that is.
+
+    With `onnx` it is another model around this one. What was forced and cannot be had is refused.
+    """
+    if wanted not in (TRAINING_BACKENDS if training else BACKENDS):
+        raise UsageError(f"no backend '{wanted}'", remedy=f"choose from {', '.join(BACKENDS)}")
+    cells = [module for module in model.modules() if isinstance(module, Cell)]
+    for cell in cells:
+        cell.backend = "torch" if wanted == "onnx" else wanted
+    if wanted == "onnx":
+        return _with_onnx(model, device, bands), wanted
+    if wanted == "native":
+        _require_kernels(cells, device)
+    used = _resolve(cells, device) if wanted == "auto" else wanted
+    detail = f" ({library().instruction_set})" if used == "native" else ""
+    reason = "" if wanted != "auto" or used == "native" else f": {_why_no_kernel(cells, device)}"
+    logger.debug("backend %s%s, %d threads%s", used, detail, torch.get_num_threads(), reason)
+    return model, used
+
+
+def _resolve(cells: list[Cell], device: torch.device) -> str:
+    kernels = available() and device.type == "cpu" and any(_has_kernel(cell) for cell in cells)
+    return "native" if kernels else "torch"
+
+
+def _has_kernel(cell: Cell) -> bool:
+    return isinstance(cell, StarCell) and cell.has_fast_path
+
+
+def _why_no_kernel(cells: list[Cell], device: torch.device) -> str:
+    if device.type != "cpu":
+        return f"the kernels compute on the processor, and the device is {device.type}"
+    if not available():
+        return why_not()
+    if not cells:
+        return "the model has no recurrent layers"
+    return "the kernels know the cell star in the variant paper, without revisit"
+
+
+def _require_kernels(cells: list[Cell], device: torch.device) -> None:
+    if device.type == "cpu" and not available():
+        raise ResourceError("no backend native here", why=why_not(), remedy=LEAVE_OUT)
+    if device.type != "cpu" or not cells or not all(_has_kernel(cell) for cell in cells):
+        why = _why_no_kernel(cells, device)
+        remedy = "use --device cpu, or --backend torch" if device.type != "cpu" else LEAVE_OUT
+        raise UsageError("--backend native cannot compute this", why=why, remedy=remedy)
+
+
+def _with_onnx(model: Classifier, device: torch.device, bands: int | None) -> Classifier:
+    if device.type != "cpu":
+        why = f"onnxruntime computes on the processor here, and the device is {device.type}"
+        raise UsageError("--backend onnx cannot compute this", why=why, remedy="use --device cpu, or --backend torch")
+    if not model.streaming or bands is None:
+        why = "it takes models that step through the dates"
+        raise UsageError("--backend onnx cannot compute this", why=why, remedy=LEAVE_OUT)
+    logger.debug("backend onnx, %d threads", torch.get_num_threads())
+    return OnnxSteps(model, bands)
