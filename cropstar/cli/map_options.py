@@ -43,6 +43,7 @@ OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (MACHINE, "--memory", {"default": "2GB", "show_default": True, "help": "Windows are chosen to stay below."}),
     (MACHINE, "--window", {"type": click.IntRange(16, 8192), "help": "Pixels a side.  [default: by --memory]"}),
     (MACHINE, "--halo", {"type": click.IntRange(0, 8192), "help": "A smaller margin: faster, not exact."}),
+    (MACHINE, "--half", {"is_flag": True, "help": "In half precision: faster on GPUs, not exact."}),
     (MACHINE, "--shard", {"metavar": "I/N", "help": "One of N parts, from 0; auto/N asks the array job."}),
 )
 

@@ -81,6 +81,7 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
         given={name: chosen[name] for name in READING if chosen[name] is not None},
         state=chosen["state"],
         backend=chosen["backend"],
+        half=chosen["half"],
         cluster=None if address is None else ClusterChoice(address, device),
     )
     predict_all(inputs, find_outputs(inputs, output), options)

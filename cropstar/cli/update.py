@@ -24,7 +24,7 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @click.option("-o", "--output", type=PATH, help="The map's name.  [default: the map made with the state, anew]")
 @click.option("--model", type=PATH, help="Where the state's model is now, if it was moved.")
 @click.option("--overwrite", is_flag=True, help="Replace files that exist and are not of this season.")
-@map_options(OUTPUTS, INPUTS, MACHINE, without=("--halo", "--shard"))
+@map_options(OUTPUTS, INPUTS, MACHINE, without=("--half", "--halo", "--shard"))
 @backend()
 @device
 @speech

@@ -35,6 +35,7 @@ class PredictOptions:
     state: Path | None = None  # where the hidden state after the last date goes
     cluster: ClusterChoice | None = None  # whose workers compute the blocks
     backend: str = "auto"  # see models/backends.py
+    half: bool = False  # products in half precision
 
     @property
     def shared(self) -> bool:

@@ -22,6 +22,7 @@ from rasterio.errors import RasterioError
 
 from cropstar import __version__
 from cropstar.devices import keep_large_buffers
+from cropstar.errors import UsageError
 from cropstar.geo.ground import hectares_per_pixel
 from cropstar.geo.windows import Window, split
 from cropstar.logs import event
@@ -76,7 +77,23 @@ def predict(
 
 def predictor_of(options: PredictOptions, device: torch.device | None = None) -> Predictor:
     """The model that the options ask for, there or on another device."""
-    return Predictor(options.model, device or options.device, margin=options.halo, backend=options.backend)
+    _require_half_possible(options)
+    return Predictor(
+        options.model,
+        device or options.device,
+        margin=options.halo,
+        backend="torch" if options.half and options.backend == "auto" else options.backend,
+        half=options.half,
+    )
+
+
+def _require_half_possible(options: PredictOptions) -> None:
+    if options.half and (options.state is not None or options.wanted.stable is not None):
+        why = "a state is gone on with, and must be exact"
+        raise UsageError("--half with --state or --every-date", why=why, remedy="leave one of them out")
+    if options.half and options.backend in ("native", "onnx"):
+        why = "it computes in float32"
+        raise UsageError(f"--half with --backend {options.backend}", why=why, remedy="leave one of them out")
 
 
 @contextmanager

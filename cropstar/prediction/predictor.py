@@ -10,6 +10,7 @@ the one of a single pass over the whole raster.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import ModelState
+from cropstar.models.half import half_kind, half_precision
 from cropstar.models.weights import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.sources.series import Observations, Series
@@ -37,16 +39,26 @@ Inputs = tuple[Tensor, Tensor, Tensor]  # x (B, T, C, ...), valid (B, T, ...), d
 class Predictor:
     """A model file made ready to work on one device.
 
-    `margin` bounds the margin of a window below what the model looks at: faster, and with seams.
+    `margin` bounds the margin of a window below what the model looks at: faster, and with seams. With `half`, products
+    are computed in half precision: faster on GPUs, and not exact.
     """
 
-    def __init__(self, path: Path, device: torch.device, *, margin: int | None = None, backend: str = "auto") -> None:
+    def __init__(
+        self,
+        path: Path,
+        device: torch.device,
+        *,
+        margin: int | None = None,
+        backend: str = "auto",
+        half: bool = False,
+    ) -> None:
         self.path = path
         self.card, weights, self.digest = read_model(path)
         model = restore_model(self.card.model, self.card.shape, weights, path).to(device)
         self.model, self.backend = use_backend(model, backend, device, bands=len(self.card.fingerprint.bands))
         self.series_at_once = SERIES_AT_ONCE
         self.device = device
+        self.half = half
         self._margin = margin
         self._regular = RegularConfig.model_validate(self.card.provenance.get("regular", {}))
         self._temperature = temperature_of(self.card, path)
@@ -94,7 +106,8 @@ class Predictor:
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The same of a window that was `read` before."""
         compute = self._images if self.model.spatial else self._series
-        scores, seen = compute(series, window, observations)
+        with half_precision(self.device, half_kind(self.device)) if self.half else nullcontext():
+            scores, seen = compute(series, window, observations)
         return self.calibrated(scores), seen.cpu().numpy()
 
     def calibrated(self, scores: Tensor) -> NDArray[np.float32]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor
 from cropstar.errors import UsageError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier
+from cropstar.models.half import half_precision
 
 KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -29,14 +29,12 @@ class Precision:
             why = f"{device.type} computes float16 slowly or not at all"
             raise UsageError("float16 is for CUDA", why=why, remedy="take precision=bfloat16 or leave it out")
         self._kind = KINDS.get(name)
-        self._device = device.type
-        if self._kind is not None:
-            _teach_lerp(device.type)
+        self._device = device
         self.scaler = torch.amp.GradScaler(device.type) if name == "float16" else None
 
     def computing(self) -> AbstractContextManager[Any]:
         """Around the forward pass."""
-        return nullcontext() if self._kind is None else torch.autocast(self._device, dtype=self._kind)
+        return nullcontext() if self._kind is None else half_precision(self._device, self._kind)
 
     def backward(self, loss: Tensor) -> None:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()
@@ -61,23 +59,6 @@ class Precision:
     def restore(self, state: Mapping[str, float]) -> None:
         if self.scaler is not None and state:
             self.scaler.load_state_dict(dict(state))
-
-
-@cache
-def _teach_lerp(device: str) -> torch.library.Library:
-    """Under autocast, interpolate in the widest kind of the three, as torch adds and multiplies; on its own it refuses.
-
-    Gates come out of products in half precision, the state that they mix stays float32.
-    """
-
-    def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
-        kind = torch.promote_types(torch.promote_types(start.dtype, end.dtype), weight.dtype)
-        with torch.autocast(device, enabled=False):
-            return torch.lerp(start.to(kind), end.to(kind), weight.to(kind))
-
-    library = torch.library.Library("aten", "IMPL")
-    library.impl("lerp.Tensor", lerp, f"Autocast{device.upper()}")
-    return library  # kept by the cache: what it taught is forgotten with it
 
 
 def compile_forward(model: Classifier) -> None:

@@ -109,7 +109,8 @@ class StarCell(Cell):
             known = None if valid is None else valid.unsqueeze(0)
             final, _ = star_stack(x.unsqueeze(0), known, [self._packing.of(weights, "star")], [state])
             return (final[0],)
-        return super().step(x, mask, complete, day, before) if watched() else self._in_place(x, mask, complete, before)
+        plain = watched() or torch.is_autocast_enabled(x.device.type)
+        return super().step(x, mask, complete, day, before) if plain else self._in_place(x, mask, complete, before)
 
     def packed(self, x: Tensor) -> Packed | None:
         weights = self._fast_weights()
@@ -142,7 +143,7 @@ class StarCell(Cell):
         return (after if complete else torch.where(mask, after, hidden),)
 
     def _has_kernel(self, x: Tensor, weights: Weights) -> bool:
-        return self.backend in ("auto", "native") and available() and fits(x, *weights)
+        return self.backend in ("auto", "native") and fits(x, *weights) and available()
 
     @property
     def has_fast_path(self) -> bool:
