@@ -24,6 +24,9 @@ lint: .venv/lint.stamp
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/kubernetes-validate --strict deploy/kubernetes-job.yaml
+	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
 
 format: .venv/lint.stamp
 	@$(BIN)/ruff check --fix .

@@ -8,7 +8,6 @@ Workers that are gone are not waited for without end.
 from __future__ import annotations
 
 import importlib
-import pickle
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -73,7 +72,7 @@ class Cluster:
         """Have `function(*arguments)` done; `item` comes back with the answer. The label is what dashboards show."""
         key = f"{label}-{uuid.uuid4().hex}"
         try:
-            payload = pickle.dumps((function, arguments))
+            payload = _packing().dumps((function, arguments))
             future = self._client.submit(perform, payload, key=key, pure=False, retries=RETRIES)
             self._items[key] = item
             self._answers.add(future)
@@ -151,8 +150,13 @@ def require_distributed() -> Any:
 
 def perform(payload: bytes) -> Any:
     """What Dask knows of a task. Packed, since the scheduler would unpack it on the way and import torch to do so."""
-    function, arguments = pickle.loads(payload)  # noqa: S301  # whoever may talk to a worker may run anything there
+    function, arguments = _packing().loads(payload)
     return function(*arguments)
+
+
+def _packing() -> Any:
+    """Dask's own. It runs what it unpacks, as all of Dask does: whoever may talk to a worker may run anything there."""
+    return importlib.import_module("distributed.protocol.pickle")
 
 
 def gone(failure: object) -> ResourceError:

@@ -15,6 +15,7 @@ from tests.prediction.seasons import pixels
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.slow
 def test_a_forced_backend_is_said_and_makes_the_same_map(run_cli: Run, small_scene: Path, tmp_path: Path) -> None:
     if not available():
         pytest.skip(why_not())

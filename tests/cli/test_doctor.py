@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from click.testing import CliRunner
 
+from cropstar.cli.doctor import doctor
+from cropstar.errors import CropstarError
 from cropstar.machine import memory_limit, processors
 from cropstar.reports import health
 
@@ -28,22 +31,28 @@ def test_a_healthy_place(run_cli: Cli, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_no_place_to_write(run_cli: Cli, tmp_path: Path) -> None:
+def refused(*arguments: str) -> tuple[str, CropstarError]:
+    """What it prints, and the error that it ends with."""
+    result = CliRunner().invoke(doctor, arguments, obj={})
+    assert isinstance(result.exception, CropstarError)
+    return result.stdout, result.exception
+
+
+def test_no_place_to_write() -> None:
     place = Path("/proc/results")  # where not even root may write
     if not place.parent.is_dir():
         pytest.skip("there is no /proc here")
-    answer = run_cli("doctor", "-o", place, cwd=tmp_path)
-    assert answer.returncode == 6
-    assert "! writes to" in answer.stdout
-    (line,) = [row for row in answer.stderr.splitlines() if row.startswith("error: ")]
-    assert str(place) in line
+    said, error = refused("-o", str(place))
+    assert "! writes to" in said
+    assert error.exit_code == 6
+    assert str(place) in str(error)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-def test_no_gpu_where_one_was_asked_for(run_cli: Cli, tmp_path: Path) -> None:
-    answer = run_cli("doctor", "--device", "cuda", cwd=tmp_path)
-    assert answer.returncode == 6
-    assert answer.stderr.startswith("error: no cuda device")
+def test_no_gpu_where_one_was_asked_for() -> None:
+    _, error = refused("--device", "cuda")
+    assert error.exit_code == 6
+    assert str(error).startswith("no cuda device")
 
 
 def test_a_missing_format_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def run_with(room: int, passes: int, store: Path, cwd: Path) -> subprocess.Compl
     )
 
 
+@pytest.mark.slow
 def test_smaller_steps_then_none(small_store: Path, tmp_path: Path) -> None:
     """The first start has no room left in its second step: after 8, 4 and four times 2 patches in the first one."""
     answer = run_with(2, 6, small_store, tmp_path)

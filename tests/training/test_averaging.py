@@ -50,7 +50,7 @@ def test_the_weights_come_back_when_judging_fails() -> None:
     assert torch.equal(model.weight, trained)
 
 
-@pytest.mark.parametrize("decoupled", [False, True])
+@pytest.mark.parametrize("decoupled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_with_its_mean(
     decoupled: bool, small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

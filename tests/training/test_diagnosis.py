@@ -48,6 +48,7 @@ def a_pass(model: nn.Module, *, seed: int = 0) -> None:
 
 
 @pytest.mark.parametrize(("name", "epochs"), [("convstar", 2), ("tcn", 1)])
+@pytest.mark.slow
 def test_the_weights_are_the_same_with_and_without(name: str, epochs: int, small_store: Path, tmp_path: Path) -> None:
     config = tiny(small_store, epochs=epochs, **{"model.name": name})
     plain, _ = train(config, TrainOptions(tmp_path / "plain", CPU))

@@ -119,6 +119,7 @@ def test_a_compiled_model_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(model.state_dict()) == names
 
 
+@pytest.mark.slow
 def test_without_a_compiler_the_model_runs_as_it_is(
     small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

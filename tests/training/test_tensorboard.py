@@ -23,6 +23,7 @@ def curves(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return {name: [(each.step, each.value) for each in reader.Scalars(name)] for name in reader.Tags()["scalars"]}
 
 
+@pytest.mark.slow
 def test_a_stopped_run_has_the_curves_of_a_whole_one(
     small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
