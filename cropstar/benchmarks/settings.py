@@ -76,9 +76,6 @@ def require_used(task: BenchTask, config: TrainConfig) -> None:
     for name in UNUSED:
         if getattr(config, name) != TrainConfig.model_fields[name].default:
             raise UsageError(f"'{task.name}' has no use for {name}", remedy="leave it out")
-    if config.optimiser.schedule == "plateau":
-        why = "it looks at macro-F1, which crops alone have"
-        raise UsageError("the schedule plateau is not for benchmarks", why=why, remedy="take cosine or polynomial")
     if config.model.day_encoding != "none":
         why = "a sequence has no days"
         raise UsageError("wrong value of 'model.day_encoding'", why=why, remedy="set it to none")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from cropstar.cli.bench_suite import TaskOrSuite
 from cropstar.cli.options import PATH, device, examples, speech
 from cropstar.errors import UsageError
 from cropstar.logs import event
@@ -18,10 +19,11 @@ cropstar bench copy --length 1000 --model lstm --set task.checkpoint=50
 cropstar bench mnist --pool 2 --layers 8 --data MNIST_FOLDER
 cropstar bench ptb --model lstm --match-parameters 1000000
 cropstar bench --resume data/runs/bench/adding/star-2x128-001 --budget 10
+cropstar bench suite configs/bench/short.yaml         many at once, with tables and figures
 """)
 
 
-@click.command(epilog=EXAMPLES)
+@click.command(cls=TaskOrSuite, epilog=EXAMPLES)
 @click.argument("task", required=False)
 @click.option("--list", "listed", is_flag=True, help="Show the tasks and stop.")
 @click.option("--config", "config_file", type=PATH, help="A YAML file.  [default: the paper's settings]")
@@ -75,6 +77,7 @@ def bench(
 
     The best epoch is chosen on validation data and the test data are looked at once, at the end or when the
     budget is spent; minutes are counted over all restarts. A run that was stopped goes on by the same command.
+    See also 'cropstar bench suite --help'.
     """
     if listed:
         from cropstar.benchmarks.listing import table_of_tasks

@@ -67,3 +67,12 @@ def require_apart(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
             raise UsageError("the output is the input", path=path, remedy="choose another output with -o")
     if len({path.resolve() for path in outputs}) < len(outputs):
         raise UsageError("map and state have one name", path=outputs[0], remedy="give each its own")
+
+
+def require_half_possible(options: PredictOptions) -> None:
+    if options.half and (options.state is not None or options.wanted.stable is not None):
+        why = "a state is gone on with, and must be exact"
+        raise UsageError("--half with --state or --every-date", why=why, remedy="leave one of them out")
+    if options.half and options.backend in ("native", "onnx"):
+        why = "it computes in float32"
+        raise UsageError(f"--half with --backend {options.backend}", why=why, remedy="leave one of them out")

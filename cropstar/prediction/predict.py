@@ -22,7 +22,6 @@ from rasterio.errors import RasterioError
 
 from cropstar import __version__
 from cropstar.devices import keep_large_buffers
-from cropstar.errors import UsageError
 from cropstar.geo.ground import hectares_per_pixel
 from cropstar.geo.windows import Window, split
 from cropstar.logs import event
@@ -36,7 +35,7 @@ from cropstar.prediction.kept import Kept, StateBlocks, new_card
 from cropstar.prediction.options import MapResult as MapResult
 from cropstar.prediction.options import PredictOptions as PredictOptions
 from cropstar.prediction.options import require_apart as require_apart
-from cropstar.prediction.options import require_place
+from cropstar.prediction.options import require_half_possible, require_place
 from cropstar.prediction.outputs import Finished, write_outputs
 from cropstar.prediction.parcel_series import announce_target, parcels_of
 from cropstar.prediction.pipeline import WriteBehind, read_ahead
@@ -77,7 +76,7 @@ def predict(
 
 def predictor_of(options: PredictOptions, device: torch.device | None = None) -> Predictor:
     """The model that the options ask for, there or on another device."""
-    _require_half_possible(options)
+    require_half_possible(options)
     return Predictor(
         options.model,
         device or options.device,
@@ -85,15 +84,6 @@ def predictor_of(options: PredictOptions, device: torch.device | None = None) ->
         backend="torch" if options.half and options.backend == "auto" else options.backend,
         half=options.half,
     )
-
-
-def _require_half_possible(options: PredictOptions) -> None:
-    if options.half and (options.state is not None or options.wanted.stable is not None):
-        why = "a state is gone on with, and must be exact"
-        raise UsageError("--half with --state or --every-date", why=why, remedy="leave one of them out")
-    if options.half and options.backend in ("native", "onnx"):
-        why = "it computes in float32"
-        raise UsageError(f"--half with --backend {options.backend}", why=why, remedy="leave one of them out")
 
 
 @contextmanager

@@ -28,7 +28,9 @@ def learning_rate(config: OptimiserConfig, step: int, total: int, history: Seque
     if config.schedule == "noam" and step >= config.warmup:
         rate *= math.sqrt(max(config.warmup, 1) / (step + 1))
     if config.schedule == "plateau":
-        rate *= 0.5 ** _plateaus([row["validation"]["macro_f1"] for row in history], config.plateau)
+        # The score that the best epoch is chosen by; of crops it is the macro-F1.
+        scores = [row.get("score", row["validation"].get("macro_f1")) for row in history]
+        rate *= 0.5 ** _plateaus(scores, config.plateau)
     return rate
 
 

@@ -188,7 +188,6 @@ def test_damaged_digits(tmp_path: Path) -> None:
         (["copy", "--model", "transformer"], UsageError, ["step after step"]),
         (["copy", "--model", "tcn", "--set", "task.checkpoint=5"], UsageError, ["recurrent model"]),
         (["adding", "--set", "loss.balance=1"], UsageError, ["no use for loss"]),
-        (["adding", "--set", "optimiser.schedule=plateau"], UsageError, ["plateau"]),
         (["adding", "--set", "model.day_encoding=sincos"], UsageError, ["no days"]),
         (["adding", "--resume", "absent"], ArtifactError, ["no run of a benchmark", "absent"]),
         (["adding", "--resume", "absent", "--epochs", "3"], UsageError, ["--resume"]),

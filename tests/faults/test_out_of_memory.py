@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from cropstar.store.tensors import read_tensors
 from cropstar.training.runs import Run
 

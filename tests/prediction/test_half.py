@@ -48,7 +48,7 @@ def test_no_state_of_it(small_scene: Path, tmp_path: Path) -> None:
     model = untrained(tmp_path / "model", tile)
     for more in ({"state": tmp_path / "season.h5"}, {"wanted": Wanted(stable=0.5)}):
         with pytest.raises(UsageError, match="--half with --state"):
-            predict(tile, tmp_path / "map.tif", PredictOptions(model, CPU, half=True, **more))  # type: ignore[arg-type]
+            predict(tile, tmp_path / "map.tif", PredictOptions(model, CPU, half=True, **more))
     assert not (tmp_path / "map.tif").exists()
 
 

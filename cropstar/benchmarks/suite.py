@@ -1,0 +1,214 @@
+"""`cropstar bench suite`: every cell of a matrix, one after the other, with tables and figures that grow.
+
+<folder>/
+  suite.json                     which file it is of
+  cells/<task>/<cell>/           see suite_outcomes.py
+  results.csv, results.md        written anew after every cell, as are
+  depth.png, curves.png          the metric against layers, and against epochs
+
+A suite that was stopped goes on by the same command: what is finished is kept, what was cut off goes on from its last
+checkpoint, what failed is tried again. More models, depths, seeds or minutes may be added in between.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from cropstar import __version__
+from cropstar.benchmarks.running import BenchOptions, run_bench
+from cropstar.benchmarks.suite_file import Cell, read_suite
+from cropstar.benchmarks.suite_outcomes import Outcome, failure_file, read_json, read_outcome, settings_file
+from cropstar.benchmarks.suite_plot import draw_curves, draw_depths
+from cropstar.benchmarks.suite_table import as_csv, as_markdown
+from cropstar.errors import (
+    CropstarError,
+    Interrupted,
+    MismatchError,
+    PartialResult,
+    ResourceError,
+    UsageError,
+    from_os_error,
+)
+from cropstar.logs import event, logger
+from cropstar.progress import progress_bar
+from cropstar.reports.wording import duration, plural
+from cropstar.store.atomic import atomic_path, locked, sweep, write_json, write_text
+from cropstar.training.trials import silenced
+
+SETTINGS, TABLE, PAGE, DEPTHS, CURVES = "suite.json", "results.csv", "results.md", "depth.png", "curves.png"
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    folder: Path
+    device: torch.device
+    data: Path | None = None  # the folder in place of data/
+    budget: float | None = None  # minutes each, in place of the file's
+    checkpoint_seconds: float = 30.0
+
+
+def run_suite(file: Path, options: SuiteOptions) -> list[Outcome]:
+    """Run what is not finished. One that fails is noted and the others go on: then it ends with a PartialResult."""
+    cells = read_suite(file, options.budget)
+    with ExitStack() as hold:
+        _claim(file, options.folder, hold)
+        _require_same(cells, options.folder)
+        suite = _Suite(file, cells, options)
+        suite.run()
+    failed = [outcome for outcome in suite.outcomes.values() if outcome.state == "failed"]
+    if failed:
+        raise PartialResult(
+            f"{len(failed)} of {plural(len(cells), 'cell')} failed",
+            path=options.folder / PAGE,
+            why=f"{failed[0].cell.title}: {failed[0].error}",
+            remedy="the same command tries them again",
+        )
+    return list(suite.outcomes.values())
+
+
+class _Suite:
+    def __init__(self, file: Path, cells: list[Cell], options: SuiteOptions) -> None:
+        self._file, self._options = file, options
+        self._beside: list[float] = []  # seconds a cell for reading, judging and drawing
+        self.outcomes = {cell.place: read_outcome(options.folder, cell) for cell in cells}
+
+    def run(self) -> None:
+        waiting = [outcome for outcome in self.outcomes.values() if outcome.state != "finished" or outcome.may_go_on]
+        total, done = len(self.outcomes), len(self.outcomes) - len(waiting)
+        kept = f", {done} of them finished before" if done else ""
+        event(f"{plural(total, 'cell')}{kept}; {self._options.folder}", cells=total, finished=done)
+        self._write()
+        with progress_bar(total, "suite", "cell") as bar:
+            bar.update(done)
+            for place, before in enumerate(waiting):
+                number, cell = done + place + 1, before.cell
+                event(f"cell {number}/{total}  {cell.title}", cell=number, title=cell.title)
+                began = time.monotonic()
+                self.outcomes[cell.place] = after = self._run(before)
+                self._write()
+                # Of one that went on, only a part of its training was now: then nothing is told.
+                self._beside.append(max(0.0, time.monotonic() - began - (after.seconds or 0.0)))
+                self._say(after, [outcome.cell for outcome in waiting[place + 1 :]])
+                bar.update()
+
+    def _run(self, before: Outcome) -> Outcome:
+        """One cell to its end. A full disk or a signal ends the suite, anything else is the cell's own failure."""
+        cell, folder = before.cell, self._options.folder
+        failure_file(folder, cell).unlink(missing_ok=True)
+        write_json(settings_file(folder, cell), cell.described())
+        try:
+            with silenced():
+                run_bench(self._bench_options(before))
+        except (CropstarError, OSError, RuntimeError, MemoryError) as failure:
+            error = from_os_error(failure) if isinstance(failure, OSError) else failure
+            if isinstance(error, Interrupted) or (isinstance(error, ResourceError) and error.what != "out of memory"):
+                raise
+            line = " ".join(str(error).split())[:500] or type(error).__name__
+            write_json(failure_file(folder, cell), {"error": line})
+        return read_outcome(folder, cell)
+
+    def _bench_options(self, before: Outcome) -> BenchOptions:
+        cell, options = before.cell, self._options
+        task, place = cell.entry.kind, options.folder / cell.place
+        data = None if cell.entry.data is None else Path(cell.entry.data)
+        if data is None and options.data is not None:
+            data = options.data / (task.folder or "")
+        if before.run is not None:  # a larger budget than it had
+            return BenchOptions(
+                task.name,
+                place,
+                options.device,
+                budget=cell.budget,
+                resume=before.run,
+                checkpoint_seconds=options.checkpoint_seconds,
+            )
+        return BenchOptions(
+            task.name,
+            place,
+            options.device,
+            cell.config,
+            data,
+            cell.options,
+            {},
+            cell.assignments,
+            cell.entry.match_parameters,
+            cell.budget,
+            checkpoint_seconds=options.checkpoint_seconds,
+        )
+
+    def _write(self) -> None:
+        folder, outcomes = self._options.folder, list(self.outcomes.values())
+        write_text(folder / TABLE, as_csv(outcomes, folder))
+        pictures = {}
+        for name, draw in ((DEPTHS, draw_depths), (CURVES, draw_curves)):
+            picture = draw(outcomes)
+            if picture is not None:
+                pictures[name] = picture
+                with atomic_path(folder / name) as partial:
+                    partial.write_bytes(picture)
+        write_text(folder / PAGE, as_markdown(outcomes, self._file.name, list(pictures)))
+
+    def _say(self, outcome: Outcome, waiting: list[Cell]) -> None:
+        seconds = time_left(list(self.outcomes.values()), waiting)
+        if seconds is not None:
+            seconds += len(waiting) * sum(self._beside) / len(self._beside)
+        left = f"; about {duration(seconds)} left" if waiting and seconds is not None else ""
+        if outcome.value is None:
+            logger.warning("%s failed: %s%s", outcome.cell.title, outcome.error, left)
+            return
+        said, took = outcome.metric.show(outcome.value), duration(outcome.seconds)
+        event(
+            f"  {said} on test, ended by {outcome.ended} after {took}{left}",
+            title=outcome.cell.title,
+            value=outcome.value,
+            ended=outcome.ended,
+            seconds=outcome.seconds,
+        )
+
+
+def time_left(outcomes: list[Outcome], waiting: list[Cell]) -> float | None:
+    """Seconds for the waiting cells, by what a layer of the same task took so far, or of any; None: nobody knows."""
+    known = [(outcome.cell, outcome.seconds) for outcome in outcomes if outcome.seconds is not None]
+    total = 0.0
+    for cell in waiting:
+        alike = [pair for pair in known if pair[0].entry is cell.entry] or known
+        guess = sum(seconds / other.layers for other, seconds in alike) / len(alike) * cell.layers if alike else None
+        limit = None if cell.budget is None else 60 * cell.budget
+        if guess is None and limit is None:
+            return None
+        total += min(value for value in (guess, limit) if value is not None)
+    return total
+
+
+def _claim(file: Path, folder: Path, hold: ExitStack) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UsageError("the output is a file", path=folder, remedy="give a folder with -o")
+    others = [path for path in folder.iterdir() if path.name != ".lock"] if folder.is_dir() else []
+    if others and not (folder / SETTINGS).is_file():
+        why = "other files lie there"
+        raise UsageError("not the folder of a suite", path=folder, why=why, remedy="choose a new one with -o")
+    hold.enter_context(locked(folder, "the suite"))
+    sweep(folder)
+    write_json(folder / SETTINGS, {"suite": file.name, "version": __version__})
+
+
+def _require_same(cells: list[Cell], folder: Path) -> None:
+    """A table of figures that were got in different ways would be worth nothing."""
+    for cell in cells:
+        if settings_file(folder, cell).exists():
+            before, now = read_json(settings_file(folder, cell)), cell.described()
+            changed = [
+                key
+                for part in ("settings", "config")
+                for key in now[part]
+                if before.get(part, {}).get(key) != now[part][key]
+            ]
+            if before != now:
+                why = f"{cell.title} was started with another {', '.join(changed[:3]) or 'task'}"
+                remedy = "choose another folder with -o"
+                raise MismatchError("cannot go on with the suite", path=folder, why=why, remedy=remedy)

@@ -1,0 +1,189 @@
+"""The matrix of a suite: tasks x models x layers x seeds, from a YAML file.
+
+models: [rnn, star]         for all tasks that do not say otherwise; likewise layers, seeds and budget
+layers: [1, 2, 4]
+seeds: [0, 1, 2]
+budget: 10                  minutes of training each
+tasks:
+  - task: adding
+    name: adding-1000       in tables, figures and folders; the task's own where it is left out
+    set: {task.length: 1000, epochs: 20}
+    by_model: {rnn: {optimiser.learning_rate: 0.0001}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, JsonValue, ValidationError
+
+from cropstar.benchmarks.settings import resolve_bench
+from cropstar.benchmarks.tasks import TASKS
+from cropstar.benchmarks.tasks.contract import BenchTask, StoreTask
+from cropstar.config import Section, TrainConfig
+from cropstar.errors import UsageError
+from cropstar.models.networks.forest import NAME as FOREST
+from cropstar.models.registry import NETWORKS
+from cropstar.models.zoo import parse
+from cropstar.registry import did_you_mean
+from cropstar.resolving import SHORT, find_config, read_config, resolve
+
+MAXIMUM_CELLS = 10_000  # a run folder each
+MATRIX = ("model.name", "model.layers", "seed", "store")  # what `set` cannot say
+
+# Names become folders.
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+.-]*$", max_length=80)]
+Names = Annotated[list[Name], Field(min_length=1)]
+Layers = Annotated[list[Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Minutes = Annotated[float, Field(gt=0)]
+Assignments = dict[str, JsonValue]
+
+
+class Entry(Section):
+    """One task with its settings, and the models, depths and seeds that it is run with."""
+
+    task: str
+    name: Name | None = None
+    models: Names | None = None
+    layers: Layers | None = None
+    seeds: Seeds | None = None
+    budget: Minutes | None = None
+    data: str | None = None
+    config: str | None = None
+    match_parameters: int | None = Field(None, ge=1)
+    assignments: Assignments = Field(default_factory=dict, alias="set")
+    by_model: dict[Name, Assignments] = Field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return self.name or self.task
+
+    @property
+    def kind(self) -> BenchTask | StoreTask:
+        return TASKS[self.task]
+
+
+class Matrix(Section):
+    models: Names | None = None
+    layers: Layers | None = None
+    seeds: Seeds = Field(default_factory=lambda: [0])
+    budget: Minutes | None = None
+    tasks: list[Entry] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training of the matrix."""
+
+    entry: Entry
+    model: str
+    layers: int
+    seed: int
+    budget: float | None  # minutes
+
+    @property
+    def title(self) -> str:
+        return f"{self.entry.title}, {self.model}, {self.layers} layer{'s' * (self.layers > 1)}, seed {self.seed}"
+
+    @property
+    def place(self) -> Path:
+        """Its folder within that of the suite."""
+        return Path("cells") / self.entry.title / f"{self.model}-{self.layers}-seed{self.seed}"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"model.name": self.model, "model.layers": self.layers, "seed": self.seed}
+
+    @property
+    def assignments(self) -> tuple[str, ...]:
+        given = {**self.entry.assignments, **self.entry.by_model.get(self.model, {})}
+        return tuple(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in given.items())
+
+    @property
+    def config(self) -> Path | None:
+        return None if self.entry.config is None else Path(self.entry.config)
+
+    def described(self) -> dict[str, Any]:
+        """All that decides its outcome, but for the data: a suite goes on with the same alone."""
+        task, settings, somewhere = self.entry.kind, {}, Path("data")
+        config: TrainConfig
+        if isinstance(task, StoreTask):
+            file = self.config or find_config(task.config)
+            config = resolve(file, {**self.options, "store": somewhere}, self.assignments)
+        else:
+            config, own = resolve_bench(task, self.config, self.options, self.assignments, {}, somewhere)
+            settings = own.model_dump(mode="json")
+        whole = config.model_dump(mode="json", exclude={"store"})
+        return {"task": task.name, "config": whole, "settings": settings, "match": self.entry.match_parameters}
+
+
+def read_suite(file: Path, budget: float | None = None) -> list[Cell]:
+    """The cells in the order in which they are run; `budget` wins over the file's. Whatever is misspelt is said now."""
+    try:
+        matrix = Matrix.model_validate(read_config(file))
+    except ValidationError as failure:
+        raise _explain(failure, file) from None
+    titles = [entry.title for entry in matrix.tasks]
+    for title in (title for title in titles if titles.count(title) > 1):
+        why = "their results could not be told apart"
+        raise UsageError(f"two tasks are called '{title}'", path=file, why=why, remedy="give one of them a 'name'")
+    cells: list[Cell] = []
+    for entry in matrix.tasks:
+        _require_possible(entry, file)
+        cells += _cells(entry, matrix, budget, file)
+        if len(cells) > MAXIMUM_CELLS:
+            raise UsageError("too large a suite", path=file, why=f"over {MAXIMUM_CELLS:,} cells", remedy="divide it")
+    for cell in {(cell.entry.title, cell.model): cell for cell in cells}.values():
+        cell.described()  # depths and seeds are checked already
+    return cells
+
+
+def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> Iterator[Cell]:
+    """All models of a depth, then the next, then the next seed: what is looked at early can be compared."""
+    models, layers = entry.models or matrix.models, entry.layers or matrix.layers
+    for key, value in (("models", models), ("layers", layers)):
+        if value is None:
+            raise UsageError(f"no {key} for '{entry.title}'", path=file, remedy=f"list them under '{key}'")
+    assert models is not None
+    assert layers is not None
+    for name in [*models, *entry.by_model]:
+        if name not in NETWORKS and name != FOREST:
+            parse(name)
+    for name in entry.by_model.keys() - set(models):
+        raise UsageError(f"'{entry.title}' has settings for '{name}'", path=file, remedy="list it under 'models'")
+    minutes = budget or entry.budget or matrix.budget
+    if isinstance(entry.kind, StoreTask):
+        minutes = None  # it is an ordinary training, which knows no budget
+    for seed in dict.fromkeys(entry.seeds or matrix.seeds):
+        for depth in dict.fromkeys(layers):
+            yield from (Cell(entry, model, depth, seed, minutes) for model in dict.fromkeys(models))
+
+
+def _require_possible(entry: Entry, file: Path) -> None:
+    task = entry.kind
+    for keys in (entry.assignments, *entry.by_model.values()):
+        for key in keys.keys() & set(MATRIX):
+            remedy = "use models, layers, seeds and data"
+            raise UsageError(f"'{key}' under 'set' of '{entry.title}'", path=file, why="not a setting", remedy=remedy)
+    if isinstance(task, StoreTask) and entry.match_parameters is not None:
+        why = f"'{task.name}' is an ordinary training"
+        raise UsageError("match_parameters cannot be used", path=file, why=why, remedy="set model.hidden")
+
+
+def _explain(failure: ValidationError, file: Path) -> UsageError:
+    first = failure.errors()[0]
+    *above, last = first["loc"]
+    key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        section = Entry if "tasks" in above else Matrix
+        known = [field.alias or name for name, field in section.model_fields.items()]
+        return UsageError(f"unknown key '{key}'", path=file, remedy=did_you_mean(str(last), known))
+    if first["type"] == "missing":
+        return UsageError(f"the key '{key}' is missing", path=file, remedy="see docs/benchmarks.md")
+    why = f"{first['msg'].lower()}, not {SHORT.repr(first['input'])}"
+    return UsageError(f"wrong value of '{key}'", path=file, why=why, remedy="correct it")

@@ -1,0 +1,232 @@
+"""The figures of a suite: a panel a task, a colour a model; the metric against layers, and against epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from cropstar.benchmarks.suite_outcomes import Outcome
+from cropstar.reports.axes import as_percent, quiet
+from cropstar.reports.canvas import INK, MUTED, encode, house_style, new_figure
+from cropstar.reports.comparison_plot import COLOURS, REST
+from cropstar.reports.lattice import cell_title
+from cropstar.reports.lettering import Ruler
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = 3
+PANEL = (3.3, 2.15)  # inches
+GAP = (0.72, 1.2)
+CORNER = (0.8, 1.75)
+MARGIN = (0.35, 0.62)
+LOGARITHMIC = 8.0  # from this ratio of the largest to the smallest on, where both are above nothing
+NETWORKS = {
+    "tcn": "TCN",
+    "transformer": "Transformer",
+    "tempcnn": "TempCNN",
+    "ltae": "L-TAE",
+    "inceptiontime": "InceptionTime",
+}
+Draw = Callable[["Axes", Sequence[Outcome], dict[str, str]], None]
+
+
+def draw_depths(outcomes: Sequence[Outcome]) -> bytes | None:
+    """The figure on the test part by layers, mean and spread over seeds; None while nothing is finished."""
+    note = "test part; a dot a seed, a bar their standard deviation; \u00d7 a run that failed"
+    return _draw(outcomes, "By the number of layers", note, _depths)
+
+
+def draw_curves(outcomes: Sequence[Outcome]) -> bytes | None:
+    """How validation went, mean over seeds; None while no epoch is finished."""
+    note = "validation part, mean over seeds; the more layers, the thicker"
+    return _draw(outcomes, "Learning curves", note, _curves, learnt=True)
+
+
+def _draw(outcomes: Sequence[Outcome], title: str, note: str, draw: Draw, *, learnt: bool = False) -> bytes | None:
+    shown = [outcome for outcome in outcomes if outcome.curve or not learnt]
+    done = {outcome.cell.entry.title for outcome in shown if outcome.state == "finished"}
+    panels = [list(group) for name, group in groupby(shown, lambda outcome: outcome.cell.entry.title) if name in done]
+    if not panels:
+        return None
+    colours = _colours(outcomes)  # of all: alike in both figures
+    across = min(COLUMNS, len(panels))
+    down = math.ceil(len(panels) / COLUMNS)
+    width = CORNER[0] + across * PANEL[0] + (across - 1) * GAP[0] + MARGIN[0]
+    height = CORNER[1] + down * PANEL[1] + (down - 1) * GAP[1] + MARGIN[1]
+    with house_style():
+        width = max(width, Ruler(8).width(note) + 0.6)
+        figure = new_figure(width, height)
+        figure.text(0.25 / width, 1 - 0.3 / height, title, fontsize=11, fontweight="bold")
+        figure.text(0.25 / width, 1 - 0.5 / height, note, fontsize=8, color=MUTED)
+        drawn = {_family(outcome.cell.model) for panel in panels for outcome in panel}
+        _legend(figure, {name: colour for name, colour in colours.items() if name in drawn}, width, height)
+        for place, panel in enumerate(panels):
+            left = CORNER[0] + place % COLUMNS * (PANEL[0] + GAP[0])
+            top = CORNER[1] + place // COLUMNS * (PANEL[1] + GAP[1])
+            box = (left / width, 1 - (top + PANEL[1]) / height, PANEL[0] / width, PANEL[1] / height)
+            axes = figure.add_axes(box)
+            draw(axes, panel, colours)
+            _finish(axes, panel)
+        return encode(figure, "png")
+
+
+def _family(model: str) -> str:
+    """A cell is known by one colour, over series and over images."""
+    return model.removeprefix("conv")
+
+
+def _title(model: str) -> str:
+    return NETWORKS.get(model) or cell_title(model)
+
+
+def _colours(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    """STAR has the house's green in every figure; the others follow in the order of the suite."""
+    families = sorted(
+        dict.fromkeys(_family(outcome.cell.model) for outcome in outcomes), key=lambda name: name != "star"
+    )
+    free = COLOURS if "star" in families else COLOURS[1:]
+    return {name: free[place] if place < len(free) else REST for place, name in enumerate(families)}
+
+
+def _legend(figure: Figure, colours: dict[str, str], width: float, height: float) -> None:
+    ruler, left = Ruler(8.5, "bold"), 0.27
+    for name, colour in colours.items():
+        title = _title(name)
+        if left + 0.2 + ruler.width(title) > width - 0.2:
+            break
+        figure.text(left / width, 1 - 0.76 / height, "\u25cf", fontsize=10, color=colour, va="center")
+        figure.text(
+            (left + 0.15) / width, 1 - 0.755 / height, title, fontsize=8.5, color=colour, va="center", fontweight="bold"
+        )
+        left += 0.15 + ruler.width(title) + 0.22
+
+
+def _finish(axes: Axes, panel: Sequence[Outcome]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    entry, metric = panel[0].cell.entry, panel[0].metric
+    quiet(axes)
+    if metric.is_share:
+        axes.yaxis.set_major_formatter(as_percent())
+        axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    elif axes.get_yscale() == "log":
+        lowest, highest = axes.get_ylim()
+        wide = highest > 300 * lowest
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if wide else (1.0, 2.0, 5.0), numticks=9))
+        axes.yaxis.set_minor_locator(NullLocator())
+    baseline = _baseline(panel)
+    if baseline is not None:
+        axes.axhline(baseline, color=INK, linewidth=0.8, linestyle=(0, (3, 2)), zorder=1.5)
+        axes.annotate(
+            "without memory",
+            (1.0, baseline),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="right",
+            fontsize=7,
+            color=MUTED,
+        )
+    paper = [f"{_title(_family(who))} {what}" for who, what in entry.kind.paper]
+    about = f"{metric.words}, {'larger' if metric.larger_is_better else 'smaller'} is better"
+    small, above = Ruler(7.5), {"xycoords": "axes fraction", "textcoords": "offset points"}
+    style: dict[str, Any] = {**above, "fontsize": 7.5, "color": MUTED}
+    axes.annotate(entry.title, (0, 1), xytext=(0, 37), **{**style, "fontsize": 9.5, "color": INK, "fontweight": "bold"})
+    for number, text in enumerate([about, *("paper: " * (not place) + text for place, text in enumerate(paper))]):
+        axes.annotate(small.shorten(text, PANEL[0] + 0.2), (0, 1), xytext=(0, 26 - 10 * number), **style)
+
+
+def _by_model(panel: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    models: dict[str, list[Outcome]] = {}
+    for outcome in panel:
+        models.setdefault(outcome.cell.model, []).append(outcome)
+    return models
+
+
+def _scale(axes: Axes, panel: Sequence[Outcome], values: Sequence[float]) -> None:
+    known = [value for value in (*values, _baseline(panel)) if value is not None]
+    if known and min(known) > 0 and max(known) / min(known) > LOGARITHMIC:
+        axes.set_yscale("log")
+        axes.set_ylim(min(known) / 1.6, max(known) * 1.6)  # a spread may reach below nothing
+    axes.margins(y=0.12)
+
+
+def _baseline(panel: Sequence[Outcome]) -> float | None:
+    return next((outcome.baseline for outcome in panel if outcome.baseline is not None), None)
+
+
+def _depths(axes: Axes, panel: Sequence[Outcome], colours: dict[str, str]) -> None:
+    depths = sorted({outcome.cell.layers for outcome in panel})
+    models = _by_model(panel)
+    axes.set_xscale("log", base=2)
+    for place, (model, outcomes) in enumerate(models.items()):
+        colour = colours[_family(model)]
+        # Models of one depth stand a little apart, or the bars would hide each other.
+        aside = 2 ** (0.05 * (place - (len(models) - 1) / 2))
+        middles: dict[float, float] = {}
+        for depth in depths:
+            here = [outcome for outcome in outcomes if outcome.cell.layers == depth]
+            values = [outcome.value for outcome in here if outcome.value is not None]
+            spot = depth * aside
+            if any(outcome.state == "failed" for outcome in here):
+                axes.plot(
+                    [spot], [0.03], "x", color=colour, transform=axes.get_xaxis_transform(), markersize=5, mew=1.4
+                )
+            if not values:
+                continue
+            middles[spot] = mean(values)
+            if len(values) > 1:
+                axes.plot([spot] * len(values), values, "o", color=colour, markersize=2.2, alpha=0.5, mew=0, zorder=2)
+                spread = stdev(values)
+                axes.plot(
+                    [spot, spot], [mean(values) - spread, mean(values) + spread], color=colour, linewidth=1, zorder=2
+                )
+        axes.plot(
+            list(middles),
+            list(middles.values()),
+            "o-",
+            color=colour,
+            linewidth=1.5,
+            markersize=5,
+            mec="white",
+            mew=0.8,
+            zorder=3,
+        )
+    _scale(axes, panel, [outcome.value for outcome in panel if outcome.value is not None])
+    axes.set_xlim(depths[0] / 1.25, depths[-1] * 1.25)
+    axes.set_xticks(depths, [str(depth) for depth in depths])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("layers", fontsize=8, color=MUTED, labelpad=3)
+
+
+def _curves(axes: Axes, panel: Sequence[Outcome], colours: dict[str, str]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    depths = sorted({outcome.cell.layers for outcome in panel})
+    drawn: list[float] = []
+    longest = 1
+    for model, outcomes in _by_model(panel).items():
+        for depth in depths:
+            curves = [outcome.curve for outcome in outcomes if outcome.cell.layers == depth]
+            if not curves:
+                continue
+            # Cut where the first of the seeds ends: a mean over fewer of them would jump.
+            values = [mean(each) for each in zip(*curves, strict=False)]
+            colour = colours[_family(model)]
+            line = 1.4 if len(depths) == 1 else 0.8 + 1.4 * depths.index(depth) / (len(depths) - 1)
+            dots = "o" if len(values) <= 20 else None
+            axes.plot(
+                range(1, len(values) + 1), values, color=colour, linewidth=line, marker=dots, markersize=line + 1.2
+            )
+            drawn += values
+            longest = max(longest, len(values))
+    _scale(axes, panel, drawn)
+    axes.set_xlim(1 - 0.04 * longest, longest * 1.06)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    axes.set_xlabel("epoch", fontsize=8, color=MUTED, labelpad=3)

@@ -1,0 +1,65 @@
+"""`cropstar bench suite`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.logs import event
+from cropstar.places import RUNS
+
+EXAMPLES = examples("""
+cropstar bench suite configs/bench/short.yaml         about an hour on two cores
+cropstar bench suite configs/bench/paper.yaml --device cuda
+cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
+""")
+
+
+@click.command("suite", epilog=EXAMPLES)
+@click.argument("file", type=PATH)
+@click.option("-o", "--output", type=PATH, help="Its folder.  [default: data/runs/bench/suite-NAME]")
+@click.option("--data", type=PATH, help="The folder of mnist/, music/ and so on.  [default: data]")
+@click.option(
+    "--budget", type=click.FloatRange(0, min_open=True), metavar="MINUTES", help="For each training, over the file's."
+)
+@click.option(
+    "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
+)
+@device
+@speech
+def suite(
+    file: Path,
+    output: Path | None,
+    data: Path | None,
+    budget: float | None,
+    checkpoint_seconds: float,
+    device: str,
+) -> None:
+    """Run a matrix of tasks, models, depths and seeds, and write tables and figures.
+
+    results.csv, results.md, depth.png and curves.png are written anew after every training. A suite that was
+    stopped goes on by the same command; what failed is noted, tried again then, and makes the exit code 7.
+    """
+    from cropstar.benchmarks.suite import PAGE, SuiteOptions, run_suite
+    from cropstar.devices import choose_device
+
+    folder = output or RUNS / "bench" / f"suite-{file.stem}"
+    run_suite(file, SuiteOptions(folder, choose_device(device), data, budget, checkpoint_seconds))
+    event(f"results {folder / PAGE}", results=str(folder / PAGE))
+
+
+class TaskOrSuite(click.Command):
+    """`cropstar bench suite` is a command of its own, any other word is a task."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        if args[:1] == [suite.name]:
+            return suite.make_context(f"{info_name} {suite.name}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
