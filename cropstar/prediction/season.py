@@ -23,8 +23,7 @@ from cropstar.models.contract import Classifier, ModelState
 from cropstar.prediction.predictor import Predictor
 from cropstar.sources.series import Observations, Series
 
-# The parts of all layers, from the first to the last: (C, h, w) each of images, (h, w, C) of series. That is how either
-# kind of model has them: nothing is turned around on the way to the disk.
+# The parts of all layers, from the first to the last, (h, w, C) each: how series have them, and the kernels' images.
 Parts = list[NDArray[np.float32]]
 Layout = tuple[tuple[int, ...], ...]  # channels of each part of each layer
 
@@ -113,7 +112,8 @@ def advance(
             continue
         probabilities[:, pixels] = found
         if keep and predictor.model.spatial:
-            kept = [part.float().cpu().numpy() for part in state]  # in whatever order: the writer's thread turns it
+            # A view, in whatever order of memory: the writer's thread copies it.
+            kept = [part.permute(1, 2, 0).float().cpu().numpy() for part in state]
         elif keep:
             kept = kept or [np.empty((size, part.shape[1]), dtype=np.float32) for part in state]
             for whole, part in zip(kept, state, strict=True):
@@ -172,9 +172,10 @@ def _series(
 
 
 def _model_state(predictor: Predictor, parts: Sequence[NDArray[np.float32]], layout: Layout) -> ModelState:
-    """Arrays, (C, h, w) of an image or (N, C) of series, as the model takes them."""
+    """Arrays, (h, w, C) of an image or (N, C) of series, as the model takes them."""
     tensors = (torch.from_numpy(part).to(predictor.device) for part in parts)
-    return tuple(
-        tuple(tensor[None] if predictor.model.spatial else tensor for tensor in islice(tensors, len(layer)))
-        for layer in layout
-    )
+    if predictor.model.spatial:
+        tensors = (tensor.permute(2, 0, 1)[None] for tensor in tensors)
+        if predictor.backend != "native":  # in the order that a run over all dates has it, or PyTorch rounds otherwise
+            tensors = (tensor.contiguous() for tensor in tensors)
+    return tuple(tuple(islice(tensors, len(layer))) for layer in layout)

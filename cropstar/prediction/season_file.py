@@ -2,7 +2,7 @@
 
     card                JSON: model, fingerprint, grid, dates, and how the images were read
     valid_dates (H, W)  on how many dates each pixel was seen
-    state/LAYER/PART    float32: (channels, H, W) of a model of images, (H, W, channels) of a model of series
+    state/LAYER/PART    float32 (H, W, channels)
 
 Every chunk has a checksum. The file is replaced as a whole: whatever fails, the one before stays.
 """
@@ -57,7 +57,7 @@ class SeasonCard:
     grid: Grid
     dates: tuple[date, ...]
     layout: Layout
-    spatial: bool  # whether the model reads images: see `Parts`
+    spatial: bool  # whether the model reads images
     chunk: int  # pixels a side
     map: Path  # made with it
     scale: float = 1.0  # of the last images; each image brings its own
@@ -112,19 +112,12 @@ class SeasonCard:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of every dataset."""
         channels = [count for layer in self.layout for count in layer]
-        parts = {name: self._around(self.grid.shape, count) for name, count in zip(self.names, channels, strict=True)}
+        parts = {name: (*self.grid.shape, count) for name, count in zip(self.names, channels, strict=True)}
         return {VALID_DATES: self.grid.shape, **parts}
 
     def chunks(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         side = (min(self.chunk, self.grid.height), min(self.chunk, self.grid.width))
-        return side if len(shape) == 2 else self._around(side, shape[0] if self.spatial else shape[-1])
-
-    def selection(self, window: Window) -> tuple[slice, ...]:
-        """Of one part of the state."""
-        return (slice(None), *window.slices) if self.spatial else window.slices
-
-    def _around(self, place: tuple[int, int], channels: int) -> tuple[int, ...]:
-        return (channels, *place) if self.spatial else (*place, channels)
+        return (*side, *shape[2:])
 
 
 def chunk_side(window: int) -> int:
@@ -163,7 +156,7 @@ class SeasonReader:
         """All that is known of a window."""
         assert self._file is not None
         try:
-            parts: Parts = [self._file[name][self.card.selection(window)] for name in self.card.names]
+            parts: Parts = [self._file[name][window.slices] for name in self.card.names]
             counts: NDArray[np.uint16] = self._file[VALID_DATES][window.slices]
         except UNREADABLE as failure:
             raise self._unreadable(failure) from None
@@ -234,7 +227,7 @@ class SeasonWriter:
         try:
             self._file[VALID_DATES][window.slices] = counts
             for name, part in zip(self._card.names, parts, strict=True):
-                self._file[name][self._card.selection(window)] = part
+                self._file[name][window.slices] = part
         finally:
             self._raise()
 

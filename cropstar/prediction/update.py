@@ -15,10 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import rasterio
 import torch
-from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
 from cropstar.devices import keep_large_buffers
@@ -201,7 +199,8 @@ class _Update:
                 behind.put((window, found))
                 yield block_of(window, found.probabilities, found.seen, found.counts, self.options.wanted.needed)
                 del found
-                release_free_memory()
+                if len(self.series.dates) > 1:  # else windows are of one size all the time, and leave no holes
+                    release_free_memory()
                 bar.update(window.height * window.width)
         writer.finish()
         seconds = time.monotonic() - started
@@ -209,13 +208,4 @@ class _Update:
 
     def _read(self, window: Window) -> tuple[Observations, Before]:
         outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
-        before = self.reader.read(outer)
-        if self.predictor.model.spatial and self.predictor.backend == "native":
-            # Channels last, as the kernels want it: turned here, beside the computing.
-            before = replace(before, state=[_channels_last(part) for part in before.state])
-        return self.predictor.read(self.series, window), before
-
-
-def _channels_last(part: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(C, h, w) as it was, in the order (h, w, C) of memory."""
-    return np.ascontiguousarray(part.transpose(1, 2, 0)).transpose(2, 0, 1)
+        return self.predictor.read(self.series, window), self.reader.read(outer)

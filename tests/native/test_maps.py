@@ -74,22 +74,19 @@ def test_an_update_has_the_bits_of_the_full_run(
     kept: list[NDArray[np.float32]] = [np.zeros_like(part) for part in full.state]
     counts = np.zeros(SHAPE, dtype=np.uint16)
 
-    def part(window: Window) -> tuple[slice, ...]:
-        return (slice(None), *window.slices) if predictor.model.spatial else window.slices
-
     for window in split(SHAPE, size):
         found = advance(predictor, parts["early"], window, predictor.read(parts["early"], window))
         counts[window.slices] = found.counts
         for whole, some in zip(kept, found.state, strict=True):
-            whole[part(window)] = some
-    layout = tuple((each.shape[0 if predictor.model.spatial else -1],) for each in kept)
+            whole[window.slices] = some
+    layout = tuple((each.shape[-1],) for each in kept)
     last = parts["last"]
     for window in split(SHAPE, size + 4):
         outer = window.expand(predictor.halo(last), SHAPE)
-        before = Before([each[part(outer)] for each in kept], layout, counts[outer.slices])
+        before = Before([each[outer.slices] for each in kept], layout, counts[outer.slices])
         found = advance(predictor, last, window, predictor.read(last, window), before=before)
         for one, other in zip(found.state, full.state, strict=True):
-            np.testing.assert_array_equal(one, other[part(window)])
+            np.testing.assert_array_equal(one, other[window.slices])
 
 
 def test_blocks_of_two_backends_never_mix(parts: dict[str, StackSeries], tmp_path: Path) -> None:
