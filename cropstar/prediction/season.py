@@ -114,6 +114,8 @@ def advance(
         if keep and predictor.model.spatial:
             # A view, in whatever order of memory: the writer's thread copies it.
             kept = [part.permute(1, 2, 0).float().cpu().numpy() for part in state]
+        elif keep and pixels == slice(0, size):
+            kept = [part.float().cpu().numpy() for part in state]
         elif keep:
             kept = kept or [np.empty((size, part.shape[1]), dtype=np.float32) for part in state]
             for whole, part in zip(kept, state, strict=True):

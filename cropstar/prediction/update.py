@@ -140,10 +140,11 @@ class _Update:
         plan = plan_windows(
             predictor, series, self.options.memory, self.options.window, block_side(series), beside=beside
         )
-        predictor.series_at_once = plan.series_at_once
-        # Whole chunks of the state, where a window has any: each is then compressed once.
+        # Whole chunks of the state, where a window has any: each is then written once.
         window = plan.window if self.options.window else min(plan.window, LARGEST[predictor.model.spatial])
         side = max(window // old.chunk * old.chunk, min(window, old.chunk))
+        # All of such a window at once: what comes out of the model is then written as it is.
+        predictor.series_at_once = max(plan.series_at_once, LARGEST[False] ** 2)
         windows = list(split(old.grid.shape, side))
         card = replace(
             old,
