@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.devices import keep_large_buffers
@@ -144,6 +144,18 @@ def make_cells(layers: int, bands: int, hidden: int, *, spatial: bool) -> list[S
     return cells
 
 
+def step_by(backend: str, cells: list[StarCell], inputs: tuple[Tensor, Tensor, Tensor]) -> Way:
+    """Forwards, and backwards from the last state."""
+    stack = RecurrentStack(cells)
+
+    def run() -> None:
+        on(cells, backend)
+        _, state = stack(*inputs)
+        state[-1][0].sum().backward()
+
+    return run
+
+
 def training_ways(series: Series) -> dict[str, Way]:
     """One step without its optimiser: forwards, and backwards from the last state."""
     torch.manual_seed(0)
@@ -151,15 +163,6 @@ def training_ways(series: Series) -> dict[str, Way]:
     valid = torch.ones(series.batch, series.length, dtype=torch.bool)
     days = torch.zeros(series.batch, series.length)
     cells = make_cells(series.layers, series.bands, series.hidden, spatial=False)
-    stack = RecurrentStack(cells)
-
-    def ours(backend: str) -> Way:
-        def run() -> None:
-            on(cells, backend)
-            _, state = stack(x, valid, days)
-            state[-1][0].sum().backward()
-
-        return run
 
     def other(kind: Callable[..., nn.RNNBase]) -> Way:
         network = kind(series.bands, series.hidden, series.layers, batch_first=True)
@@ -171,7 +174,7 @@ def training_ways(series: Series) -> dict[str, Way]:
         return run
 
     return {
-        **{backend: ours(backend) for backend in (NATIVE, "naive", "torch")},
+        **{backend: step_by(backend, cells, (x, valid, days)) for backend in (NATIVE, "naive", "torch")},
         "nn.LSTM": other(nn.LSTM),
         "nn.GRU": other(nn.GRU),
         "nn.RNN": other(nn.RNN),
@@ -213,17 +216,8 @@ def image_training_ways(side: int, length: int, batch: int = 4, bands: int = 4) 
     valid = torch.rand(batch, length, side, side) > 0.2
     days = torch.zeros(batch, length)
     cells = make_cells(4, bands, 32, spatial=True)
-    stack = RecurrentStack(cells)
 
-    def ours(backend: str) -> Way:
-        def run() -> None:
-            on(cells, backend)
-            _, state = stack(x, valid, days)
-            state[-1][0].sum().backward()
-
-        return run
-
-    return {backend: ours(backend) for backend in ("auto", "naive", "torch")}
+    return {backend: step_by(backend, cells, (x, valid, days)) for backend in ("auto", "naive", "torch")}
 
 
 def inference_ways(series: Series) -> dict[str, Way]:

@@ -21,6 +21,7 @@ from cropstar.native.tensors import (
     mask_bytes,
     pack,
     pointer,
+    refuse_second_derivative,
     require_fit,
     require_shape,
     strides,
@@ -79,8 +80,7 @@ class _ImageLayer(torch.autograd.Function):
     def backward(
         ctx: torch.autograd.function.FunctionCtx, states_gradient: Tensor | None, last_gradient: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: better no answer than one without its graph
-            raise RuntimeError("the kernels have no second derivative; set CROPSTAR_NATIVE=0")
+        refuse_second_derivative()
         if states_gradient is None and last_gradient is None:
             return (None,) * 8
         saved = ctx.saved_tensors  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from cropstar.native.tensors import (
     mask_bytes,
     pack,
     pointer,
+    refuse_second_derivative,
     require_fit,
     require_shape,
     strides,
@@ -177,8 +178,7 @@ class _StarLayer(torch.autograd.Function):
     def backward(
         ctx: torch.autograd.function.FunctionCtx, outputs_gradient: Tensor | None, final_gradient: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: better no answer than one without its graph
-            raise RuntimeError("the kernels have no second derivative; set CROPSTAR_NATIVE=0")
+        refuse_second_derivative()
         x, valid, initial, *rest = ctx.saved_tensors  # type: ignore[attr-defined]
         weights, kept = Weights(*rest[:5]), Forward(*rest[5:])
         if outputs_gradient is None and final_gradient is None:

@@ -140,3 +140,9 @@ def pointer(tensor: Tensor | None) -> int | None:
 def strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
     """Of the first axes, in elements; zeros for none."""
     return (0,) * count if tensor is None else tensor.stride()[:count]
+
+
+def refuse_second_derivative() -> None:
+    """With create_graph=True, better no answer than one without its graph."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("this layer has no second derivative; choose the backend naive")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from cropstar.native.tensors import Weights, watched
+from cropstar.native.tensors import Weights, refuse_second_derivative, watched
 
 
 def can_run(sequence: Tensor, weights: Weights) -> bool:
@@ -66,8 +66,7 @@ class _Layer(torch.autograd.Function):
     def backward(
         ctx: torch.autograd.function.FunctionCtx, outputs_gradient: Tensor | None, final_gradient: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph=True: better no answer than one without its graph
-            raise RuntimeError("this layer has no second derivative; choose the backend naive")
+        refuse_second_derivative()
         sequence, mask, initial, *rest = ctx.saved_tensors  # type: ignore[attr-defined]
         if outputs_gradient is None and final_gradient is None:
             return (None,) * 8
