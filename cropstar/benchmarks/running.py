@@ -62,10 +62,11 @@ class BenchOptions:
     fresh: bool = False
     checkpoint_seconds: float = 30.0
     tensorboard: bool = False
+    look: bool = True  # at the test part
 
 
 def run_bench(options: BenchOptions) -> dict[str, Any]:
-    """Train to the end, or until the budget is spent, and judge the best model so far once on the test part."""
+    """Train to the end, or until the budget is spent, and judge the best model once on the test part, if wanted."""
     keep_large_buffers()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError("benchmarks are run by one process", remedy="leave out torchrun")
@@ -73,6 +74,8 @@ def run_bench(options: BenchOptions) -> dict[str, Any]:
         require_tensorboard()
     task = TASKS[options.task]
     if isinstance(task, StoreTask):
+        if not options.look:
+            raise UsageError("--no-test is not for the crop tasks", remedy="choose their settings with 'cropstar tune'")
         return run_store_task(task, options)
     config, settings = _resolved(task, options)
     folder = Path(config.store)
@@ -142,7 +145,9 @@ class _Bench:
             ended = "budget"
             event(f"the budget of {minutes:g} minutes is spent after {progress.step} batches; --resume goes on")
         chosen = self._take_best(progress)
-        test = self._material.objective.judge(self._model, self._material.parts["test"], self._options.device)
+        test = None
+        if self._options.look:
+            test = self._material.objective.judge(self._model, self._material.parts["test"], self._options.device)
         return self._facts(progress, ended, chosen, test)
 
     def _save(self, model: Classifier, progress: Progress) -> None:
@@ -170,7 +175,7 @@ class _Bench:
         best = progress.history[progress.best_epoch - 1]
         return {"step": None, "epoch": progress.best_epoch, "validation": best["validation"]}
 
-    def _facts(self, progress: Progress, ended: str, chosen: dict[str, Any], test: Verdict) -> dict[str, Any]:
+    def _facts(self, progress: Progress, ended: str, chosen: dict[str, Any], test: Verdict | None) -> dict[str, Any]:
         metric = self._task.metric
         seconds = max(progress.seconds, 1e-9)
         return {
@@ -179,9 +184,9 @@ class _Bench:
             "run": str(self._run.folder),
             "command": " ".join(["cropstar", *sys.argv[1:]]),
             "metric": {"name": metric.name, "words": metric.words, "larger_is_better": metric.larger_is_better},
-            "value": test.figures[metric.name],
-            "text": test.text,
-            "test": test.figures,
+            "value": test.figures[metric.name] if test else None,
+            "text": test.text if test else None,
+            "test": test.figures if test else None,
             "chosen": chosen,
             "paper": dict(self._task.paper),
             "baseline": self._material.identity.get("baseline"),

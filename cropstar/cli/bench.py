@@ -47,6 +47,7 @@ cropstar bench suite configs/bench/short.yaml         many at once, with tables 
     "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
+@click.option("--no-test", is_flag=True, help="Leave the test data alone: to choose settings by validation.")
 @device
 @speech
 def bench(
@@ -71,6 +72,7 @@ def bench(
     fresh: bool,
     checkpoint_seconds: float,
     tensorboard: bool,
+    no_test: bool,
     device: str,
 ) -> None:
     """Run one of the paper's sequence tasks, with the models and the training of crops.
@@ -104,10 +106,15 @@ def bench(
     from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
     from cropstar.devices import choose_device
 
-    how = (assignments, match_parameters, budget, resume, fresh, checkpoint_seconds, tensorboard)
+    how = (assignments, match_parameters, budget, resume, fresh, checkpoint_seconds, tensorboard, not no_test)
     name = task if task is not None or resume is None else str(read_facts(resume).get("task"))
     result = run_bench(BenchOptions(name or "", runs, choose_device(device), config_file, data, options, own, *how))
     paper = "; ".join(f"{who} {what}" for who, what in result["paper"].items())
     beside = f" (paper: {paper})" if paper else ""
-    event(f"{result['task']}: {result['text']} on test{beside}", value=result["value"], paper=result["paper"])
+    if no_test:
+        reached = result["chosen"]["validation"]
+        said = ", ".join(f"{name} {value:.4g}" for name, value in reached.items())
+        event(f"{result['task']}: {said} on validation; the test data were left alone", validation=reached)
+    else:
+        event(f"{result['task']}: {result['text']} on test{beside}", value=result["value"], paper=result["paper"])
     event(f"result {Path(result['run']) / 'result.json'}", run=result["run"])

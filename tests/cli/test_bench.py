@@ -231,3 +231,11 @@ def test_the_command_line_answers_in_one_line(
     assert answer.returncode == 3
     assert answer.stderr.startswith("error: no data for 'jsb' in data/music: ")
     assert len(answer.stderr.splitlines()) == 1
+
+
+def test_settings_can_be_chosen_without_the_test_data(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "adding", *TINY, *SHORT, "--no-test")
+    assert result["test"] is None
+    assert result["value"] is None
+    assert result["chosen"]["validation"]
+    assert "--no-test" in str(refusal(tmp_path, "breizhcrops", "--no-test"))
