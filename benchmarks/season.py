@@ -1,7 +1,7 @@
 """What one more image costs: the time of an update over the time of a full run, for 24 dates of 4 bands.
 
     OMP_NUM_THREADS=1 python benchmarks/season.py                    ConvSTAR 4 x 32: at most 2.5/24
-    OMP_NUM_THREADS=1 python benchmarks/season.py --model star       STAR 4 x 64: at most 1.5/24
+    OMP_NUM_THREADS=1 python benchmarks/season.py --model star       STAR 4 x 128: at most 1.5/24
 
 A full run over 24 dates against 23 dates with --state and an update with the last one. Both write the map and no
 picture; the update also writes its state. Time is that of the clock, and beside it that of the processors, which other
@@ -26,21 +26,22 @@ from numpy.typing import NDArray
 from untrained import write_untrained
 
 DATES, BANDS = 24, ("B02", "B03", "B04", "B08")
-SETTINGS = {"convstar": {"layers": 4, "hidden": 32}, "star": {"layers": 4, "hidden": 64}}
+SETTINGS = {"convstar": {"layers": 4, "hidden": 32}, "star": {"layers": 4, "hidden": 128}}
 GOALS = {"convstar": 2.5, "star": 1.5}  # dates
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=sorted(SETTINGS), default="convstar")
+    parser.add_argument("--hidden", type=int, help="width of a layer")
     parser.add_argument("--side", type=int, default=512, help="pixels of the raster")
     parser.add_argument("--rounds", type=int, default=2)
     choices = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        measure(Path(temporary), choices.model, choices.side, choices.rounds)
+        measure(Path(temporary), choices.model, choices.hidden, choices.side, choices.rounds)
 
 
-def measure(folder: Path, name: str, side: int, rounds: int) -> None:
+def measure(folder: Path, name: str, hidden: int | None, side: int, rounds: int) -> None:
     import torch
 
     from cropstar.prediction.inputs import MapInput
@@ -48,20 +49,21 @@ def measure(folder: Path, name: str, side: int, rounds: int) -> None:
     from cropstar.prediction.update import UpdateOptions, update
     from cropstar.prediction.wanted import Wanted
 
+    settings = SETTINGS[name] | ({} if hidden is None else {"hidden": hidden})
     write_rasters(folder, side)
-    write_untrained(folder / "model", folder / "all.tif", {"name": name, **SETTINGS[name]})
+    write_untrained(folder / "model", folder / "all.tif", {"name": name, **settings})
     cpu, wanted = torch.device("cpu"), Wanted(picture=False)
     options = PredictOptions(folder / "model", cpu, wanted=wanted, overwrite=True)
     state = folder / "season.h5"
     predict(folder / "early.tif", folder / "map.tif", replace(options, state=state))
     before = state.read_bytes()
-    settings = UpdateOptions(cpu, wanted=wanted, overwrite=True)
+    how = UpdateOptions(cpu, wanted=wanted, overwrite=True)
     full, once = [], []
     for _ in range(rounds):
         full.append(timed(lambda: predict(folder / "all.tif", folder / "full.tif", options)))
         state.write_bytes(before)
-        once.append(timed(lambda: update(state, [MapInput(folder / "last.tif")], settings)))
-    print(f"{name} {SETTINGS[name]}, {side} x {side} pixels, {DATES} dates; state of {len(before) / 1e6:.0f} MB")
+        once.append(timed(lambda: update(state, [MapInput(folder / "last.tif")], how)))
+    print(f"{name} {settings}, {side} x {side} pixels, {DATES} dates; state of {len(before) / 1e6:.0f} MB")
     for place, label in enumerate(("clock", "all threads", "computing thread")):
         long, short = min(times[place] for times in full), min(times[place] for times in once)
         ratio = short / long

@@ -14,7 +14,7 @@ from cropstar.geo.alignment import grid_difference
 from cropstar.geo.windows import Window
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.season_file import SeasonCard
+from cropstar.prediction.season_card import SeasonCard
 from cropstar.sources.series import Bands, Observations, Series
 
 

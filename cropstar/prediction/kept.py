@@ -16,7 +16,8 @@ from cropstar.prediction.every_date import DATED
 from cropstar.prediction.pipeline import AHEAD
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.season import Advanced, Layout, layout_of, require_streaming
-from cropstar.prediction.season_file import SeasonCard, SeasonWriter, chunk_side, state_bytes
+from cropstar.prediction.season_card import SeasonCard, state_bytes
+from cropstar.prediction.season_file import SeasonWriter
 from cropstar.prediction.wanted import Wanted
 from cropstar.sources.series import Series
 from cropstar.store.atomic import atomic_path
@@ -65,7 +66,7 @@ class Kept:
         return classes + (0 if self.layout is None else state_bytes(self.layout) * WRITTEN)
 
 
-def new_card(predictor: Predictor, series: Series, window: int, output: Path, given: Mapping[str, Any]) -> SeasonCard:
+def new_card(predictor: Predictor, series: Series, output: Path, given: Mapping[str, Any]) -> SeasonCard:
     """What a state says of itself after a first prediction."""
     return SeasonCard(
         predictor.digest,
@@ -75,7 +76,6 @@ def new_card(predictor: Predictor, series: Series, window: int, output: Path, gi
         series.dates,
         layout_of(predictor.model, len(predictor.card.fingerprint.bands)),
         predictor.model.spatial,
-        chunk_side(window),
         output.resolve(),
         series.scale,
         series.offset,
@@ -111,7 +111,6 @@ class StateBlocks:
                 remedy = "run the same command again: it makes the block anew"
                 raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=remedy) from None
             writer.write(window, counts, parts)
-        writer.finish()
 
     def _path(self, window: Window) -> Path:
         return self._folder / f"{window.top:08d}-{window.left:08d}{ENDING}"

@@ -243,7 +243,7 @@ class Job:
         folder.begin_assembling()
         with ExitStack() as stack:
             if self.options.state is not None:  # takes its name last, when the map is there
-                state = new_card(self.predictor, self.series, self.plan.window, self.files.map, self.options.given)
+                state = new_card(self.predictor, self.series, self.files.map, self.options.given)
                 writer = stack.enter_context(writing_season(self.options.state, state))
                 StateBlocks(work).gather(windows, writer)
             if self.options.wanted.stable is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cropstar.prediction.season_file import SeasonReader, state_bytes
+from cropstar.prediction.season_card import state_bytes
+from cropstar.prediction.season_file import SeasonReader
 from cropstar.reports.contents import crs_name
 
 

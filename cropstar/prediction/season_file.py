@@ -2,133 +2,95 @@
 
     card                JSON: model, fingerprint, grid, dates, and how the images were read
     valid_dates (H, W)  on how many dates each pixel was seen
+    checks (H, W)       a checksum of each pixel
     state/LAYER/PART    float32 (H, W, channels)
 
-Every chunk has a checksum. The file is replaced as a whole: whatever fails, the one before stays.
+Arrays lie in one piece each. HDF5 says where; rows of windows are then read and written at their places, straight from
+and to the arrays, since an update is little else. Any window can be checked, for every pixel has a checksum of its own.
+The file is replaced as a whole: whatever fails, the one before stays.
 """
 
 from __future__ import annotations
 
 import io
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import date
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
-import hdf5plugin  # noqa: F401  (files of earlier versions are compressed)
 import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, InputError
-from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_HEADER_BYTES
-from cropstar.prediction.season import Before, Layout, Parts
+from cropstar.prediction.season import Before, Parts
+from cropstar.prediction.season_card import SeasonCard
 from cropstar.store.atomic import atomic_path
-from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.reader import UNREADABLE
 
-FORMAT = 1  # raised when older readers would misread a newer file
-KIND = "season"
-CARD, VALID_DATES, STATE = "card", "valid_dates", "state"
-LARGEST_CHUNK, SMALLEST_CHUNK = 32, 8  # pixels a side: small ones, for margins are read with every window
+FORMAT = 2  # raised when older readers would misread a newer file
+CARD, VALID_DATES, CHECKS, STATE = "card", "valid_dates", "checks", "state"
 REMEDY = "make it anew with 'cropstar predict --state'"
+PLACE, COUNT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F  # odd, or a changed bit could vanish
 
 
-def filters() -> dict[str, Any]:
-    """A checksum, since nothing else would notice a changed byte.
-
-    No compression: hidden states hardly get smaller (0.94), and at its fastest it took a third of the time of writing.
-    """
-    return {"fletcher32": True}
-
-
-@dataclass(frozen=True)
-class SeasonCard:
-    """What a state says of itself."""
-
-    model: str  # digest
-    model_path: Path
-    fingerprint: Fingerprint
-    grid: Grid
-    dates: tuple[date, ...]
-    layout: Layout
-    spatial: bool  # whether the model reads images
-    chunk: int  # pixels a side
-    map: Path  # made with it
-    scale: float = 1.0  # of the last images; each image brings its own
-    offset: float = 0.0
-    given: dict[str, Any] = field(default_factory=dict)  # how the user wanted images to be read
-
-    def dumps(self) -> str:
-        said = {
-            "kind": KIND,
-            "model": self.model,
-            "model_path": str(self.model_path),
-            "fingerprint": self.fingerprint.to_json(),
-            "grid": self.grid.to_json(),
-            "dates": [day.isoformat() for day in self.dates],
-            "layout": self.layout,
-            "spatial": self.spatial,
-            "chunk": self.chunk,
-            "map": str(self.map),
-            "scale": self.scale,
-            "offset": self.offset,
-            "given": self.given,
-        }
-        return json.dumps(said, sort_keys=True, ensure_ascii=False)
-
-    @classmethod
-    def loads(cls, text: str, path: Path) -> SeasonCard:
-        said = json.loads(text)
-        if said["kind"] != KIND:
-            raise ValueError("it is no state of a season")
-        dates = tuple(date.fromisoformat(day) for day in said["dates"])
-        if not dates or list(dates) != sorted(set(dates)):
-            raise ValueError("its dates are not in order")
-        return cls(
-            str(said["model"]),
-            Path(said["model_path"]),
-            Fingerprint.from_json(said["fingerprint"], path),
-            Grid.from_json(said["grid"]),
-            dates,
-            tuple(tuple(int(channels) for channels in layer) for layer in said["layout"]),
-            bool(said["spatial"]),
-            int(said["chunk"]),
-            Path(said["map"]),
-            float(said["scale"]),
-            float(said["offset"]),
-            {"clear": tuple(int(number) for number in said["given"]["clear"])} if "clear" in said["given"] else {},
-        )
-
-    @property
-    def names(self) -> list[str]:
-        return [f"{STATE}/{layer}/{part}" for layer, parts in enumerate(self.layout) for part in range(len(parts))]
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every dataset."""
-        channels = [count for layer in self.layout for count in layer]
-        parts = {name: (*self.grid.shape, count) for name, count in zip(self.names, channels, strict=True)}
-        return {VALID_DATES: self.grid.shape, **parts}
-
-    def chunks(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        side = (min(self.chunk, self.grid.height), min(self.chunk, self.grid.width))
-        return (*side, *shape[2:])
+def kinds(card: SeasonCard) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and type of every array."""
+    shape = card.grid.shape
+    parts = {
+        f"{STATE}/{layer}/{part}": ((*shape, channels), np.dtype("<f4"))
+        for layer, parts in enumerate(card.layout)
+        for part, channels in enumerate(parts)
+    }
+    return {VALID_DATES: (shape, np.dtype("<u2")), CHECKS: (shape, np.dtype("<u8")), **parts}
 
 
-def chunk_side(window: int) -> int:
-    """A side that windows consist of, so that no chunk is written twice."""
-    fitting = (side for side in range(LARGEST_CHUNK, SMALLEST_CHUNK - 1, -1) if window % side == 0)
-    return next(fitting, LARGEST_CHUNK)
+def checks_of(window: Window, width: int, counts: NDArray[np.uint16], parts: Parts) -> NDArray[np.uint64]:
+    """A number a pixel, which changes with every byte of it and with its place: sums, modulo 2 to the power of 64."""
+    rows = np.arange(window.top, window.top + window.height, dtype=np.uint64)[:, None]
+    columns = np.arange(window.left, window.left + window.width, dtype=np.uint64)
+    found: NDArray[np.uint64] = (rows * np.uint64(width) + columns) * np.uint64(PLACE)
+    found += counts.astype(np.uint64) * np.uint64(COUNT)
+    for number, part in enumerate(parts):
+        if part.shape[2] % 2:
+            total = part.view(np.uint32).sum(axis=2, dtype=np.uint64)
+        else:  # rows as short as these three times as fast as by sum
+            total = np.einsum("ijk->ij", part.view(np.uint64))
+        found += total * np.uint64(2 * number + 1)
+    return found
 
 
-def state_bytes(layout: Layout) -> int:
-    """Of a pixel."""
-    return 4 * sum(channels for layer in layout for channels in layer)
+class _Rows:
+    """An array in one piece, somewhere in an open file."""
+
+    def __init__(self, descriptor: int, offset: int, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+        self._descriptor, self._offset, self._kind = descriptor, offset, kind
+        self._width, self._channels = shape[1], shape[2:]
+        self._pixel = kind.itemsize * math.prod(self._channels)
+
+    def read(self, window: Window) -> NDArray[Any]:
+        found = np.empty((window.height, window.width, *self._channels), dtype=self._kind)
+        for place, row in self._places(window, found):
+            if os.preadv(self._descriptor, [row], place) != len(row):
+                raise ValueError("it is cut off")
+        return found
+
+    def write(self, window: Window, values: NDArray[Any]) -> None:
+        for place, row in self._places(window, np.ascontiguousarray(values, dtype=self._kind)):
+            written = 0
+            while written < len(row):
+                written += os.pwrite(self._descriptor, row[written:], place + written)
+
+    def _places(self, window: Window, values: NDArray[Any]) -> Iterator[tuple[int, memoryview]]:
+        """Where each row of the window lies; windows as wide as the raster lie there in one piece."""
+        lines = values.reshape(1 if window.width == self._width else window.height, -1)
+        for number, line in enumerate(lines):
+            pixel = (window.top + number) * self._width + window.left
+            yield self._offset + pixel * self._pixel, line.data.cast("B")
 
 
 class SeasonReader:
@@ -138,48 +100,114 @@ class SeasonReader:
         if not path.is_file():
             raise InputError("no such state", path=path, remedy=REMEDY)
         self.path = path
-        self._file: h5py.File | None = None
+        self._disk: BinaryIO | None = None
         try:
-            self._file = h5py.File(path, "r", rdcc_nbytes=0)
-            if int(self._file.attrs["format"]) > FORMAT:
-                raise ValueError("it is of a newer format")
-            card = self._file[CARD]
-            if card.dtype != np.uint8 or card.ndim != 1 or card.size > MAXIMUM_HEADER_BYTES:
-                raise ValueError("its card is no text")
-            self.card = SeasonCard.loads(card[()].tobytes().decode("utf-8"), path)
-            self._require_layout()
+            with h5py.File(path, "r") as file:
+                if int(file.attrs["format"]) != FORMAT:
+                    raise ValueError("it is of another version's format")
+                card = file[CARD]
+                if card.dtype != np.uint8 or card.ndim != 1 or card.size > MAXIMUM_HEADER_BYTES:
+                    raise ValueError("its card is no text")
+                self.card = SeasonCard.loads(card[()].tobytes().decode("utf-8"), path)
+                offsets = _offsets(file, self.card, path.stat().st_size)
+            self._disk = path.open("rb", buffering=0)
         except UNREADABLE as failure:
-            self.close()
             raise self._unreadable(failure) from None
+        self._arrays = _arrays(self._disk.fileno(), offsets, self.card)
 
     def read(self, window: Window) -> Before:
         """All that is known of a window."""
-        assert self._file is not None
         try:
-            parts: Parts = [self._file[name][window.slices] for name in self.card.names]
-            counts: NDArray[np.uint16] = self._file[VALID_DATES][window.slices]
+            found = {name: array.read(window) for name, array in self._arrays.items()}
+            counts, checks = found.pop(VALID_DATES), found.pop(CHECKS)
+            parts: Parts = list(found.values())
+            wrong = np.argwhere(checks_of(window, self.card.grid.width, counts, parts) != checks)
+            if len(wrong):
+                row, column = wrong[0] + (window.top, window.left)
+                raise ValueError(f"the checksum of row {row}, column {column} is wrong")
         except UNREADABLE as failure:
             raise self._unreadable(failure) from None
         return Before(parts, self.card.layout, counts)
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _require_layout(self) -> None:
-        """Arrays of other shapes, or chunks of a size that fills the memory, are no work of ours."""
-        assert self._file is not None
-        for name, shape in self.card.shapes().items():
-            dataset = self._file[name]
-            kind = np.uint16 if name == VALID_DATES else np.float32
-            if dataset.shape != shape or dataset.dtype != kind or dataset.chunks != self.card.chunks(shape):
-                raise ValueError(f"{name} has the shape {dataset.shape} where {shape} is said")
-            if self.card.chunk > LARGEST_CHUNK:
-                raise ValueError(f"chunks of {self.card.chunk} pixels")
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
 
     def _unreadable(self, failure: Exception) -> ArtifactError:
         return ArtifactError("the state cannot be used", path=self.path, why=str(failure), remedy=REMEDY)
+
+
+class SeasonWriter:
+    """A state in the making; takes windows in any order."""
+
+    def __init__(self, partial: Path, card: SeasonCard) -> None:
+        self._card = card
+        offsets = _lay_out(partial, card)
+        self._disk: BinaryIO = partial.open("r+b", buffering=0)
+        self._arrays = _arrays(self._disk.fileno(), offsets, card)
+
+    def write(self, window: Window, counts: NDArray[np.uint16], parts: Parts) -> None:
+        parts = [np.ascontiguousarray(part, dtype=np.float32) for part in parts]
+        checks = checks_of(window, self._card.grid.width, counts, parts)
+        given: list[NDArray[Any]] = [counts, checks, *parts]
+        for array, values in zip(self._arrays.values(), given, strict=True):
+            array.write(window, values)
+
+    def close(self) -> None:
+        self._disk.close()
+
+
+@contextmanager
+def writing_season(path: Path, card: SeasonCard) -> Iterator[SeasonWriter]:
+    """A state that takes its name when the block ends well."""
+    with atomic_path(path) as partial:
+        writer = SeasonWriter(partial, card)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def _lay_out(partial: Path, card: SeasonCard) -> dict[str, int]:
+    """Make a file with the card and places for the arrays, which are holes for now; where those are."""
+    text = np.frombuffer(card.dumps().encode("utf-8"), dtype=np.uint8)
+    how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    how.set_layout(h5py.h5d.CONTIGUOUS)
+    how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    how.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    how.set_obj_track_times(False)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    offsets = {}
+    with _PatientFile(partial, "w+") as disk:
+        with h5py.File(disk, "w", libver=("v110", "v110")) as file:
+            file.attrs["format"] = FORMAT
+            file.create_dataset(CARD, data=text, chunks=text.shape, fletcher32=True)
+            for name, (shape, kind) in kinds(card).items():
+                space, stored = h5py.h5s.create_simple(shape), h5py.h5t.py_create(kind, logical=True)
+                offsets[name] = h5py.h5d.create(file.id, name.encode(), stored, space, how, links).get_offset()
+        if disk.failure is not None:
+            raise disk.failure
+    return offsets
+
+
+def _offsets(file: h5py.File, card: SeasonCard, size: int) -> dict[str, int]:
+    """Where the arrays are; those of other shapes, or that reach beyond the file's end, are no work of ours."""
+    offsets = {}
+    for name, (shape, kind) in kinds(card).items():
+        dataset = file[name]
+        offset = dataset.id.get_offset()
+        if dataset.shape != shape or dataset.dtype != kind or offset is None or dataset.external:
+            raise ValueError(f"{name} has the shape {dataset.shape} where {shape} is said")
+        if offset + kind.itemsize * math.prod(shape) > size:
+            raise ValueError("it is cut off")
+        offsets[name] = offset
+    return offsets
+
+
+def _arrays(descriptor: int, offsets: Mapping[str, int], card: SeasonCard) -> dict[str, _Rows]:
+    return {name: _Rows(descriptor, offsets[name], *kind) for name, kind in kinds(card).items()}
 
 
 class _PatientFile(io.FileIO):
@@ -206,57 +234,3 @@ class _PatientFile(io.FileIO):
             except OSError as failure:
                 self.failure = failure
         return size or 0
-
-
-class SeasonWriter:
-    """A state in the making; takes windows in any order."""
-
-    def __init__(self, partial: Path, card: SeasonCard) -> None:
-        self._disk = _PatientFile(partial, "w+")
-        self._card = card
-        self._file: h5py.File | None = h5py.File(self._disk, "w", libver=("v110", "v110"))
-        self._file.attrs["format"] = FORMAT
-        text = np.frombuffer(card.dumps().encode("utf-8"), dtype=np.uint8)
-        self._file.create_dataset(CARD, data=text, chunks=text.shape, fletcher32=True)
-        for name, shape in card.shapes().items():
-            kind = "u2" if name == VALID_DATES else "f4"
-            self._file.create_dataset(name, shape, kind, chunks=card.chunks(shape), **filters())
-
-    def write(self, window: Window, counts: NDArray[np.uint16], parts: Parts) -> None:
-        assert self._file is not None
-        try:
-            self._file[VALID_DATES][window.slices] = counts
-            for name, part in zip(self._card.names, parts, strict=True):
-                self._file[name][window.slices] = part
-        finally:
-            self._raise()
-
-    def finish(self) -> None:
-        """Bring everything into the file, or say that it could not be."""
-        file, self._file = self._file, None
-        try:
-            if file is not None:
-                file.close()
-        finally:
-            try:
-                self._raise()
-            finally:
-                self._disk.close()
-
-    def _raise(self) -> None:
-        if self._disk.failure is not None:
-            raise self._disk.failure
-
-
-@contextmanager
-def writing_season(path: Path, card: SeasonCard) -> Iterator[SeasonWriter]:
-    """A state that takes its name when the block ends well; whoever writes calls `finish` before relying on it."""
-    with atomic_path(path) as partial:
-        writer = SeasonWriter(partial, card)
-        try:
-            yield writer
-        except BaseException:
-            with suppress(Exception):
-                writer.finish()  # closes; the file goes with the name that it never got
-            raise
-        writer.finish()

@@ -19,7 +19,7 @@ from cropstar.geo.grid import Grid
 from cropstar.logs import logger
 from cropstar.prediction.layers import LAYERS, PROBABILITIES
 from cropstar.prediction.season import Layout
-from cropstar.prediction.season_file import state_bytes
+from cropstar.prediction.season_card import state_bytes
 from cropstar.prediction.wanted import Files
 from cropstar.store.model_file import ModelCard
 

@@ -37,14 +37,8 @@ from cropstar.prediction.planning import MEMORY, READ, parse_memory, plan_window
 from cropstar.prediction.predict import DATES, MapResult, provenance_tags, require_apart
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.season import Advanced, Before, advance, layout_of, require_streaming
-from cropstar.prediction.season_file import (
-    REMEDY,
-    SeasonCard,
-    SeasonReader,
-    SeasonWriter,
-    state_bytes,
-    writing_season,
-)
+from cropstar.prediction.season_card import SeasonCard, state_bytes
+from cropstar.prediction.season_file import REMEDY, SeasonReader, SeasonWriter, writing_season
 from cropstar.prediction.space import needs_of, require_space
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
@@ -140,9 +134,7 @@ class _Update:
         plan = plan_windows(
             predictor, series, self.options.memory, self.options.window, block_side(series), beside=beside
         )
-        # Whole chunks of the state, where a window has any: each is then written once.
-        window = plan.window if self.options.window else min(plan.window, LARGEST[predictor.model.spatial])
-        side = max(window // old.chunk * old.chunk, min(window, old.chunk))
+        side = plan.window if self.options.window else min(plan.window, LARGEST[predictor.model.spatial])
         # All of such a window at once: what comes out of the model is then written as it is.
         predictor.series_at_once = max(plan.series_at_once, LARGEST[False] ** 2)
         windows = list(split(old.grid.shape, side))
@@ -203,7 +195,6 @@ class _Update:
                 if len(self.series.dates) > 1:  # else windows are of one size all the time, and leave no holes
                     release_free_memory()
                 bar.update(window.height * window.width)
-        writer.finish()
         seconds = time.monotonic() - started
         event(f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s", pixels=total, seconds=seconds)
 
