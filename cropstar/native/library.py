@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cropstar.native import build
+from cropstar.native.pool import parallel_of_torch
 
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
-INTERFACE = 2  # what entry.cpp must have been built with
+INTERFACE = 3  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -97,6 +98,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "star_pack_backward": (None, [POINTER(StarWeights), c_void_p]),
     "star_backward": (c_int, [POINTER(StarBackward), c_int64]),
     "star_stack": (c_int, [POINTER(StarStack), c_int64]),
+    "lend": (None, [c_void_p]),
     "convolution_packed": (c_int64, [c_int64, c_int64]),
     "convolution_pack": (None, [POINTER(StarWeights), c_void_p]),
     "convolution_step": (c_int, [POINTER(ConvolutionStep), c_int64]),
@@ -117,6 +119,7 @@ class Library:
     """An opened library. ctypes lets other Python threads run during a call."""
 
     def __init__(self, path: Path) -> None:
+        self._lent = False  # whether it was said which threads to compute with
         try:
             handle = ctypes.CDLL(str(path))
             self._functions = {name: getattr(handle, f"cropstar_{name}") for name in FUNCTIONS}
@@ -132,7 +135,14 @@ class Library:
     def __call__(self, name: str, *arguments: object) -> Any:
         return self._functions[name](*arguments)
 
+    def lend(self, parallel: int | None) -> None:
+        """Compute with the threads of an OpenMP runtime, given the address of its GOMP_parallel, or with own ones."""
+        self("lend", parallel)
+        self._lent = True
+
     def run(self, name: str, task: Structure, threads: int) -> None:
+        if threads > 1 and not self._lent:
+            self.lend(parallel_of_torch())
         if self(name, ctypes.byref(task), threads):
             raise MemoryError(f"no memory for {name} in the native kernels")
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from cropstar.models.stack import RecurrentStack
+from cropstar.native.library import library
+from cropstar.native.pool import parallel_of_torch
 from cropstar.native.star import pack_star, run_star, star_forward, star_stack
 from cropstar.native.tensors import Weights
 from tests.native.references import OUTPUTS, in_double, make_cell, require_close, run_naively, weights_of
@@ -203,6 +205,24 @@ def test_only_what_is_wanted_gets_a_gradient() -> None:
     assert cell.state_gate.weight.grad is not None
     with torch.inference_mode():
         assert not run_star(x, None, weights_of(cell))[0].requires_grad
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.usefixtures("two_threads")
+def test_the_threads_of_torch_and_own_ones_compute_the_same() -> None:
+    parallel = parallel_of_torch()
+    if parallel is None:
+        pytest.skip("torch has no runtime that lends its threads")
+    packed = pack_star(weights_of(make_cell(13, 128)))
+    x, valid = inputs(200, 10, 13)
+    found = []
+    try:
+        for lent in (None, parallel):
+            library().lend(lent)
+            found.append(star_forward(x, valid, packed).outputs)
+    finally:
+        library().lend(parallel)
+    assert torch.equal(*found)
 
 
 @pytest.mark.usefixtures("two_threads")

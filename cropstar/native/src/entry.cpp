@@ -1,7 +1,8 @@
-// The exported functions: they choose the instruction set, hand out memory and start threads.
+// The exported functions: they choose the instruction set, hand out memory and share work out among threads.
 //
-// Threads are started for each call and end with it. A call takes milliseconds and a thread some 20 microseconds; in
-// return nothing has to survive a fork or the end of the process, and no second OpenMP runtime stands beside torch's.
+// The threads are those of torch's OpenMP runtime, where it lends them: after each of torch's own parallel loops they
+// spin for milliseconds, and threads of ours would have to share the processors with them. Elsewhere threads are
+// started for each call and end with it; a call takes milliseconds and a thread some 20 microseconds.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -10,13 +11,15 @@
 #include <thread>
 #include <vector>
 
+#include <unistd.h>
+
 #include "kernels.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-constexpr int INTERFACE = 2;  // what library.py expects
+constexpr int INTERFACE = 3;  // what library.py expects
 constexpr int DONE = 0, NO_MEMORY = 1;
 constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
 
@@ -48,18 +51,40 @@ const Kernels& kernels() {
     return *found;
 }
 
-// Part 0 runs here; where the system gives no more threads, the others do as well, with the same result.
+// GOMP_parallel of an OpenMP runtime: calls a function in so many threads at once, this one among them.
+using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+
+std::atomic<Parallel> lent{nullptr};
+std::atomic<pid_t> lent_to{0};  // threads do not survive a fork
+
+// Parts are taken in turn: the runtime may give fewer threads than were asked for.
 template <class Work>
-void in_parts(int64_t parts, Work work) {
-    std::vector<std::thread> threads;
-    threads.reserve(parts);
-    int64_t started = 1;
-    try {
-        for (; started < parts; started++) threads.emplace_back(work, started);
-    } catch (const std::system_error&) {
+struct Team {
+    std::atomic<int64_t> next;
+    const int64_t parts;
+    const Work& work;
+
+    static void join(void* team) {
+        Team& own = *static_cast<Team*>(team);
+        for (int64_t part; (part = own.next++) < own.parts;) own.work(part);
     }
-    work(0);
-    for (; started < parts; started++) work(started);
+};
+
+template <class Work>
+void in_parts(int64_t parts, const Work& work) {
+    Team<Work> team = {{0}, parts, work};
+    const Parallel parallel = lent.load();
+    if (parts > 1 && parallel && lent_to.load() == getpid()) {
+        parallel(team.join, &team, (unsigned)parts, 0);
+        return;
+    }
+    std::vector<std::thread> threads;
+    try {
+        threads.reserve(parts - 1);
+        while ((int64_t)threads.size() < parts - 1) threads.emplace_back(team.join, &team);
+    } catch (const std::system_error&) {  // no more threads: those that are there do all of it
+    }
+    team.join(&team);
     for (std::thread& thread : threads) thread.join();
 }
 
@@ -154,6 +179,12 @@ EXPORT int cropstar_choose(const char* name) {
     const Kernels* found = find(name);
     if (found) chosen.store(found);
     return found != nullptr;
+}
+
+// Work with the threads of an OpenMP runtime from now on, given its GOMP_parallel; null takes threads of our own.
+EXPORT void cropstar_lend(void* parallel) {
+    lent_to.store(getpid());
+    lent.store(reinterpret_cast<Parallel>(parallel));
 }
 
 EXPORT int64_t cropstar_star_packed(int64_t inputs, int64_t hidden) {
