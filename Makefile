@@ -35,6 +35,8 @@ format: .venv/lint.stamp
 bench: .venv/test.stamp
 	@$(BIN)/python benchmarks/store_layout.py
 	@$(BIN)/python benchmarks/speed.py
+	@$(BIN)/python benchmarks/growth.py
+	@$(BIN)/python benchmarks/memory.py
 
 .venv/demo.stamp: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
