@@ -3,7 +3,7 @@
     python benchmarks/growth.py              --threads N, --rounds N, --quick for a look
 
 A line says by how much the time grew since the line above, where the size doubled: 2 is proportional. STAR's products
-grow with the square of the width: 4 is proportional there. The first layer, which has few inputs, is cheaper than others.
+grow with the square of the width: 4 is proportional there. The first layer has few inputs, and is cheaper.
 """
 
 from __future__ import annotations
