@@ -181,5 +181,7 @@ class TrainConfig(Section):
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="of a training step; float16 needs CUDA"
     )
-    compile: bool = Field(False, description="let torch compile the model for training")
+    compile: bool | Literal["graphs"] = Field(
+        False, description="let torch compile the model for training; graphs: and on CUDA replay a step as one launch"
+    )
     seed: int = Field(0, ge=0, lt=2**63)

@@ -135,7 +135,7 @@ def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
 def _tools(task: Task, objective: Objective) -> Tools:
     config = task.config
     if config.compile:
-        compile_forward(task.model)
+        compile_forward(task.model, graphs=config.compile == "graphs")
     return Tools(
         Engine(task.model, objective.measure, Precision(config.precision, task.device), task.device),
         _optimiser(task.model, config.optimiser),

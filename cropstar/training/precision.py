@@ -61,20 +61,23 @@ class Precision:
             self.scaler.load_state_dict(dict(state))
 
 
-def compile_forward(model: Classifier) -> None:
+def compile_forward(model: Classifier, *, graphs: bool = False) -> None:
     """Let torch compile the forward pass of training steps; where it cannot, say so once and go on without.
 
     The function is put on the module rather than around it: weights keep their names. Without gradients the plain one
-    runs: what is validated, judged and written is computed as a map will be.
+    runs: what is validated, judged and written is computed as a map will be. `graphs` records a step as a CUDA graph,
+    since launching the many small operations of a recurrent network takes longer than computing them.
     """
     plain: Callable[..., Tensor] = model.forward
-    compiled: Callable[..., Tensor] | None = torch.compile(plain)
+    compiled: Callable[..., Tensor] | None = torch.compile(plain, mode="reduce-overhead" if graphs else None)
 
     def forward(*args: Tensor) -> Tensor:
         nonlocal compiled
         if compiled is None or not torch.is_grad_enabled():
             return plain(*args)
         try:
+            if graphs:
+                torch.compiler.cudagraph_mark_step_begin()  # what the step before has returned may be overwritten
             return compiled(*args)
         except Exception as failure:
             if not _is_of_the_compiler(failure):

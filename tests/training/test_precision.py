@@ -81,7 +81,8 @@ def test_the_factor_of_float16_goes_on() -> None:
     assert Precision("float32", CPU).state() == {}
 
 
-def test_a_compiled_model_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_compiled_model_is_the_same_model(graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the names that it had, with the gradients that it had, and plain where nothing is learnt."""
     torch.manual_seed(0)
     model = build_model(ModelConfig(name="star", layers=1, hidden=4), Shape(2, 3, 2))
@@ -95,7 +96,8 @@ def test_a_compiled_model_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> 
 
     def compiler(function: Any, **settings: Any) -> Any:
         # Tracing is torch's own; what it traced runs as it is, for building it takes a minute.
-        inner: Any = compile_for_real(function, backend="aot_eager", **settings)
+        assert settings == {"mode": "reduce-overhead" if graphs else None}
+        inner: Any = compile_for_real(function, backend="aot_eager")
 
         def noted(*args: Any) -> Any:
             used.append(True)
@@ -105,7 +107,7 @@ def test_a_compiled_model_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> 
 
     compile_for_real: Any = torch.compile
     monkeypatch.setattr(torch, "compile", compiler)
-    compile_forward(model)
+    compile_forward(model, graphs=graphs)
     found = model(*inputs)
     found.sum().backward()
     assert used == [True]
