@@ -17,7 +17,7 @@ demo: .venv/demo.stamp
 test: .venv/test.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-all: .venv/test.stamp
+test-all: .venv/test-all.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or not slow"
 
 lint: .venv/lint.stamp
@@ -48,6 +48,10 @@ bench: .venv/test.stamp
 	@$(INSTALL) -e '.[test,cluster,forest,onnx,parcels,parquet,stac,tensorboard,tune]'
 	@# Alone: it asks for ninety packages that reading its data does not need.
 	@$(INSTALL) --no-deps 'breizhcrops>=0.0.4.1'
+	@touch $@
+
+.venv/test-all.stamp: .venv/test.stamp
+	@$(INSTALL) -e '.[remote,test-remote]'
 	@touch $@
 
 .venv/lint.stamp: .venv/test.stamp

@@ -10,9 +10,10 @@ from __future__ import annotations
 import importlib
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cropstar.errors import CropstarError, ResourceError, UsageError, from_os_error, harmless
@@ -41,8 +42,19 @@ class Machine:
     devices: tuple[str, ...]  # that it can compute on
 
 
+@dataclass(frozen=True)
+class Task:
+    """`function(*arguments)`, with what is shared as the last argument; `item` comes back with the answer."""
+
+    label: str  # that dashboards show
+    item: Any
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    shared: Any = None  # an answer of `Cluster.share`
+
+
 class Cluster:
-    """Tasks on the way. `submit` while there is `room`, then `take` an answer, and so on."""
+    """Tasks on the way. `submit` while there is `room`, then `take` an answer, and so on: `through` does both."""
 
     def __init__(self, client: Any, machines: Sequence[Machine], *, patience: float = LOST_SECONDS) -> None:
         distributed = require_distributed()
@@ -68,16 +80,37 @@ class Cluster:
     def room(self) -> bool:
         return self.waiting < AHEAD * self.threads
 
-    def submit(self, label: str, item: Any, function: Callable[..., Any], *arguments: Any) -> None:
-        """Have `function(*arguments)` done; `item` comes back with the answer. The label is what dashboards show."""
+    def submit(self, label: str, item: Any, function: Callable[..., Any], *arguments: Any, shared: Any = None) -> None:
+        """Have a task done; see `Task`."""
         key = f"{label}-{uuid.uuid4().hex}"
+        given = () if shared is None else (shared,)
         try:
-            payload = _packing().dumps((function, arguments))
-            future = self._client.submit(perform, payload, key=key, pure=False, retries=RETRIES)
+            payload = pack((function, arguments))
+            future = self._client.submit(perform, payload, *given, key=key, pure=False, retries=RETRIES)
             self._items[key] = item
             self._answers.add(future)
         except Exception as failure:  # of a connection that broke, told in many ways
             raise gone(failure) from None
+
+    def share(self, label: str, content: bytes) -> Any:
+        """What many tasks want: workers pass it on to each other, and it comes back if all that had it die."""
+        try:
+            return self._client.submit(perform, pack((bytes, (content,))), key=f"{label}-{uuid.uuid4().hex}")
+        except Exception as failure:
+            raise gone(failure) from None
+
+    def through(self, tasks: Iterator[Task]) -> Iterator[tuple[Any, Any]]:
+        """The items of all tasks with their answers, as they come; meanwhile more may be submitted."""
+        exhausted = False
+        while not exhausted or self.waiting:
+            while self.room and not exhausted:
+                task = next(tasks, None)
+                if task is None:
+                    exhausted = True
+                else:
+                    self.submit(task.label, task.item, task.function, *task.arguments, shared=task.shared)
+            if self.waiting:
+                yield self.take()
 
     def take(self) -> tuple[Any, Any]:
         """The next item that is done, with the answer or the error that came of it."""
@@ -131,7 +164,7 @@ class Cluster:
             return failure
         if isinstance(failure, self._killed):
             why = "several died one after the other; systems kill processes when memory runs out"
-            remedy = "give workers more memory, or --memory less"
+            remedy = "give workers more memory, or less to do: --memory of predict, --tile-size of ingest"
             return ResourceError("a task ends every worker that gets it", why=why, remedy=remedy)
         if isinstance(failure, OSError):
             return from_os_error(failure)
@@ -148,15 +181,33 @@ def require_distributed() -> Any:
         raise UsageError("--scheduler cannot be used", why=why, remedy="pip install 'cropstar[cluster]'") from None
 
 
-def perform(payload: bytes) -> Any:
+def perform(payload: bytes, *shared: Any) -> Any:
     """What Dask knows of a task. Packed, since the scheduler would unpack it on the way and import torch to do so."""
-    function, arguments = _packing().loads(payload)
-    return function(*arguments)
+    function, arguments = unpack(payload)
+    return function(*arguments, *shared)
+
+
+def pack(content: Any) -> bytes:
+    """For `unpack` on a worker."""
+    packed: bytes = _packing().dumps(content)
+    return packed
+
+
+def unpack(packed: bytes) -> Any:
+    return _packing().loads(packed)
 
 
 def _packing() -> Any:
     """Dask's own. It runs what it unpacks, as all of Dask does: whoever may talk to a worker may run anything there."""
     return importlib.import_module("distributed.protocol.pickle")
+
+
+def require_seen(token: Path, what: str, place: Path) -> None:
+    """Refuse to write where the client's token is not seen: on another file system, or after the client has gone."""
+    if not token.exists():
+        why = "a worker does not see what the client wrote there"
+        remedy = "run workers where the same folders are mounted under the same names"
+        raise ResourceError(f"the folder of {what} is not shared", path=place, why=why, remedy=remedy)
 
 
 def gone(failure: object) -> ResourceError:

@@ -17,7 +17,8 @@ from cropstar.logs import event, logger
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 30.0  # for a first worker
 CLOSE_SECONDS = 5.0
-PACKAGES = ("cropstar", "torch")  # that must be the same everywhere, or blocks of one map would differ
+# What must be the same everywhere, or blocks of one map and tiles of one store would differ.
+PACKAGES = ("cropstar", "torch", "numpy", "rasterio", "h5py")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cropstar.cli.options import PATH, backend, device, examples, speech
+from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
 from cropstar.logs import event
 
@@ -46,6 +47,7 @@ cropstar evaluate data/runs/convstar-4x32-001 --areas map.tif --design random -o
 @backend()
 @device
 @speech
+@remote(written=("output",))
 def evaluate(
     path: Path,
     store: Path | None,

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import wraps
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from cropstar import logs
+from cropstar.cli.remote_options import PATH as PATH
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-PATH = click.Path(path_type=Path)
 DAY = click.DateTime(["%Y-%m-%d"])
 
 

@@ -10,6 +10,7 @@ import click
 
 from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, SEASON, map_options, wanted_of
 from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, headed, speech
+from cropstar.cli.remote_options import remote, require_free_remote
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.logs import event
 from cropstar.places import RUNS
@@ -35,6 +36,7 @@ cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a D
 @backend()
 @device
 @speech
+@remote("raster", output="output", beside=True, written=("state",))
 def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, device: str, **chosen: Any) -> None:
     """Classify a raster series: a GeoTIFF with one byte a pixel, and a picture of it.
 
@@ -84,7 +86,9 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
         half=chosen["half"],
         cluster=None if address is None else ClusterChoice(address, device),
     )
-    predict_all(inputs, find_outputs(inputs, output), options)
+    outputs = find_outputs(inputs, output)
+    require_free_remote(outputs)
+    predict_all(inputs, outputs, options)
     run = Run(trained.parent)
     if run.finished:  # the model lies in its run: say how far it can be trusted
         event(f"report  {run.report}", report=str(run.report))

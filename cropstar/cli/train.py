@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from cropstar.cli.options import PATH, backend, device, examples, speech
+from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
 from cropstar.logs import event
 from cropstar.places import RUNS, STORES
@@ -47,6 +48,7 @@ cropstar train --resume data/runs/convstar-4x32-001
 @backend(training=True)
 @device
 @speech
+@remote("config_file", written=("runs", "resume"))
 def train(
     config_file: str | None,
     store: Path | None,

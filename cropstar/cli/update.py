@@ -9,6 +9,7 @@ import click
 
 from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, map_options, wanted_of
 from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, speech
+from cropstar.cli.remote_options import remote
 from cropstar.logs import event
 
 EXAMPLES = examples("""
@@ -28,6 +29,7 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @backend()
 @device
 @speech
+@remote("new", written=("state", "output"))
 def update(state: Path, new: tuple[str, ...], output: Path | None, model: Path | None, **chosen: Any) -> None:
     """Take new images into the map of a season, for the price of these images alone.
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from cropstar.cluster import Cluster, ClusterChoice, Machine
+from cropstar.cluster import Cluster, ClusterChoice, Machine, Task
 from cropstar.connecting import connected
 from cropstar.errors import CropstarError, ResourceError
 from cropstar.geo.windows import Window
@@ -96,28 +96,14 @@ class _Feed:
     def run(self, inputs: Sequence[MapInput], outputs: Sequence[Path]) -> None:
         started = time.monotonic()
         with progress_bar(0, "predict", "px", scale=True) as self.bar:
-            tasks = self._tasks(inputs, outputs)
-            exhausted = False
-            while not exhausted or self.cluster.waiting:
-                while self.cluster.room and not exhausted:
-                    active, windows = next(tasks, (None, ()))
-                    if active is None:
-                        exhausted = True
-                    elif windows:
-                        self.cluster.submit("predict", (active, windows), compute, active.remote, windows)
-                    else:
-                        self.cluster.submit("assemble", (active, ()), assemble, active.remote)
-                if self.cluster.waiting:
-                    (active, windows), answer = self.cluster.take()
-                    self._note(active, windows, answer)
+            for (active, windows), answer in self.cluster.through(self._tasks(inputs, outputs)):
+                self._note(active, windows, answer)
         seconds = time.monotonic() - started
         if self.pixels:
             rate = f"{self.pixels / seconds:,.0f} px/s"
             event(f"{self.pixels:,} pixels in {seconds:.1f} s: {rate}", pixels=self.pixels, seconds=seconds)
 
-    def _tasks(
-        self, inputs: Sequence[MapInput], outputs: Sequence[Path]
-    ) -> Iterator[tuple[_Active | None, Sequence[Window]]]:
+    def _tasks(self, inputs: Sequence[MapInput], outputs: Sequence[Path]) -> Iterator[Task]:
         """Groups of blocks, input after input; an input that lacks none is only put together."""
         for turn, (source, output) in enumerate(zip(inputs, outputs, strict=True)):
             try:
@@ -129,12 +115,13 @@ class _Feed:
                 continue
             self._grow_bar(active)
             if not active.todo:
-                yield active, ()
+                yield Task("assemble", (active, ()), assemble, (active.remote,))
             size = min(max(len(active.todo) // (self.cluster.threads * GROUPS), 1), LARGEST_GROUP)
             for start in range(0, len(active.todo), size):
                 if active.failed:
                     break
-                yield active, active.todo[start : start + size]
+                windows = active.todo[start : start + size]
+                yield Task("predict", (active, windows), compute, (active.remote, windows))
 
     def _plan(self, turn: int, source: MapInput, output: Path) -> _Active | None:
         """Lock and look at what is there; None of a map that is finished."""

@@ -20,15 +20,17 @@ from typing import Any
 
 import torch
 
+from cropstar.cluster import require_seen
 from cropstar.errors import MismatchError, ResourceError
 from cropstar.geo.windows import Window
+from cropstar.holding import Holder
 from cropstar.prediction.blocks import BlockFolder
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.options import MapResult, PredictOptions
 from cropstar.prediction.planning import WindowPlan
 from cropstar.prediction.predict import Job, opened_job, predictor_of
 from cropstar.prediction.predictor import Predictor
-from cropstar.sources.workers import portable
+from cropstar.sources.workers import reporting
 from cropstar.store.atomic import locked
 
 REMEDY = "give --memory less, or the worker more"
@@ -55,22 +57,12 @@ class RemoteJob:
 
 
 @dataclass
-class _Opened:
-    """What a thread holds open between two tasks."""
-
-    key: str
-    job: Job
-    stack: ExitStack
-    busy: bool = True
-
-
-@dataclass
 class _Process:
     """What the worker's process holds."""
 
-    guard: threading.RLock = field(default_factory=threading.RLock)
+    guard: threading.Lock = field(default_factory=threading.Lock)
     predictors: dict[tuple[Any, ...], Predictor] = field(default_factory=dict)  # one of them
-    opened: dict[int, _Opened] = field(default_factory=dict)  # by thread
+    jobs: Holder[Job] = field(default_factory=Holder)
 
 
 _process = _Process()
@@ -102,12 +94,8 @@ def assemble(job: RemoteJob) -> MapResult:
 
 
 def forget() -> None:
-    """Close what no task uses: the files may be somebody else's tomorrow."""
-    with _process.guard:
-        for thread, opened in list(_process.opened.items()):
-            if not opened.busy:
-                del _process.opened[thread]
-                opened.stack.close()
+    """Close what no task uses."""
+    _process.jobs.close_idle()
 
 
 def device_of(kind: torch.device, name: object, count: int) -> torch.device:
@@ -123,37 +111,20 @@ def _open(job: RemoteJob, *, seen: bool = True) -> Iterator[Job]:
     """The job with its series and model, opened by the thread's first task of it."""
     if seen:
         _require_wanted(job)
-    thread = threading.get_ident()
-    with _process.guard:
-        opened = _process.opened.get(thread)
-        if opened is not None:
-            opened.busy = True
-    if opened is None or opened.key != job.key:
-        if opened is not None:
-            with _process.guard:
-                del _process.opened[thread]
-            opened.stack.close()
-        opened = _newly_opened(job)
-        with _process.guard:
-            _process.opened[thread] = opened
-    try:
-        files = replace(opened.job.files, map=job.output, wanted=job.options.wanted, state=job.options.state)
-        yield replace(opened.job, options=job.options, files=files)
-    finally:
-        with _process.guard:
-            opened.busy = False
+    with _process.jobs.held(job.key, lambda stack: _newly_opened(job, stack)) as opened:
+        files = replace(opened.files, map=job.output, wanted=job.options.wanted, state=job.options.state)
+        yield replace(opened, options=job.options, files=files)
 
 
-def _newly_opened(job: RemoteJob) -> _Opened:
+def _newly_opened(job: RemoteJob, stack: ExitStack) -> Job:
     options = job.options
-    with ExitStack() as stack:
-        predictor = copy.copy(_predictor(options))  # whose weights are shared, and not how many series go at once
-        found = stack.enter_context(opened_job(job.source, job.output, options, predictor, job.plan))
-        if found.key != job.key:
-            why = "its model, its images or what computes there are others than for the client"
-            remedy = "run workers with the same folders and the same cropstar as the client"
-            raise MismatchError("the worker sees another job", path=job.source.path, why=why, remedy=remedy)
-        return _Opened(job.key, found, stack.pop_all())
+    predictor = copy.copy(_predictor(options))  # whose weights are shared, and not how many series go at once
+    found = stack.enter_context(opened_job(job.source, job.output, options, predictor, job.plan))
+    if found.key != job.key:
+        why = "its model, its images or what computes there are others than for the client"
+        remedy = "run workers with the same folders and the same cropstar as the client"
+        raise MismatchError("the worker sees another job", path=job.source.path, why=why, remedy=remedy)
+    return found
 
 
 def _predictor(options: PredictOptions) -> Predictor:
@@ -178,19 +149,15 @@ def _own_name() -> object:
 
 
 def _require_wanted(job: RemoteJob) -> None:
-    if not job.token_file.exists():
-        why = "a worker does not see what the client wrote there"
-        remedy = "run workers where the same folders are mounted under the same names"
-        raise ResourceError("the folder of the map is not shared", path=job.output.parent, why=why, remedy=remedy)
+    require_seen(job.token_file, "the map", job.output.parent)
 
 
 @contextmanager
 def _reporting() -> Iterator[None]:
     """Failures as they can be sent and read in one line."""
-    try:
-        yield
-    except torch.OutOfMemoryError as failure:
-        why = str(failure).partition("\n")[0]
-        raise ResourceError("a worker is out of memory", why=why, remedy=REMEDY) from None
-    except Exception as failure:
-        raise portable(failure, remedy=REMEDY) from None
+    with reporting(REMEDY):
+        try:
+            yield
+        except torch.OutOfMemoryError as failure:
+            why = str(failure).partition("\n")[0]
+            raise ResourceError("a worker is out of memory", why=why, remedy=REMEDY) from None

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cropstar.cluster import Cluster
 from cropstar.errors import UsageError
+from cropstar.sources.cluster import ClusterCrew
 from cropstar.sources.making import make_tiles
 from cropstar.sources.scene import Scene
 from cropstar.sources.workers import Crew
@@ -36,19 +38,22 @@ class IngestResult:
     kept: int
 
 
-def ingest(scenes: Sequence[Scene], folder: Path, *, overwrite: bool = False, workers: int = 1) -> IngestResult:
+def ingest(
+    scenes: Sequence[Scene], folder: Path, *, overwrite: bool = False, workers: int = 1, cluster: Cluster | None = None
+) -> IngestResult:
     """Add scenes to a store. Nothing that the manifest names is touched before the new manifest stands.
 
-    The bytes are the same for any number of workers.
+    The bytes are the same for any number of workers, also for those of a cluster.
     """
     _require_ours(folder)
+    hands = Crew(scenes, folder, workers) if cluster is None else ClusterCrew(cluster, scenes, folder)
     with writing(folder):
         before = read_manifest(folder)
         fingerprint = _require_one_kind(scenes, before, folder, overwrite)
         entries = {} if before is None or overwrite else {entry.name: entry for entry in before.tiles}
         described: dict[str, dict[str, Any]] = {} if before is None or overwrite else dict(before.scenes)
         counts = []
-        with Crew(scenes, folder, workers) as crew:
+        with hands as crew:
             for number, scene in enumerate(scenes):
                 counts.append(make_tiles(crew, number, scene, folder))
                 for piece in scene.pieces():

@@ -1,13 +1,14 @@
-"""What ingest has done, by itself or by workers: look at a tile, decode a layer, make a tile."""
+"""What ingest has done, by itself or by workers: look at a tile, decode a layer, make a tile or a part of a scene."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from cropstar.sources.decoding import Scratch
+from cropstar.sources.decoding import Scratch, around, scratch_file
 from cropstar.sources.scene import Piece, RasterScene, Scene
 from cropstar.store.store import tile_path
 from cropstar.store.tile import is_whole, write_tile
@@ -56,6 +57,33 @@ class Make:
         with _naming(path):
             write_tile(path, tile)
         return True
+
+
+@dataclass(frozen=True)
+class Part:
+    """Neighbouring tiles with a scratch file of their own: for workers of other machines, which share no local disk."""
+
+    scene: int
+    pieces: tuple[Piece, ...]
+
+    def steps(self, scenes: Sequence[Scene | None], folder: Path, place: Path) -> Generator[None]:
+        """What is missing of it, one step after each yield; the scratch file lies in `place` meanwhile."""
+        scene = _own(scenes, self.scene)
+        assert isinstance(scene, RasterScene)
+        assert scene.decoding is not None
+        missing = [piece for piece in self.pieces if not Check(self.scene, piece).do(scenes, folder)]
+        if not missing:
+            return
+        window = around([piece.window for piece in missing])
+        with TemporaryDirectory(dir=place) as own, scratch_file(Path(own), scene.decoding, window) as scratch:
+            for chain in scene.decoding.decoding_chains():
+                for layer in chain:
+                    yield
+                    if not Decode(self.scene, layer, scratch).do(scenes, folder) and layer == chain[0]:
+                        break
+            for piece in missing:
+                yield
+                Make(self.scene, piece, scratch).do(scenes, folder)
 
 
 Job = Check | Decode | Make

@@ -8,6 +8,7 @@ from typing import Any
 
 from cropstar.logs import logger
 from cropstar.progress import progress_bar
+from cropstar.sources.cluster import ClusterCrew
 from cropstar.sources.decoding import DecodedSeries, Scratch, around, scratch_bytes, scratch_file
 from cropstar.sources.jobs import Check, Decode, Make
 from cropstar.sources.scene import Piece, RasterScene, Scene
@@ -15,11 +16,12 @@ from cropstar.sources.workers import Crew
 from cropstar.store.store import TILES, tile_path
 
 
-def make_tiles(crew: Crew, number: int, scene: Scene, folder: Path) -> tuple[int, int]:
+def make_tiles(crew: Crew | ClusterCrew, number: int, scene: Scene, folder: Path) -> tuple[int, int]:
     """Make what is missing of the scene with that number; how many tiles were written and kept."""
     pieces = scene.pieces()
     with progress_bar(len(pieces), f"ingest {scene.name}", "tile") as bar:
-        there = [piece for piece in pieces if tile_path(folder, piece.name).exists()]
+        present = _present(folder)
+        there = [piece for piece in pieces if piece.name in present]
         whole: set[str] = set()
         for check, good in crew.run([Check(number, piece) for piece in there]):
             assert isinstance(check, Check)
@@ -30,15 +32,23 @@ def make_tiles(crew: Crew, number: int, scene: Scene, folder: Path) -> tuple[int
                 path = tile_path(folder, check.piece.name)
                 logger.warning("the tile %s was damaged and is made anew", path)
         missing = [piece for piece in pieces if piece.name not in whole]
-        if isinstance(scene, RasterScene) and scene.decoding is not None:
+        if not isinstance(scene, RasterScene) or scene.decoding is None:
+            _make(crew, number, missing, None, bar)
+        elif isinstance(crew, ClusterCrew):
+            for part in crew.make_parts(number, scene, missing):
+                bar.update(len(part.pieces))
+        else:
             for cell in scene.cells(missing, scratch_bytes(folder)):
                 window = around([piece.window for piece in cell])
                 with scratch_file(folder / TILES, scene.decoding, window) as scratch:
                     _decode(crew, number, scene.decoding, scratch, scene.name)
                     _make(crew, number, cell, scratch, bar)
-        else:
-            _make(crew, number, missing, None, bar)
     return len(missing), len(whole)
+
+
+def _present(folder: Path) -> set[str]:
+    """What lies there, by one listing: a network's file system remembers for a while what it was asked for in vain."""
+    return {path.stem for path in (folder / TILES).glob("*.h5")}
 
 
 def _decode(crew: Crew, number: int, series: DecodedSeries, scratch: Scratch, name: str) -> None:
@@ -54,6 +64,6 @@ def _decode(crew: Crew, number: int, series: DecodedSeries, scratch: Scratch, na
             bar.update()
 
 
-def _make(crew: Crew, number: int, pieces: Sequence[Piece], scratch: Scratch | None, bar: Any) -> None:
+def _make(crew: Crew | ClusterCrew, number: int, pieces: Sequence[Piece], scratch: Scratch | None, bar: Any) -> None:
     for _ in crew.run([Make(number, piece, scratch) for piece in pieces]):
         bar.update()

@@ -217,6 +217,22 @@ def portable(failure: Exception, *, remedy: str = REMEDY) -> CropstarError:
     return error
 
 
+@contextmanager
+def reporting(remedy: str) -> Iterator[None]:
+    """Within a task of a cluster: failures as they can be sent and read in one line.
+
+    Dask would send what a failure came of, too, and libraries have errors that cannot be: the note tells it.
+    """
+    error: CropstarError | None = None
+    try:
+        yield
+    except Exception as failure:
+        error = portable(failure, remedy=remedy)
+    if error is not None:
+        error.__cause__ = error.__context__ = None
+        raise error
+
+
 class _Sender(logging.Handler):
     def __init__(self, connection: Connection) -> None:
         super().__init__()

@@ -28,14 +28,19 @@ def raster_chunk(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*leading, min(PATCH, height), min(PATCH, width))
 
 
+def _create(group: h5py.Group, name: str, **settings: Any) -> None:
+    """Closed at once: where its chunks lie in the file must not depend on who else, a profiler say, still holds it."""
+    group.create_dataset(name, **settings).id.close()
+
+
 def write_raster(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
-    group.create_dataset(name, data=values, chunks=raster_chunk(values.shape), **compression())
+    _create(group, name, data=values, chunks=raster_chunk(values.shape), **compression())
 
 
 def write_patches(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
     """An image a chunk."""
     chunk = (1, *raster_chunk(values.shape[1:]))
-    group.create_dataset(name, data=values, chunks=chunk, **compression())
+    _create(group, name, data=values, chunks=chunk, **compression())
 
 
 def write_series(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
@@ -43,16 +48,16 @@ def write_series(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
 
     Means over parcels hardly compress (by a quarter), and a sample would cost the whole chunk that it lies in.
     """
-    group.create_dataset(name, data=values)
+    _create(group, name, data=values)
 
 
 def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
     """Small tables."""
     if values.size == 0:
-        group.create_dataset(name, data=values)
+        _create(group, name, data=values)
         return
     chunk = (min(TABLE_ROWS, values.shape[0]), *values.shape[1:])
-    group.create_dataset(name, data=values, chunks=chunk, **compression())
+    _create(group, name, data=values, chunks=chunk, **compression())
 
 
 WRITERS = {"raster": write_raster, "patches": write_patches, "series": write_series}  # of the large arrays
