@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two workers share the cores
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,11 +15,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from cropstar.logs import logger
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 # The same examples on every machine: a test that fails here fails for everyone. Disks and imports may be slow.
 settings.register_profile("cropstar", deadline=None, derandomize=True, max_examples=40, database=None)
 settings.load_profile("cropstar")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """What commands say goes to stderr from then on; the next test finds the logger as it was, or hears it twice."""
+    logger.handlers[:] = []
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

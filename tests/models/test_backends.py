@@ -124,9 +124,7 @@ def test_what_auto_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert use_backend(build("star"), "auto", CPU)[1] == "torch"
 
 
-def test_it_is_said_with_its_reason(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    logger = logging.getLogger("cropstar")
-    monkeypatch.setattr(logger, "propagate", True)
+def test_it_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "cropstar"):
         use_backend(build("gru"), "auto", CPU)
     assert "backend torch" in caplog.text

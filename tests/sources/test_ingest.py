@@ -15,7 +15,6 @@ import rasterio
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import Window
-from cropstar.logs import logger
 from cropstar.reports.summary import summarise
 from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.ingest import IngestResult, ingest
@@ -271,10 +270,7 @@ def test_the_order_of_bands_in_the_file_does_not_matter(tmp_path: Path) -> None:
     assert np.array_equal(stored[0].days, stored[1].days)
 
 
-def test_what_is_said_of_a_store(
-    store: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logger, "propagate", True)
+def test_what_is_said_of_a_store(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="cropstar"):
         summarise(store)
     text = caplog.text

@@ -116,7 +116,8 @@ def test_an_error_of_a_worker_is_the_error(granule: Path, cluster: Any, tmp_path
     with pytest.raises(InputError) as caught, connected(cluster.scheduler_address) as connection:
         ingest(scenes, tmp_path / "store", cluster=connection)
     assert str(cut) in str(caught.value)
-    assert str(caught.value) == str(alone.value)
+    # Which block is met first is the workers' affair.
+    assert str(caught.value).partition(" (")[0] == str(alone.value).partition(" (")[0]
     assert "In a worker" in "".join(caught.value.__notes__)  # which --debug shows
     assert not (tmp_path / "store" / MANIFEST).exists()
     assert not list((tmp_path / "store").glob(".client-*"))

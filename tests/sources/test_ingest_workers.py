@@ -157,10 +157,7 @@ def test_an_error_in_a_worker_is_the_error(granule: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("eager")
-def test_warnings_of_workers_come_out_here(
-    granule: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logger, "propagate", True)
+def test_warnings_of_workers_come_out_here(granule: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scenes = scenes_of(granule)
     caplog.clear()
     with Crew(scenes, tmp_path, 2) as crew, caplog.at_level("INFO", logger="cropstar"):

@@ -12,7 +12,6 @@ import pytest
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import from_days
-from cropstar.logs import logger
 from cropstar.sources.table import TableOptions, open_table
 from cropstar.sources.table import samples as samples_module
 from cropstar.sources.table.texts import encode, encode_days, natural_ranks
@@ -24,8 +23,7 @@ BOTH = pytest.mark.parametrize("write", [as_csv, as_parquet])
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(logger, "propagate", True)
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level("WARNING", logger="cropstar")
     return caplog
 

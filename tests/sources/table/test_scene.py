@@ -12,7 +12,6 @@ import pytest
 
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.logs import logger
 from cropstar.reports.summary import summarise
 from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.table import TableOptions, open_table
@@ -189,10 +188,7 @@ def _arrays(path: Path) -> tuple[Any, ...]:
     return scene, fingerprint, table, held
 
 
-def test_what_is_said_of_a_store_of_series(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logger, "propagate", True)
+def test_what_is_said_of_a_store_of_series(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     frame = a_frame(B4=[100, None, 300, 400, 500, 600], crop=["maize", "wheat", "wheat", "maize", None, "wheat"])
     with caplog.at_level("INFO", logger="cropstar"):
         stored(as_csv(frame.assign(lon=1.5), tmp_path / "table"), tmp_path / "store", keep_unlabelled=True)
