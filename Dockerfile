@@ -9,14 +9,16 @@ ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS libraries
 ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX=
-ARG EXTRAS=cluster,forest,onnx,parcels,parquet,stac
+ARG EXTRAS=cluster,forest,onnx,parcels,parquet,remote,stac
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/cropstar \
  && /opt/cropstar/bin/pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"
 WORKDIR /build
-COPY pyproject.toml deploy/requirements.py ./
-RUN /opt/cropstar/bin/python requirements.py "${EXTRAS}" > requirements.txt \
- && /opt/cropstar/bin/pip install --requirement requirements.txt "${TORCH}"
+COPY pyproject.toml constraints.txt deploy/requirements.py ./
+# What was tested, but for torch, which is chosen above.
+RUN sed --in-place '/^torch==/d' constraints.txt \
+ && /opt/cropstar/bin/python requirements.py "${EXTRAS}" > requirements.txt \
+ && /opt/cropstar/bin/pip install --constraint constraints.txt --requirement requirements.txt "${TORCH}"
 
 FROM ${BASE} AS wheel
 # hadolint ignore=DL3008
