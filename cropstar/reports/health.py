@@ -28,6 +28,7 @@ EXTRAS = {
     "pystac_client": ("stac", "ingest stac"),
     "tensorboard": ("tensorboard", "train --tensorboard"),
     "distributed": ("cluster", "--scheduler"),
+    "s3fs": ("remote", "--allow-remote"),
 }
 PACKAGES = ("torch", "numpy", "rasterio", "h5py", "geopandas")
 DRIVERS = {"GTiff": True, "COG": True, "JP2OpenJPEG": False}  # of rasters, and whether nothing works without it
