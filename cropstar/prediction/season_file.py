@@ -35,6 +35,7 @@ from cropstar.store.reader import UNREADABLE
 FORMAT = 2  # raised when older readers would misread a newer file
 CARD, VALID_DATES, CHECKS, STATE = "card", "valid_dates", "checks", "state"
 REMEDY = "make it anew with 'cropstar predict --state'"
+FLUSH_BYTES = 2**27
 PLACE, COUNT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F  # odd, or a changed bit could vanish
 
 
@@ -143,6 +144,7 @@ class SeasonWriter:
 
     def __init__(self, partial: Path, card: SeasonCard) -> None:
         self._card = card
+        self._waiting = 0  # bytes that the system may not have brought to the disk
         offsets = _lay_out(partial, card)
         self._disk: BinaryIO = partial.open("r+b", buffering=0)
         self._arrays = _arrays(self._disk.fileno(), offsets, card)
@@ -153,6 +155,10 @@ class SeasonWriter:
         given: list[NDArray[Any]] = [counts, checks, *parts]
         for array, values in zip(self._arrays.values(), given, strict=True):
             array.write(window, values)
+            self._waiting += values.nbytes
+        if self._waiting > FLUSH_BYTES:  # while others compute, so that little is left for the end
+            os.fsync(self._disk.fileno())
+            self._waiting = 0
 
     def close(self) -> None:
         self._disk.close()
