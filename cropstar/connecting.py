@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import queue
 import sys
@@ -11,7 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from cropstar.cluster import Cluster, Machine, gone, one_line, require_distributed
-from cropstar.errors import MismatchError, ResourceError, UsageError
+from cropstar.errors import CropstarError, MismatchError, ResourceError, UsageError
 from cropstar.logs import event, logger
 
 CONNECT_SECONDS = 10.0
@@ -71,9 +72,13 @@ def _connect(distributed: Any, address: str) -> Any:
         )
     except Exception as failure:  # from a closed port to a server that speaks another language
         sys.unraisablehook = _ignore  # half a client complains, in many lines, when the program ends
+        why = one_line(failure)
         if isinstance(failure, ValueError):  # of the address itself
-            raise UsageError(f"--scheduler {address}", why=one_line(failure), remedy=remedy) from None
-        raise ResourceError(f"no scheduler answers at {address}", why=one_line(failure), remedy=remedy) from None
+            refusal: CropstarError = UsageError(f"--scheduler {address}", why=why, remedy=remedy)
+        else:
+            refusal = ResourceError(f"no scheduler answers at {address}", why=why, remedy=remedy)
+    gc.collect()  # half a client that is found later, while another one starts, waits for itself for ever
+    raise refusal
 
 
 def _within(seconds: float, make: Callable[[float], Any]) -> Any:
