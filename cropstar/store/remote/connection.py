@@ -41,7 +41,7 @@ def connect(remote: Remote) -> Any:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     try:
         import aiohttp
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         patience = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
         options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
@@ -68,7 +68,7 @@ def connect(remote: Remote) -> Any:
 def _google(options: dict[str, Any]) -> Any:
     """With the standard credentials or, for what is public, none; never with a cache that is a pickle."""
     # Not what `fsspec.filesystem` gives: that asks for the kind of each bucket over gRPC, which proxies do not know.
-    from gcsfs.core import GCSFileSystem  # type: ignore[import-untyped]
+    from gcsfs.core import GCSFileSystem
     from google.auth.exceptions import DefaultCredentialsError
 
     try:

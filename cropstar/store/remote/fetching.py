@@ -169,7 +169,7 @@ def _fetch(system: Any, remote: Remote, file: RemoteFile, final: Path, bar: Any,
 
 def _meter(remote: Remote, bar: Any, most: int) -> Any:
     """Moves the bar, and ends what never ends: a stream of any length, a byte now and then."""
-    from fsspec.callbacks import Callback  # type: ignore[import-untyped]
+    from fsspec.callbacks import Callback
 
     class Meter(Callback):  # type: ignore[misc]
         def __init__(self) -> None:

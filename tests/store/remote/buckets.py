@@ -171,8 +171,8 @@ class AmazonBucket(Bucket):
 @contextmanager
 def amazon() -> Iterator[Bucket]:
     """moto does not ask who comes; that the credentials are told to nobody can be seen all the same."""
-    import boto3  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    from moto.server import ThreadedMotoServer  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import boto3
+    from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
