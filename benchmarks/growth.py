@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from dataclasses import replace
 
 import torch
-from speed import NATIVE, Series, Way, map_ways, training_ways
+from speed import NATIVE, Series, Way, map_ways, timed, training_ways
 
 from cropstar.devices import keep_large_buffers
 
@@ -56,19 +55,6 @@ def table(name: str, ways: dict[int, dict[str, Way]], rounds: int) -> None:
         cells = [f"{now[one]:12.1f}" + (f"{now[one] / before[one]:6.2f}" if before else 6 * " ") for one in columns]
         print(f"{size:8}" + "".join(cells), flush=True)
         before = now
-
-
-def timed(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every round but the first, which warms up."""
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 1):
-        for name, way in ways.items():
-            started = clock()
-            way()
-            if number:
-                times[name].append(clock() - started)
-    return times
 
 
 def _two(ways: dict[str, Way]) -> dict[str, Way]:

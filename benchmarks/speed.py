@@ -99,15 +99,21 @@ def processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def compare(title: str, ways: dict[str, Way], rounds: int, samples: int | None = None) -> None:
+def timed(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every round but the first, which warms up."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
             started = clock()
             way()
-            if number:  # the first round warms up
+            if number:
                 times[name].append(clock() - started)
+    return times
+
+
+def compare(title: str, ways: dict[str, Way], rounds: int, samples: int | None = None) -> None:
+    times = timed(ways, rounds)
     first = next(iter(ways))
     print(f"\n{title}: median of {rounds} interleaved rounds")
     for name, seconds in times.items():
