@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from cropstar.store.store import MANIFEST, TILES
 from tests.cli.test_scheduler import WORKERS, contents, wait_until, wait_until_idle
-from tests.prediction.clusters import a_scheduler, a_worker, tasks_of, wait_for_workers
+from tests.prediction.clusters import a_cluster, tasks_of
 from tests.sources.granules import write_granule
 
 pytest.importorskip("distributed")
@@ -44,9 +43,7 @@ def expected(place: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    with a_scheduler() as cluster, ExitStack() as workers:
-        cluster.processes = {name: workers.enter_context(a_worker(cluster.scheduler_address, name)) for name in WORKERS}
-        wait_for_workers(cluster, set(WORKERS))
+    with a_cluster(WORKERS) as cluster:
         yield cluster
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 
 from cropstar.store.atomic import PARTIAL
 from tests.cli.refusing import error_line
-from tests.prediction.clusters import a_scheduler, a_worker, tasks_of, wait_for_workers
+from tests.prediction.clusters import a_cluster, tasks_of
 from tests.prediction.making import untrained
 
 pytest.importorskip("distributed")
@@ -40,9 +39,7 @@ def place(small_scene: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    with a_scheduler() as cluster, ExitStack() as workers:
-        cluster.processes = {name: workers.enter_context(a_worker(cluster.scheduler_address, name)) for name in WORKERS}
-        wait_for_workers(cluster, set(WORKERS))
+    with a_cluster(WORKERS) as cluster:
         yield cluster
 
 

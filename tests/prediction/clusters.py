@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +73,12 @@ def pretend_version(folder: Path, package: str, version: str) -> Path:
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
     return folder
+
+
+@contextmanager
+def a_cluster(names: Sequence[str]) -> Iterator[Any]:
+    """A scheduler with a process for each worker; its `processes` are theirs, by name."""
+    with a_scheduler() as cluster, ExitStack() as workers:
+        cluster.processes = {name: workers.enter_context(a_worker(cluster.scheduler_address, name)) for name in names}
+        wait_for_workers(cluster, set(names))
+        yield cluster
