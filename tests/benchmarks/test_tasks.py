@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.contract import BenchTask, Material, StoreTask
 from cropstar.benchmarks.tasks.generated import GeneratedTask
 from cropstar.config import AugmentationConfig, ModelConfig
+from cropstar.datasets.batch import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier
@@ -97,6 +101,33 @@ def test_notes_are_summed_and_frames_averaged_also_of_pieces_of_different_length
     frames = np.concatenate([piece[1:] for piece in pieces])
     expected = -np.where(frames, math.log(sounding), math.log(1 - sounding)).sum(axis=1).mean()
     assert verdict.figures == {"nll": pytest.approx(expected, rel=1e-6)}
+
+
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=4), st.integers(0, 45))
+def test_windows_of_training_pieces_foretell_every_frame_once(lengths: list[int], frames: int) -> None:
+    random = np.random.default_rng(len(lengths))
+    pieces = [random.random((length, 88)) < 0.5 for length in lengths]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "JSB.pickle"
+        scores = [[(np.flatnonzero(frame) + 21).tolist() for frame in piece] for piece in pieces]
+        file.write_bytes(pickle.dumps(dict.fromkeys(("train", "valid", "test"), scores)))
+        task = TASKS["jsb"]
+        assert isinstance(task, BenchTask)
+        config, settings = resolve_bench(task, None, {"series_batch": 4}, (), {"window": frames}, Path("data"))
+        parts = task.load(settings, config, file).parts
+
+    def frames_of(part: str) -> list[Batch]:
+        return [parts[part].batch([number]) for number in range(len(parts[part]))]
+
+    for windows in (frames_of("train"), frames_of("test")):
+        assert torch.equal(joined([batch.x for batch in windows]), joined([piece[:-1] for piece in pieces]))
+        assert torch.equal(joined([batch.labels for batch in windows]), joined([piece[1:] for piece in pieces]))
+    assert [batch.x.shape[1] + 1 for batch in frames_of("test")] == lengths
+    assert all(batch.x.shape[1] <= (frames or 40) for batch in frames_of("train"))
+
+
+def joined(arrays: Sequence[Any]) -> torch.Tensor:
+    return torch.cat([torch.as_tensor(array).reshape(-1, 88).float() for array in arrays])
 
 
 @pytest.mark.parametrize("name", ["star", "lstm", "tcn"])

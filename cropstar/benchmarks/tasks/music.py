@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from cropstar.benchmarks.music import KEYS, REMEDY, read_music
@@ -18,6 +20,7 @@ from cropstar.models.registry import Shape
 
 class MusicSettings(Settings):
     context: int = Field(32, ge=1, description="frames that new gates, or convolutions in time, are made for")
+    window: int = Field(0, ge=0, description="frames of a training sample, for more updates an epoch; 0: whole pieces")
 
 
 class Music(BenchTask):
@@ -42,11 +45,20 @@ class Music(BenchTask):
             long = [piece for piece in pieces[part] if len(piece) > 1]
             if not long:
                 raise InputError(f"no music for {part}", path=folder, why="every piece is one frame", remedy=REMEDY)
+            if part == "train":
+                long = [window for piece in long for window in _windows(piece, settings.window)]
             parts[part] = of_arrays(
                 part, config.series_batch, [piece[:-1] for piece in long], [piece[1:] for piece in long]
             )
         objective = SequenceObjective(SequenceMeasure("notes", by_step=True), self.metric)
         return Material(parts, Shape(KEYS, KEYS, settings.context), objective, {"rolls": digest.hexdigest()})
+
+
+def _windows(piece: NDArray[np.bool_], frames: int) -> list[NDArray[np.bool_]]:
+    """Every frame but the first is foretold once. The last frame of a window is only told at the start of the next."""
+    if not frames:
+        return [piece]
+    return [piece[start : start + frames + 1] for start in range(0, len(piece) - 1, frames)]
 
 
 for music in (
