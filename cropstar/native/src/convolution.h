@@ -136,9 +136,11 @@ INLINE void transform_output(const float* from, int64_t element_step, Vector (&t
     to[1][1] = lower[1] - lower[2] - lower[3];
 }
 
+// Not inlined: among the loops over elements and columns, GCC keeps the addresses of every row on the stack.
 template <int Rows>
-static void convolution_block(const float* x, int64_t inputs, const float* x_panel, const float* state, int64_t hidden,
-                              const float* state_panel, float* to, int64_t columns) {
+static __attribute__((noinline)) void convolution_block(const float* x, int64_t inputs, const float* x_panel,
+                                                        const float* state, int64_t hidden, const float* state_panel,
+                                                        float* to, int64_t columns) {
     Block<Rows> block;
     fill(block, nullptr);
     multiply_packed(block, x, inputs, x_panel, inputs);
@@ -186,41 +188,65 @@ static void convolution_products(const ConvolutionStep& task, const ConvolutionP
     }
 }
 
+// One panel of channels of one pixel: where it lies, and what becomes of it.
+struct Pixel {
+    const float* before;  // or null: zeros
+    float *after, *gate, *value;
+    bool exists, is_valid;
+};
+
+INLINE Pixel pixel_of(const ConvolutionStep& task, int64_t image, int64_t y, int64_t x) {
+    if (y >= task.height || x >= task.width) return {};
+    const int64_t place = ((image * task.height + y) * task.width + x) * task.hidden;
+    Pixel pixel = {};
+    pixel.exists = true;
+    pixel.is_valid =
+        !task.valid || task.valid[image * task.valid_image + y * task.valid_row + x * task.valid_pixel];
+    if (task.state) {
+        pixel.before = task.state + image * task.state_image + y * task.state_row + x * task.state_pixel;
+    }
+    pixel.after = task.after + image * task.after_image + y * task.after_row + x * task.after_pixel;
+    if (task.gate) pixel.gate = task.gate + place, pixel.value = task.value + place;
+    return pixel;
+}
+
+// `count` is a constant where the panel is whole: without branches between them, both halves run side by side.
+INLINE void update_pixel(const Pixel& pixel, int64_t channel, int64_t count, Pair value, Pair logits) {
+    const Pair before = pixel.before ? load_pair(pixel.before + channel, count) : Pair{};
+    if (!pixel.is_valid) return store_pair(pixel.after + channel, before, count);
+    value = tanh_of(value);
+    const Pair gate = sigmoid_of(logits);
+    store_pair(pixel.after + channel, tanh_of(gate * (value - before) + before), count);
+    if (pixel.gate) {
+        store_pair(pixel.gate + channel, gate, count);
+        store_pair(pixel.value + channel, value, count);
+    }
+}
+
 // The gate arithmetic of one strip of one image.
 static void convolution_update(const ConvolutionStep& task, const ConvolutionPacked& w, const ConvolutionScratch& s,
                                const Strip& strip, int64_t image) {
     const int64_t columns = padded(task.hidden), element_step = strip.tiles * columns;
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
-        for (int64_t channel = 0; channel < task.hidden; channel += WIDTH) {
-            const int64_t count = task.hidden - channel;
-            Vector values[2][2], logits[2][2];
-            transform_output(s.value + tile * columns + channel, element_step, values);
-            transform_output(s.gate + tile * columns + channel, element_step, logits);
-            const Vector value_bias = load(w.value_bias + channel), gate_bias = load(w.gate_bias + channel);
-            for (int64_t i = 0; i < 2; i++) {
-                for (int64_t j = 0; j < 2; j++) {
-                    const int64_t y = 2 * strip.row + i, x = 2 * (strip.first + tile) + j;
-                    if (y >= strip.height || x >= strip.width) continue;
-                    const Vector before =
-                        task.state ? load_some(task.state + image * task.state_image + y * task.state_row +
-                                                   x * task.state_pixel + channel,
-                                               count)
-                                   : Vector{};
-                    const bool valid = !task.valid || task.valid[image * task.valid_image + y * task.valid_row +
-                                                                 x * task.valid_pixel];
-                    Vector after = before;
-                    if (valid) {
-                        const Vector value = tanh_of(values[i][j] + value_bias);
-                        const Vector gate = sigmoid_of(logits[i][j] + gate_bias);
-                        after = tanh_of(gate * (value - before) + before);
-                        if (task.gate) {
-                            const int64_t place = ((image * task.height + y) * task.width + x) * task.hidden + channel;
-                            store_some(task.gate + place, gate, count);
-                            store_some(task.value + place, value, count);
-                        }
-                    }
-                    float* to = task.after + image * task.after_image + y * task.after_row + x * task.after_pixel;
-                    store_some(to + channel, after, count);
+        const int64_t y = 2 * strip.row, x = 2 * (strip.first + tile);
+        const Pixel pixels[2][2] = {{pixel_of(task, image, y, x), pixel_of(task, image, y, x + 1)},
+                                    {pixel_of(task, image, y + 1, x), pixel_of(task, image, y + 1, x + 1)}};
+        for (int64_t channel = 0; channel < task.hidden; channel += PANEL) {
+            const int64_t place = tile * columns + channel;
+            Vector values[2][2][2], logits[2][2][2];
+            for (int half = 0; half < 2; half++) {
+                transform_output(s.value + place + half * WIDTH, element_step, values[half]);
+                transform_output(s.gate + place + half * WIDTH, element_step, logits[half]);
+            }
+            const Pair value_bias = load_pair(w.value_bias + channel, PANEL);
+            const Pair gate_bias = load_pair(w.gate_bias + channel, PANEL);
+            for (int i = 0; i < 2; i++) {
+                for (int j = 0; j < 2; j++) {
+                    if (!pixels[i][j].exists) continue;
+                    const Pair value = {values[0][i][j], values[1][i][j]}, gate = {logits[0][i][j], logits[1][i][j]};
+                    const int64_t count = task.hidden - channel;
+                    if (count >= PANEL) update_pixel(pixels[i][j], channel, PANEL, value + value_bias, gate + gate_bias);
+                    else update_pixel(pixels[i][j], channel, count, value + value_bias, gate + gate_bias);
                 }
             }
         }

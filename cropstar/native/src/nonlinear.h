@@ -5,43 +5,78 @@
 
 namespace {
 
+// One panel of columns. A function of both halves loads its constants once, and its two chains overlap.
+struct Pair {
+    Vector left, right;
+};
+
+INLINE Pair operator+(Pair a, Pair b) { return {a.left + b.left, a.right + b.right}; }
+INLINE Pair operator-(Pair a, Pair b) { return {a.left - b.left, a.right - b.right}; }
+INLINE Pair operator*(Pair a, Pair b) { return {a.left * b.left, a.right * b.right}; }
+INLINE Pair operator/(Pair a, Pair b) { return {a.left / b.left, a.right / b.right}; }
+INLINE Pair operator+(Pair a, float b) { return {a.left + b, a.right + b}; }
+INLINE Pair operator-(Pair a, float b) { return {a.left - b, a.right - b}; }
+INLINE Pair operator*(Pair a, float b) { return {a.left * b, a.right * b}; }
+INLINE Pair operator/(float a, Pair b) { return {a / b.left, a / b.right}; }
+INLINE Pair operator-(Pair a) { return {-a.left, -a.right}; }
+
+INLINE Pair load_pair(const float* from, int64_t count) {
+    return {load_some(from, count), count > WIDTH ? load_some(from + WIDTH, count - WIDTH) : Vector{}};
+}
+
+INLINE void store_pair(float* to, Pair pair, int64_t count) {
+    store_some(to, pair.left, count);
+    if (count > WIDTH) store_some(to + WIDTH, pair.right, count - WIDTH);
+}
+
 // A comparison with NaN is false: it passes through.
 INLINE Vector clamped(Vector x, float bound) {
     x = x < -bound ? all(-bound) : x;
     return x > bound ? all(bound) : x;
 }
 
+INLINE Pair clamped(Pair x, float bound) { return {clamped(x.left, bound), clamped(x.right, bound)}; }
+
 // x P(x^2) / Q(x^2), a minimax fit (relative error 3e-8) up to where tanh rounds to one; rounding must not exceed that.
-INLINE Vector tanh_of(Vector x) {
+template <class Lanes>
+INLINE Lanes tanh_of(Lanes x) {
     x = clamped(x, 9.01f);
-    const Vector square = x * x;
-    Vector above = square * 1.3402182e-08f + 2.0648642e-05f;
+    const Lanes square = x * x;
+    Lanes above = square * 1.3402182e-08f + 2.0648642e-05f;
+    Lanes below = square * 7.797543e-07f + 0.00032897881f;
     above = above * square + 0.0034982334f;
-    above = above * square + 0.1338334f;
-    above = above * square + 1.0f;
-    Vector below = square * 7.797543e-07f + 0.00032897881f;
     below = below * square + 0.025887309f;
+    above = above * square + 0.1338334f;
     below = below * square + 0.4671666f;
+    above = above * square + 1.0f;
     below = below * square + 1.0f;
     return clamped(x * above / below, 1.0f);
 }
 
+// x 2^n, with n in the low bits of `shifted`.
+INLINE Vector scaled(Vector x, Vector shifted) { return (Vector)((Integers)x + ((Integers)shifted << 23)); }
+INLINE Pair scaled(Pair x, Pair shifted) { return {scaled(x.left, shifted.left), scaled(x.right, shifted.right)}; }
+
 // 2^n e^r with |r| <= log(2) / 2, and a minimax polynomial for e^r.
-INLINE Vector exponential(Vector x) {
+template <class Lanes>
+INLINE Lanes exponential(Lanes x) {
     x = clamped(x, 87.0f);
     const float round_here = 12582912.0f;  // 1.5 * 2^23: adding it leaves an integer in the low bits
-    const Vector shifted = x * 1.44269504f + round_here;
-    const Vector whole = shifted - round_here;
-    const Vector rest = (x - whole * 0.693145752f) - whole * 1.42860677e-06f;  // log(2) in two parts
-    Vector series = rest * 0.0013814467f + 0.008368781f;
+    const Lanes shifted = x * 1.44269504f + round_here;
+    const Lanes whole = shifted - round_here;
+    const Lanes rest = (x - whole * 0.693145752f) - whole * 1.42860677e-06f;  // log(2) in two parts
+    Lanes series = rest * 0.0013814467f + 0.008368781f;
     series = series * rest + 0.041668393f;
     series = series * rest + 0.1666652f;
     series = series * rest + 0.49999994f;
     series = series * (rest * rest) + rest + 1.0f;
-    return (Vector)((Integers)series + ((Integers)shifted << 23));
+    return scaled(series, shifted);
 }
 
-INLINE Vector sigmoid_of(Vector x) { return 1.0f / (1.0f + exponential(-x)); }
+template <class Lanes>
+INLINE Lanes sigmoid_of(Lanes x) {
+    return 1.0f / (exponential(-x) + 1.0f);
+}
 
 template <class Function>
 INLINE void apply(const float* x, int64_t count, float* y, Function function) {

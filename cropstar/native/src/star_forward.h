@@ -47,17 +47,16 @@ struct StarDate {
     float *gate, *value;  // or null; rows `hidden` apart
 };
 
-// h' = tanh(h + k (z - h)) of one vector, or h where the date is not valid.
-INLINE void star_update(const StarDate& date, int64_t row, int64_t column, int64_t count, Vector value, Vector logits) {
-    const Vector gate = sigmoid_of(logits);
-    const Vector before =
-        date.before ? load_some(date.before + row * date.before_step + column, count) : Vector{};
+// h' = tanh(h + k (z - h)) of one panel, or h where the date is not valid.
+INLINE void star_update(const StarDate& date, int64_t row, int64_t column, int64_t count, Pair value, Pair logits) {
+    const Pair gate = sigmoid_of(logits);
+    const Pair before = date.before ? load_pair(date.before + row * date.before_step + column, count) : Pair{};
     const bool valid = !date.valid || date.valid[row * date.valid_step];
-    const Vector after = valid ? tanh_of(gate * (value - before) + before) : before;
-    store_some(date.after + row * date.after_step + column, after, count);
+    const Pair after = valid ? tanh_of(gate * (value - before) + before) : before;
+    store_pair(date.after + row * date.after_step + column, after, count);
     if (date.gate) {
-        store_some(date.gate + row * date.hidden + column, gate, count);
-        store_some(date.value + row * date.hidden + column, value, count);
+        store_pair(date.gate + row * date.hidden + column, gate, count);
+        store_pair(date.value + row * date.hidden + column, value, count);
     }
 }
 
@@ -69,8 +68,8 @@ static void star_block(const StarPacked& packed, const StarDate& date, int64_t r
     fill(value, packed.value_bias + column);
     multiply_packed(value, x, date.x_step, packed.value_weight + column * date.inputs, date.inputs);
     for (int i = 0; i < Rows; i++) {
-        value.sums[i][0] = tanh_of(value.sums[i][0]);
-        value.sums[i][1] = tanh_of(value.sums[i][1]);
+        const Pair bounded = tanh_of(Pair{value.sums[i][0], value.sums[i][1]});
+        value.sums[i][0] = bounded.left, value.sums[i][1] = bounded.right;
     }
     fill(logits, packed.gate_bias + column);
     multiply_packed(logits, x, date.x_step, packed.gate_weight + column * date.inputs, date.inputs);
@@ -79,9 +78,9 @@ static void star_block(const StarPacked& packed, const StarDate& date, int64_t r
         multiply_packed(logits, before, date.before_step, packed.state_weight + column * date.hidden, date.hidden);
     }
     for (int i = 0; i < Rows; i++) {
-        star_update(date, row + i, column, count, value.sums[i][0], logits.sums[i][0]);
-        if (count > WIDTH)
-            star_update(date, row + i, column + WIDTH, count - WIDTH, value.sums[i][1], logits.sums[i][1]);
+        const Pair own = {value.sums[i][0], value.sums[i][1]}, gate = {logits.sums[i][0], logits.sums[i][1]};
+        if (count >= PANEL) star_update(date, row + i, column, PANEL, own, gate);
+        else star_update(date, row + i, column, count, own, gate);
     }
 }
 
