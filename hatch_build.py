@@ -26,7 +26,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         made = build.LIBRARY if reason is None else build.NOTE
-        build_data["force_include"][str(made)] = str(made.relative_to(self.root))
+        if made.exists():  # a note cannot always be left
+            build_data["force_include"][str(made)] = str(made.relative_to(self.root))
         if reason is None:
             # Any Python, but this platform: the library does not know of Python's ABI.
             build_data["pure_python"] = False

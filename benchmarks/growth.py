@@ -13,7 +13,7 @@ import statistics
 from dataclasses import replace
 
 import torch
-from speed import NATIVE, Series, Way, map_ways, timed, training_ways
+from speed import NATIVE, Series, Way, map_ways, require_kernels, timed, training_ways
 
 from cropstar.devices import keep_large_buffers
 
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="the two smallest sizes")
     choices = parser.parse_args()
+    require_kernels()
     keep_large_buffers()
     torch.set_num_threads(choices.threads)
     last = 2 if choices.quick else None

@@ -12,7 +12,7 @@ import argparse
 import multiprocessing
 
 import torch
-from speed import NATIVE, QUICK, TRAINING, Series, training_ways
+from speed import NATIVE, QUICK, TRAINING, Series, require_kernels, training_ways
 
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 
@@ -25,6 +25,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     choices = parser.parse_args()
+    require_kernels()
     for series in QUICK if choices.quick else TRAINING:
         print(f"\nthe peak of training, {series}, in MB")
         for way in WAYS:

@@ -60,6 +60,12 @@ QUICK = [Series(96, 9, 13, hidden=64, layers=2)]
 MAPS, QUICK_MAPS = (256, 512), (48,)
 
 
+def require_kernels() -> None:
+    """Without them, what is called native would be PyTorch."""
+    if not available():
+        raise SystemExit(f"error: {why_not()}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, "all"], default="all")
@@ -67,8 +73,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     choices = parser.parse_args()
-    if not available():
-        raise SystemExit(f"error: {why_not()}")
+    require_kernels()
     keep_large_buffers()
     torch.set_num_threads(choices.threads)
     used = library.library()

@@ -34,8 +34,9 @@ def use_backend(
 
     With `onnx` it is another model around this one. What was forced and cannot be had is refused.
     """
-    if wanted not in (TRAINING_BACKENDS if training else BACKENDS):
-        raise UsageError(f"no backend '{wanted}'", remedy=f"choose from {', '.join(BACKENDS)}")
+    known = TRAINING_BACKENDS if training else BACKENDS
+    if wanted not in known:
+        raise UsageError(f"no backend '{wanted}'", remedy=f"choose from {', '.join(known)}")
     cells = [module for module in model.modules() if isinstance(module, Cell)]
     for cell in cells:
         cell.backend = "torch" if wanted == "onnx" else wanted

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cropstar.models.cells.cell import Cell, State
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native.star import star_stack
-from cropstar.native.tensors import Packed
+from cropstar.native.tensors import Packed, fits, gradients_wanted
 
 StackState = tuple[State, ...]  # one entry a layer
 
@@ -63,7 +63,7 @@ class RecurrentStack(nn.Module):
 
     def advance(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
         """All dates from a state on, without the outputs: x (B, T, C, ...), valid (B, T, ...), days (B, T)."""
-        packed = self._packed(x)
+        packed = self._packed(x, state)
         if packed is not None:
             return self._together(packed, x, valid, state)[1]
         for t in range(x.shape[1]):
@@ -74,7 +74,7 @@ class RecurrentStack(nn.Module):
 
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
         """One date: x (B, C, ...), valid (B, ...), days (B,)."""
-        packed = self._packed(x)
+        packed = self._packed(x, state)
         if packed is not None:
             return self._together(packed, x.unsqueeze(1), valid.unsqueeze(1), state)[1]
         mask = valid.unsqueeze(1)
@@ -87,9 +87,12 @@ class RecurrentStack(nn.Module):
             x = after[-1][0]
         return tuple(after)
 
-    def _packed(self, x: Tensor) -> list[Packed] | None:
+    def _packed(self, x: Tensor, state: StackState | None = None) -> list[Packed] | None:
         """The layers for the kernel that runs them together, date by date: the states never leave the cache."""
         if self.norms is not None or (self.training and self.dropout):
+            return None
+        given = [part for layer in state or () for part in layer]
+        if given and (gradients_wanted(*given) or not fits(*given)):
             return None
         packed: list[Packed] = []
         for cell in self.layers():

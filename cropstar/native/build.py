@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -40,9 +41,9 @@ class BuildError(Exception):
 
 
 def digest_of_sources() -> str:
-    """Tells whether a library was built from the sources beside it."""
-    digest = hashlib.sha256()
-    for path in sorted(SOURCES.iterdir()):
+    """Tells whether a library was built from the sources beside it, and as it is built today."""
+    digest = hashlib.sha256(repr((OPTIONS, UNITS)).encode())
+    for path in sorted((*SOURCES.glob("[a-z]*.cpp"), *SOURCES.glob("[a-z]*.h"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -92,21 +93,25 @@ def compile_library(target: Path, *, emulate_avx512: bool = False) -> None:
 
 
 def build_in_place() -> str | None:
-    """Build beside this file; the reason where that fails, which is also left in a note."""
+    """Build beside this file; the reason where that fails, which is also left in a note.
+
+    A library that is there remains: whether it fits the sources is found out when it is loaded.
+    """
     try:
         compile_library(LIBRARY)
     except (BuildError, OSError) as error:
-        reason = str(error)
-        LIBRARY.unlink(missing_ok=True)  # an old one would not fit the sources
-        NOTE.write_text(reason + "\n", encoding="utf-8")
-        return reason
+        with suppress(OSError):  # a folder that cannot be written to is no reason to fail an install
+            NOTE.write_text(f"{error}\n", encoding="utf-8")
+        return str(error)
     NOTE.unlink(missing_ok=True)
     return None
 
 
 def _run(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, errors="replace", timeout=SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BuildError(f"{command[0]} does not run: {error}") from error
     if done.returncode:

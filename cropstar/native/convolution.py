@@ -46,7 +46,7 @@ def convolution_step(
 ) -> Tensor:
     """The state (N, F, H, W) after a date: x (N, C, H, W), valid (N, H, W).
 
-    `out`, channels last and other memory than `state`, is where it goes: two buffers in turn serve a whole season.
+    `out`, channels last and other memory than x and `state`, is where it goes: two buffers in turn serve a season.
     """
     above, left = _origin.get()
     if (above or left) and x.numel():
@@ -66,8 +66,9 @@ def convolution_step(
     after = out.permute(0, 2, 3, 1)
     if packed.hidden > 1 and after.stride(3) != 1:
         raise ValueError("out is not channels last")
-    if state is not None and _overlap(out, state):
-        raise ValueError("out shares its memory with the state")
+    for name, read in (("x", x), ("the state", state)):
+        if read is not None and _overlap(out, read):
+            raise ValueError(f"out shares its memory with {name}")
     mask = mask_bytes(valid, (images, height, width))
     task = ConvolutionStep(
         *(images, height, width, packed.inputs, packed.hidden, packed.pointer(), pixels.data_ptr()),

@@ -115,6 +115,10 @@ class Unavailable(Exception):
     """Why the kernels cannot be used."""
 
 
+_forked: list[bool] = []  # filled in a forked process, in which the threads of torch's runtime are gone
+os.register_at_fork(after_in_child=lambda: _forked.append(True))
+
+
 class Library:
     """An opened library. ctypes lets other Python threads run during a call."""
 
@@ -142,7 +146,7 @@ class Library:
 
     def run(self, name: str, task: Structure, threads: int) -> None:
         if threads > 1 and not self._lent:
-            self.lend(parallel_of_torch())
+            self.lend(None if _forked else parallel_of_torch())
         if self(name, ctypes.byref(task), threads):
             raise MemoryError(f"no memory for {name} in the native kernels")
 
@@ -170,7 +174,7 @@ def _opened() -> Library | str:
         library = Library(build.LIBRARY)
         if os.environ.get(SET):
             library.choose(os.environ[SET])
-    except Unavailable as error:
+    except (Unavailable, OSError) as error:
         return str(error)
     return library
 

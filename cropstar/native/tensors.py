@@ -85,9 +85,15 @@ def pack(weights: Weights, kind: str) -> Packed:
 
 
 class Packing:
-    """Packed weights that are kept for as long as the weights stay what they are: for inference, date after date."""
+    """Packed weights that are kept for as long as the weights stay what they are: for inference, date after date.
+
+    A change is told by torch's count of changes. What writes past it must `forget`: fused optimisers do.
+    """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
         self._key: tuple[object, ...] = ()
         self._packed: Packed | None = None
         self._weights: tuple[Tensor, ...] = ()  # held, so that no other weights can come to lie at their address

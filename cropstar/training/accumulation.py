@@ -102,6 +102,8 @@ def fit_into_memory(attempt: Callable[[int], Tally], micro: int) -> tuple[Tally,
 def _try(attempt: Callable[[int], Tally], micro: int) -> Tally | None:
     try:
         return attempt(micro)
+    except MemoryError:  # of the kernels, and of numpy
+        return None
     except RuntimeError as failure:  # torch.OutOfMemoryError is one
         if isinstance(failure, torch.OutOfMemoryError) or any(text in str(failure).lower() for text in OUT_OF_MEMORY):
             return None

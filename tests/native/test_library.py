@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from cropstar.models.cells.star import StarCell
+from cropstar.models.stack import RecurrentStack
 from cropstar.native import available, build, library, why_not
-from cropstar.native.convolution import pack_convolution
+from cropstar.native.convolution import convolution_step, pack_convolution
 from cropstar.native.star import pack_star, star_forward, star_stack
 from cropstar.native.tensors import Packing, fits
 from tests.native.references import make_cell, weights_of
@@ -94,11 +97,39 @@ def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pa
     compiler.write_text("#!/bin/sh\necho 'fatal error: no such header' >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    build.LIBRARY.write_bytes(b"of other sources")
     assert "fatal error: no such header" in str(build.build_in_place())
-    assert not build.LIBRARY.exists()
+    compiler.write_bytes(b"#!/bin/sh\nprintf 'error: \\377' >&2\nexit 1\n")
+    assert "error: \N{REPLACEMENT CHARACTER}" in str(build.build_in_place())
     monkeypatch.setenv("CXX", "not-there -O2")
     assert build.build_in_place() == "no C++ compiler: CXX names not-there, which is not there"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_build_that_fails_leaves_the_library_that_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    build.LIBRARY.write_bytes(b"good")
+    monkeypatch.setenv("CXX", "not-there")
+    assert build.build_in_place() is not None
+    assert build.LIBRARY.read_bytes() == b"good"
+
+
+def test_a_build_that_cannot_even_leave_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(build, "LIBRARY", tmp_path / "gone" / "kernels.so")
+    monkeypatch.setattr(build, "NOTE", tmp_path / "gone" / "not-built.txt")
+    monkeypatch.setenv("CXX", "not-there")
+    assert "no C++ compiler" in str(build.build_in_place())
+
+
+def test_only_sources_and_options_make_another_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shutil.copytree(build.SOURCES, tmp_path / "src")
+    before = build.digest_of_sources()
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "src")
+    (tmp_path / "src" / ".cache").mkdir()
+    (tmp_path / "src" / ".entry.cpp.swp").write_bytes(b"an editor's")
+    assert build.digest_of_sources() == before
+    monkeypatch.setattr(build, "OPTIONS", (*build.OPTIONS, "-g"))
+    with_options = build.digest_of_sources()
+    (tmp_path / "src" / "entry.cpp").write_text("// other")
+    assert len({before, with_options, build.digest_of_sources()}) == 3
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -186,3 +217,55 @@ def test_packed_weights_are_kept_until_they_change() -> None:
     third = packing.of(weights_of(cell), "star")
     cell.input_value.bias = nn.Parameter(torch.ones(6))
     assert not torch.equal(packing.of(weights_of(cell), "star").memory, third.memory)
+
+
+@needs_kernels
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("spatial", [False, True])
+def test_weights_that_a_fused_optimiser_changed_are_packed_again(spatial: bool, dropout: float) -> None:
+    """It does not count the changes that it makes."""
+    torch.manual_seed(0)
+    cells = [StarCell(3, 3, spatial=spatial), StarCell(3, 3, spatial=spatial)]
+    stack = RecurrentStack(cells, dropout=dropout)
+    stack.initialise(5.0)
+    place = (4, 4) if spatial else ()
+    x, valid, days = torch.randn(2, 3, 3, *place), torch.ones(2, 3, *place, dtype=torch.bool), torch.zeros(2, 3)
+    optimiser = torch.optim.AdamW(stack.parameters(), lr=0.1, fused=True)
+
+    def validate(backend: str) -> Tensor:
+        for cell in cells:
+            cell.backend = backend
+        with torch.no_grad():
+            found: Tensor = stack.eval()(x, valid, days)[0]
+        return found
+
+    for _ in range(2):
+        found = validate("auto")
+        assert torch.allclose(found, validate("naive"), atol=1e-5)
+        validate("auto")
+        stack.train()(x, valid, days)[0].sum().backward()
+        optimiser.step()
+    assert not torch.allclose(validate("auto"), found, atol=1e-2)
+
+
+@needs_kernels
+def test_a_given_state_gets_its_gradient() -> None:
+    stack = RecurrentStack([StarCell(3, 5, spatial=False)]).requires_grad_(False)
+    stack.initialise(5.0)
+    state = torch.zeros(2, 5, requires_grad=True)
+    x, valid, days = torch.randn(2, 1, 3), torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 1)
+    for ((after,),) in (
+        stack.advance(x, valid, days, ((state,),)),
+        stack.step(x[:, 0], valid[:, 0], days[:, 0], ((state,),)),
+    ):
+        assert torch.autograd.grad(after.sum(), state)[0].abs().min() > 0
+
+
+@needs_kernels
+def test_a_result_is_not_written_over_what_it_is_computed_from() -> None:
+    packed = pack_convolution(weights_of(make_cell(6, 6, spatial=True)))
+    image = torch.zeros(1, 6, 4, 4).to(memory_format=torch.channels_last)
+    with pytest.raises(ValueError, match="memory with x"):
+        convolution_step(image, None, packed, None, image)
+    with pytest.raises(ValueError, match="memory with the state"):
+        convolution_step(image.clone(), None, packed, image, image)

@@ -34,5 +34,7 @@ def test_the_ends(name: str) -> None:
     x = torch.tensor([float("nan"), float("inf"), -float("inf"), 1e30, -1e30, 0.0])
     found, expected = apply(name, x), getattr(torch, name)(x)
     assert found[0].isnan()
+    payloads = torch.tensor([0x7FC00001, -1, 0x7F800001], dtype=torch.int32).view(torch.float32)
+    assert apply(name, payloads).isnan().all()
     assert (found[1:] - expected[1:]).abs().max() <= 1e-37
     assert apply(name, torch.linspace(-30, 30, 100_003)).abs().max() <= 1

@@ -208,7 +208,6 @@ def test_only_what_is_wanted_gets_a_gradient() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-@pytest.mark.usefixtures("two_threads")
 def test_the_threads_of_torch_and_own_ones_compute_the_same() -> None:
     parallel = parallel_of_torch()
     if parallel is None:
@@ -226,10 +225,14 @@ def test_the_threads_of_torch_and_own_ones_compute_the_same() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_forked_process_can_go_on() -> None:
+@pytest.mark.parametrize("used", [True, False])
+def test_a_forked_process_can_go_on(used: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torch's threads were there before the first kernel was called, which then would wait for them."""
     packed = pack_star(weights_of(make_cell(13, 128)))
     x, valid = inputs(200, 10, 13)
     expected = star_forward(x, valid, packed).outputs.numpy().tobytes()
+    torch.ones(400_000).tanh()
+    monkeypatch.setattr(library(), "_lent", used)
     child = os.fork()
     if child == 0:  # no torch operation here: OpenMP does not survive what our threads must
         found = star_forward(x, valid, packed).outputs

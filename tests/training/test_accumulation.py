@@ -89,13 +89,20 @@ def test_a_mean_of_means_would_be_another_gradient() -> None:
     assert any((one - other).abs().max() > 1e-3 for one, other in zip(averages, expected, strict=True))
 
 
-def test_halved_until_it_fits(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "failure",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+        MemoryError("no memory for star_backward in the native kernels"),
+    ],
+)
+def test_halved_until_it_fits(failure: Exception, caplog: pytest.LogCaptureFixture) -> None:
     tried: list[int] = []
 
     def attempt(micro: int) -> Tally:
         tried.append(micro)
         if micro > 3:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            raise failure
         return Tally(1.0, 1.0, 1)
 
     with caplog.at_level("WARNING", logger="cropstar"):

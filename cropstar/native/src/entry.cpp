@@ -82,7 +82,7 @@ void in_parts(int64_t parts, const Work& work) {
     try {
         threads.reserve(parts - 1);
         while ((int64_t)threads.size() < parts - 1) threads.emplace_back(team.join, &team);
-    } catch (const std::system_error&) {  // no more threads: those that are there do all of it
+    } catch (const std::exception&) {  // no more threads or no memory for them: those that are there do all of it
     }
     team.join(&team);
     for (std::thread& thread : threads) thread.join();

@@ -70,7 +70,7 @@ INLINE Lanes exponential(Lanes x) {
     series = series * rest + 0.1666652f;
     series = series * rest + 0.49999994f;
     series = series * (rest * rest) + rest + 1.0f;
-    return scaled(series, shifted);
+    return scaled(series, shifted) + (x - x);  // NaN stays NaN, whose bits were taken for a number
 }
 
 template <class Lanes>
