@@ -51,6 +51,11 @@ class Clips:
     def __len__(self) -> int:
         return len(self.identifiers)
 
+    def require_frames(self) -> None:
+        """Look at every folder: some seconds for ten thousand clips."""
+        for identifier in self.identifiers:
+            _frame_files(self.root / identifier)
+
     def frames(self, index: int, count: int = 32, size: int = 112) -> NDArray[np.uint8]:
         """(count, 3, size, size): frames at even distances, the middle square of each.
 
@@ -179,7 +184,7 @@ def _frame_files(clip: Path) -> list[Path]:
                     why = f"more than {MAXIMUM_FRAMES:,} frames"
                     raise InputError("too long a clip", path=clip, why=why, remedy="check the folder")
     if not files:
-        remedy = "unpack it again, or take its line out of the csv"
+        remedy = "unpack it again, or take its line out of the csv: then trainings start anew"
         raise InputError("a clip without frames", path=clip, why="no 00001.jpg and so on", remedy=remedy)
     return [files[number] for number in sorted(files)]
 

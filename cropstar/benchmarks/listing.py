@@ -1,9 +1,16 @@
-"""`cropstar bench --list`: the tasks as a table."""
+"""What `cropstar bench` tells without running anything: its tasks as a table, and the settings of one."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+from cropstar.benchmarks.settings import SECTION, resolve_bench
 from cropstar.benchmarks.tasks import TASKS
+from cropstar.benchmarks.tasks.contract import StoreTask
 from cropstar.places import DATA
+from cropstar.resolving import dump, find_config, resolve
+from cropstar.strictyaml import dump_yaml
 
 
 def table_of_tasks() -> str:
@@ -17,3 +24,20 @@ def table_of_tasks() -> str:
         if task.folder is not None:
             places.append(f"{name:{width}}  {DATA / task.folder}: {task.needs}")
     return "\n".join([*lines, "", "Data, or where --data says:", *places])
+
+
+def show_config(
+    name: str,
+    file: Path | None,
+    options: dict[str, Any],
+    assignments: tuple[str, ...],
+    own: dict[str, Any],
+    data: Path | None,
+) -> str:
+    """What would be run, as YAML that `--config` takes."""
+    task = TASKS[name]
+    folder = data or DATA / (task.folder or "")
+    if isinstance(task, StoreTask):
+        return dump(resolve(file or find_config(task.config), {**options, "store": folder}, assignments))
+    config, settings = resolve_bench(task, file, options, assignments, own, folder)
+    return dump_yaml({SECTION: settings.model_dump(mode="json"), **config.model_dump(mode="json")})

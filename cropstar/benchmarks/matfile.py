@@ -142,4 +142,7 @@ def _numbers(body: memoryview, order: str) -> NDArray[Any]:
     stored = np.dtype(order + STORAGE[kind])
     if math.prod(shape) * stored.itemsize != len(content):
         raise _Damaged(f"{len(content):,} bytes for {' x '.join(map(str, shape))} numbers")
-    return np.frombuffer(content, dtype=stored).reshape(shape, order="F")
+    try:
+        return np.frombuffer(content, dtype=stored).reshape(shape, order="F")
+    except ValueError as failure:  # no numbers, and sizes larger than any array's
+        raise _Damaged(str(failure)) from None

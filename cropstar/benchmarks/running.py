@@ -42,6 +42,7 @@ from cropstar.training.task import Budget
 from cropstar.training.tensorboard import EventFiles, require_tensorboard
 
 KIND = "benchmark"  # of the model file: no map can be made with it
+STOPPED = "stopped.safetensors"  # the weights that were judged, where a budget ended between two epochs
 
 
 @dataclass(frozen=True)
@@ -151,13 +152,16 @@ class _Bench:
         return self._facts(progress, ended, chosen, test)
 
     def _save(self, model: Classifier, progress: Progress) -> None:
+        self._write(self._run.model, weights_of(model), progress.best_epoch)
+
+    def _write(self, file: Path, weights: dict[str, NDArray[Any]], epoch: int | None) -> None:
         header = {
             "task": self._task.name,
             "model": self._config.model.model_dump(mode="json"),
             "shape": self._material.shape.to_json(),
-            "epoch": progress.best_epoch,
+            "epoch": epoch,
         }
-        write_tensors(self._run.model, KIND, header, weights_of(model))
+        write_tensors(file, KIND, header, weights)
 
     def _note(self, model: Classifier, progress: Progress) -> None:
         verdict = self._material.objective.judge(model, self._material.parts["validation"], self._options.device)
@@ -169,11 +173,13 @@ class _Bench:
         if self._stopped is not None:
             verdict, weights = self._stopped
             load_weights(self._model, weights, self._run.folder)
-            return {"step": progress.step, "epoch": None, "validation": verdict.figures}
+            self._write(self._run.folder / STOPPED, weights, None)
+            return {"step": progress.step, "epoch": None, "validation": verdict.figures, "weights": STOPPED}
         _, weights = read_tensors(self._run.model, KIND)
         load_weights(self._model, weights, self._run.model)
         best = progress.history[progress.best_epoch - 1]
-        return {"step": None, "epoch": progress.best_epoch, "validation": best["validation"]}
+        reached = best["validation"]
+        return {"step": None, "epoch": progress.best_epoch, "validation": reached, "weights": self._run.model.name}
 
     def _facts(self, progress: Progress, ended: str, chosen: dict[str, Any], test: Verdict | None) -> dict[str, Any]:
         metric = self._task.metric
@@ -211,12 +217,12 @@ def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material
         raise UsageError(f"'{config.model.name}' is not for benchmarks", why="it has no epochs", remedy="take another")
     objective = material.objective
     asks_steps = isinstance(objective, SequenceObjective) and objective.measure.by_step and not objective.in_order
-    if asks_steps and (model.spatial or not speaks_by_date(model, material.shape.bands)):
-        why = f"{config.model.name} says nothing after each step"
-        raise UsageError(f"'{task.name}' needs a model that reads step after step", why=why, remedy="e.g. --model star")
-    if not asks_steps and model.spatial and model.makes_maps:
+    if model.spatial and not task.images:
         why = f"{config.model.name} reads images"
         raise UsageError(f"'{task.name}' has series", why=why, remedy="take a model such as star")
+    if asks_steps and not speaks_by_date(model, material.shape.bands):
+        why = f"{config.model.name} says nothing after each step"
+        raise UsageError(f"'{task.name}' needs a model that reads step after step", why=why, remedy="e.g. --model star")
     return model
 
 
@@ -247,14 +253,14 @@ def _claim(task: BenchTask, config: TrainConfig, options: BenchOptions, data: di
     """What a budget ended is finished, until it is asked to go on."""
     if options.resume is None:
         return claim_run(options.runs / task.name, config, data, hold, fresh=options.fresh)
-    before = Run(options.resume)
-    if before.finished and _ended_by_budget(before):
-        before.result.unlink()
-    return open_run(options.resume, data, hold)
+    run = open_run(options.resume, data, hold, again=_ended_by_budget(Run(options.resume)))
+    run.result.unlink(missing_ok=True)
+    (run.folder / STOPPED).unlink(missing_ok=True)
+    return run
 
 
 def _ended_by_budget(run: Run) -> bool:
     try:
         return bool(json.loads(run.result.read_text(encoding="utf-8"))["budget"]["ended"] == "budget")
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return False

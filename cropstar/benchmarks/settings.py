@@ -16,7 +16,7 @@ from cropstar.benchmarks.tasks.contract import BenchTask, Settings
 from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
 from cropstar.registry import did_you_mean
-from cropstar.resolving import read_config, resolve
+from cropstar.resolving import SHORT, read_config, resolve
 from cropstar.strictyaml import load_yaml
 
 SECTION = "task"
@@ -51,9 +51,14 @@ def resolve_bench(
             section[key.strip().removeprefix(f"{SECTION}.")] = load_yaml(text, f"--set {key}")
         else:
             rest.append(assignment)
-    settings = settings_of(task, section)
-    config = resolve(None, options, tuple(rest), defaults={**content, "store": str(folder)})
-    require_used(task, config)
+    try:
+        settings = settings_of(task, section)
+        config = resolve(None, options, tuple(rest), defaults={**content, "store": str(folder)})
+        require_used(task, config)
+    except UsageError as failure:
+        if failure.path is None and file is not None:
+            failure.path = str(file)
+        raise
     return config, settings
 
 
@@ -67,7 +72,7 @@ def settings_of(task: BenchTask, section: dict[str, Any]) -> Settings:
             known = [f"{SECTION}.{name}" for name in task.settings.model_fields]
             remedy = did_you_mean(f"{SECTION}.{key}", known)
             raise UsageError(f"'{task.name}' has no setting '{SECTION}.{key}'", remedy=remedy) from None
-        why = f"{first['msg'].lower()}, not {first['input']!r:.80}"
+        why = f"{first['msg'].lower()}, not {SHORT.repr(first['input'])}"
         raise UsageError(f"wrong value of '{SECTION}.{key}'", why=why, remedy="correct it") from None
 
 

@@ -104,11 +104,12 @@ class _Suite:
         try:
             with silenced():
                 run_bench(self._bench_options(before))
-        except (CropstarError, OSError, RuntimeError, MemoryError) as failure:
+        except Exception as failure:
             error = from_os_error(failure) if isinstance(failure, OSError) else failure
             if isinstance(error, Interrupted) or (isinstance(error, ResourceError) and error.what != "out of memory"):
                 raise
-            line = " ".join(str(error).split())[:500] or type(error).__name__
+            words = " ".join(str(error).split())[:500]
+            line = words if isinstance(error, CropstarError) else f"{type(error).__name__}: {words}"
             write_json(failure_file(folder, cell), {"error": line})
         return read_outcome(folder, cell)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, ValidationError
 
 from cropstar.benchmarks.settings import resolve_bench
 from cropstar.benchmarks.tasks import TASKS
@@ -39,9 +39,10 @@ MATRIX = ("model.name", "model.layers", "seed", "store")  # what `set` cannot sa
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_+.-]*$", max_length=80)]
 Names = Annotated[list[Name], Field(min_length=1)]
 Layers = Annotated[list[Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]
-Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Seeds = Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1)]
 Minutes = Annotated[float, Field(gt=0)]
-Assignments = dict[str, JsonValue]
+Value = str | bool | int | float | None
+Assignments = dict[str, Value | list[Value]]
 
 
 class Entry(Section):
@@ -118,6 +119,9 @@ class Cell:
         else:
             config, own = resolve_bench(task, self.config, self.options, self.assignments, {}, somewhere)
             settings = own.model_dump(mode="json")
+        if (config.model.name, config.model.layers, config.seed) != (self.model, self.layers, self.seed):
+            why = "its settings name another model, depth or seed"
+            raise UsageError(f"{self.title} would be another", why=why, remedy="use models, layers and seeds")
         whole = config.model_dump(mode="json", exclude={"store"})
         return {"task": task.name, "config": whole, "settings": settings, "match": self.entry.match_parameters}
 

@@ -61,9 +61,15 @@ def settings_file(suite: Path, cell: Cell) -> Path:
 
 
 def read_outcome(suite: Path, cell: Cell) -> Outcome:
-    failed = failure_file(suite, cell)
-    if failed.exists():
-        return Outcome(cell, "failed", str(read_json(failed).get("error", "")))
+    failed, found = failure_file(suite, cell), _read_run(suite, cell)
+    if not failed.exists():
+        return found
+    # What a budget ended before goes on where it was, once the cause is removed.
+    run = found.run if found.ended == "budget" else None
+    return Outcome(cell, "failed", str(read_json(failed).get("error", "")), run)
+
+
+def _read_run(suite: Path, cell: Cell) -> Outcome:
     finished = sorted((suite / cell.place).glob("*/*/result.json"), key=lambda path: path.parent.name)
     if not finished:
         return Outcome(cell, "unfinished")

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cropstar.cli.bench_suite import TaskOrSuite
-from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.cli.options import PATH, Decimal, device, examples, speech
 from cropstar.errors import UsageError
 from cropstar.logs import event
 from cropstar.places import RUNS
@@ -39,15 +39,16 @@ cropstar bench suite configs/bench/short.yaml         many at once, with tables 
 @click.option("--learning-rate", type=float, help="Peak learning rate.")
 @click.option("--seed", type=int, help="Seed of weights, order and generated samples.")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key, such as task.length=200.")
-@click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="MINUTES", help="End training after that.")
+@click.option("--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="End training after that.")
 @click.option("--runs", type=PATH, default=RUNS / "bench", show_default=True, help="Where the run folder goes.")
 @click.option("--resume", type=PATH, metavar="RUN", help="Go on with this run, also one that a budget ended.")
 @click.option("--fresh", is_flag=True, help="Start anew even if an unfinished run of these settings is there.")
 @click.option(
-    "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
+    "--checkpoint-seconds", type=Decimal(0), default=30.0, show_default=True, help="Time between checkpoints."
 )
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
 @click.option("--no-test", is_flag=True, help="Leave the test data alone: to choose settings by validation.")
+@click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
 @device
 @speech
 def bench(
@@ -73,6 +74,7 @@ def bench(
     checkpoint_seconds: float,
     tensorboard: bool,
     no_test: bool,
+    print_config: bool,
     device: str,
 ) -> None:
     """Run one of the paper's sequence tasks, with the models and the training of crops.
@@ -102,6 +104,15 @@ def bench(
         raise UsageError("--resume takes the settings of the run", remedy="leave out all but --budget")
     if task is None and resume is None:
         raise UsageError("which task?", remedy="see 'cropstar bench --list'")
+    if hidden is not None and match_parameters is not None:
+        raise UsageError("--hidden and --match-parameters", why="both choose the width", remedy="leave one out")
+    if print_config:
+        from cropstar.benchmarks.listing import show_config
+
+        if resume is not None:
+            raise UsageError("--print-config is not for --resume", remedy="read config.yaml in the run's folder")
+        click.echo(show_config(task or "", config_file, options, assignments, own, data), nl=False)
+        return
 
     from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
     from cropstar.devices import choose_device

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.cli.options import PATH, Decimal, device, examples, speech
 from cropstar.logs import event
 from cropstar.places import RUNS
 
 EXAMPLES = examples("""
-cropstar bench suite configs/bench/short.yaml         about an hour on two cores
+cropstar bench suite configs/bench/short.yaml         up to three hours on one core
 cropstar bench suite configs/bench/paper.yaml --device cuda
 cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
 """)
@@ -22,11 +22,9 @@ cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
 @click.argument("file", type=PATH)
 @click.option("-o", "--output", type=PATH, help="Its folder.  [default: data/runs/bench/suite-NAME]")
 @click.option("--data", type=PATH, help="The folder of mnist/, music/ and so on.  [default: data]")
+@click.option("--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="For each training, over the file's.")
 @click.option(
-    "--budget", type=click.FloatRange(0, min_open=True), metavar="MINUTES", help="For each training, over the file's."
-)
-@click.option(
-    "--checkpoint-seconds", type=click.FloatRange(0), default=30.0, show_default=True, help="Time between checkpoints."
+    "--checkpoint-seconds", type=Decimal(0), default=30.0, show_default=True, help="Time between checkpoints."
 )
 @device
 @speech

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, Command, headed, split_names, split_numbers
+from cropstar.cli.options import PATH, Command, Decimal, headed, split_names, split_numbers
 from cropstar.errors import UsageError
 
 OUTPUTS, SEASON = "Files beside the map", "In season"
@@ -24,7 +24,7 @@ OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (OUTPUTS, "--smooth-window", {"type": int, "metavar": "PIXELS", "help": "How far that looks.  [default: 5]"}),
     (SEASON, "--state", {"type": PATH, "help": "Keep the hidden state after the last date, for 'cropstar update'."}),
     (SEASON, "--every-date", {"is_flag": True, "help": "A map a date, and <map>-earliest.tif: since when it is sure."}),
-    (SEASON, "--stable-confidence", {"type": click.FloatRange(0, 1), "help": "What sure means there.  [default: 0.5]"}),
+    (SEASON, "--stable-confidence", {"type": Decimal(0, 1), "help": "What sure means there.  [default: 0.5]"}),
     (
         INPUTS,
         "--bands",

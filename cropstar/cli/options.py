@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import wraps
@@ -15,6 +16,16 @@ from cropstar.cli.remote_options import PATH as PATH
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DAY = click.DateTime(["%Y-%m-%d"])
+
+
+class Decimal(click.FloatRange):
+    """A number within a range, which is neither infinite nor NaN: click would let both through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:

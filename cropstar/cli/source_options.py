@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import click
 
-from cropstar.cli.options import DAY, PATH, Command, headed, only_day, split_decimals, split_names, split_numbers
+from cropstar.cli.options import (
+    DAY,
+    PATH,
+    Command,
+    Decimal,
+    headed,
+    only_day,
+    split_decimals,
+    split_names,
+    split_numbers,
+)
 
 LABELS = "Parcels on images (stack, sentinel2, stac)"
 IMAGES = "Images"
@@ -23,7 +33,7 @@ OPTIONS = (
     headed(
         LABELS,
         "--erode",
-        type=click.FloatRange(0),
+        type=Decimal(0),
         metavar="METRES",
         help="Leave out the edge of parcels.  [default: 0]",
     ),

@@ -113,12 +113,12 @@ def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitS
     raise UsageError("too many runs", path=root, remedy="choose another folder with --runs")
 
 
-def open_run(folder: Path, data: dict[str, Any], hold: ExitStack) -> Run:
-    """The unfinished run that `--resume` names; the store must hold the data that it was started on."""
+def open_run(folder: Path, data: dict[str, Any], hold: ExitStack, *, again: bool = False) -> Run:
+    """The run that `--resume` names, unfinished but for `again`; the store must hold the data it was started on."""
     run = Run(folder)
     if not run.config.exists():
         raise ArtifactError("no run", path=folder, why="there is no config.yaml", remedy="check the folder")
-    if run.finished:
+    if run.finished and not again:
         raise UsageError("the run is finished", path=folder, remedy="start a new one without --resume")
     if _read(run.data) != json.dumps(data, sort_keys=True):
         why = "the store holds other data than when the run was started"

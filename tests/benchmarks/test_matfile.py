@@ -121,6 +121,7 @@ def test_changed_bytes_end_in_one_line(places: list[tuple[int, int]], tmp_path_f
         (HEADER + variable(b"tunes", (1, -1), BYTES), "negative size"),
         (HEADER + variable(b"tunes", (2**31 - 1, 2**31 - 1), BYTES), "at most"),
         (HEADER + variable(b"tunes", (1, 1), variable(b"", (2**31 - 1,) * 2, element(2, b"1"), 9)), "1 bytes for"),
+        (HEADER + variable(b"tunes", (1, 1), variable(b"", (0, *[2**31 - 1] * 3), element(2, b""), 9)), "too big"),
         (HEADER + variable(b"tunes", (1, 1), variable(b"", (1, 1), BYTES)), "no plain numbers"),
         (HEADER + variable(b"tunes", (1, 1), variable(b"", (1, 1), element(9, bytes(8)), 0x0806)), "no plain numbers"),
         (HEADER + variable(b"tunes", (1, 1), variable(b"", (1, 1), element(77, bytes(8)), 9)), "unknown kind 77"),

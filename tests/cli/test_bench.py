@@ -115,6 +115,7 @@ def test_a_budget_ends_it_cleanly_and_it_goes_on(tmp_path: Path, monkeypatch: py
     assert len(cut["history"]) == 1
     assert cut["chosen"]["step"] in (None, 7)
     folder = Path(cut["run"])
+    assert (folder / cut["chosen"]["weights"]).is_file()
     assert Run(folder).checkpoints()[0].name == "step-00000007.safetensors"
 
     assert run(tmp_path / "cut", "--resume", folder, "--budget", "420").exit_code == 0  # it is spent
@@ -122,6 +123,7 @@ def test_a_budget_ends_it_cleanly_and_it_goes_on(tmp_path: Path, monkeypatch: py
     assert run(tmp_path / "cut", "--resume", folder).exit_code == 0
     done = json.loads((folder / "result.json").read_text())
     assert done["budget"] == {"minutes": None, "ended": "epochs"}
+    assert done["chosen"]["weights"] == "model.safetensors"
     assert done["test"] == whole["test"]
     one, other = weights(Path(whole["run"])), weights(folder)
     assert all(np.array_equal(one[name], other[name]) for name in one)
@@ -147,6 +149,38 @@ def write_digits(folder: Path, count: int = 30) -> Path:
 DIGITS = [*TINY, "--pool", "7", "--epochs", "1", "--set", "task.validation=10"]
 
 
+def test_a_budget_that_ends_before_the_first_epoch_keeps_what_was_judged(tmp_path: Path) -> None:
+    result = result_of(tmp_path, "adding", *TINY, *SHORT, "--budget", "1e-9")
+    folder = Path(result["run"])
+    assert (result["chosen"]["epoch"], result["chosen"]["weights"]) == (None, running.STOPPED)
+    assert read_tensors(folder / running.STOPPED, running.KIND)[1]
+    assert run(tmp_path, "--resume", folder).exit_code == 0
+    assert not (folder / running.STOPPED).exists()
+
+
+def test_the_configuration_that_is_shown_can_be_given_back(tmp_path: Path) -> None:
+    wishes = ["copy", "--length", "7", "--hidden", "9", "--set", "task.samples=3"]
+    shown = run(tmp_path, *wishes, "--print-config").output
+    (tmp_path / "own.yaml").write_text(shown)
+    assert "length: 7" in shown
+    assert "hidden: 9" in shown
+    assert run(tmp_path, "copy", "--config", tmp_path / "own.yaml", "--print-config").output == shown
+    assert "hidden: 9" in run(tmp_path, "tum-pixel", "--hidden", "9", "--print-config").output
+    assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]
+
+
+def test_a_wrong_file_of_settings_is_named(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("models: [star]\n")
+    assert str(tmp_path / "own.yaml") in str(refusal(tmp_path, "adding", "--config", tmp_path / "own.yaml"))
+    level = "[1, 2, 3, 4, 5, 6, 7, 8, 9]"
+    (tmp_path / "own.yaml").write_text(
+        f"a0: &a0 {level}\n"
+        + "".join(f"a{n}: &a{n} [{', '.join(9 * [f'*a{n - 1}'])}]\n" for n in range(1, 10))
+        + "task: {length: *a9}\n"
+    )
+    assert "wrong value of 'task.length'" in str(refusal(tmp_path, "adding", "--config", tmp_path / "own.yaml"))
+
+
 def test_digits_pooled_and_permuted(tmp_path: Path) -> None:
     data = write_digits(tmp_path / "digits")
     assert 0 <= result_of(tmp_path / "rows", "mnist", "--data", data, *DIGITS)["value"] <= 1
@@ -157,6 +191,12 @@ def test_digits_pooled_and_permuted(tmp_path: Path) -> None:
     np.save(data / "pmnist_permutation_mask.npy", np.arange(784))
     failure = refusal(tmp_path / "authors", "pmnist", "--data", data, *DIGITS)  # 784 pixels, and 16 are wanted
     assert "task.order=seed" in str(failure)
+    np.save(data / "pmnist_permutation_mask.npy", np.arange(16) + 0.4)
+    assert "no array of whole numbers" in str(refusal(tmp_path / "authors", "pmnist", "--data", data, *DIGITS))
+    header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }"
+    for content in (b"PK\x03\x04 and no more", header.ljust(127) + b"\n"):
+        (data / "pmnist_permutation_mask.npy").write_bytes(content)
+        assert isinstance(refusal(tmp_path / "authors", "pmnist", "--data", data, *DIGITS), InputError)
     np.save(data / "pmnist_permutation_mask.npy", np.arange(16)[::-1])
     result_of(tmp_path / "authors", "pmnist", "--data", data, *DIGITS)
 
@@ -192,6 +232,9 @@ def test_damaged_digits(tmp_path: Path) -> None:
         (["adding", "--resume", "absent"], ArtifactError, ["no run of a benchmark", "absent"]),
         (["adding", "--resume", "absent", "--epochs", "3"], UsageError, ["--resume"]),
         (["tum-pixel", "--budget", "1"], UsageError, ["--budget"]),
+        (["adding", "--hidden", "7", "--match-parameters", "3000"], UsageError, ["both choose the width"]),
+        (["adding", "--model", "convstar", "--set", "model.head=video"], UsageError, ["has series"]),
+        (["adding", "--set", "epochs=true"], UsageError, ["--print-config"]),
     ],
 )
 def test_wrong_wishes(arguments: list[str], kind: type[CropstarError], parts: list[str], tmp_path: Path) -> None:
@@ -220,7 +263,10 @@ def test_a_run_goes_on_with_its_own_data_alone(tmp_path: Path, monkeypatch: pyte
     monkeypatch.undo()
     (folder,) = (tmp_path / "runs" / "mnist").iterdir()
     (data / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(30)))
+    earlier = json.dumps({"budget": {"ended": "budget"}})
+    (folder / "result.json").write_text(earlier)
     assert isinstance(refusal(tmp_path / "runs", "mnist", "--resume", folder), MismatchError)
+    assert (folder / "result.json").read_text() == earlier  # a refusal loses nothing
     assert "it is a run of 'mnist'" in str(refusal(tmp_path / "runs", "adding", "--resume", folder))
 
 
@@ -231,6 +277,15 @@ def test_the_command_line_answers_in_one_line(
     assert answer.returncode == 3
     assert answer.stderr.startswith("error: no data for 'jsb' in data/music: ")
     assert len(answer.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("option", ["--budget", "--checkpoint-seconds"])
+@pytest.mark.parametrize("number", ["inf", "nan"])
+def test_only_finite_numbers(option: str, number: str, tmp_path: Path) -> None:
+    answer = run(tmp_path / "runs", "adding", option, number)
+    assert answer.exit_code == 2
+    assert "not a finite number" in answer.output
+    assert not (tmp_path / "runs").exists()
 
 
 def test_settings_can_be_chosen_without_the_test_data(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from cropstar.cli.bench import bench
-from cropstar.errors import CropstarError, InputError, UsageError
+from cropstar.errors import CropstarError, InputError, MismatchError, UsageError
 
 SMALL = ["--layers", "1", "--hidden", "4", "--epochs", "1", "--quiet", "--device", "cpu"]
 
@@ -61,11 +61,12 @@ def test_clips_of_frames(tmp_path: Path) -> None:
     failure = refusal("jester", "--data", data, *CLIPS, "--set", "model.head=pixel", "--runs", tmp_path / "none")
     assert isinstance(failure, UsageError)
     assert "model.head=video" in str(failure)
-    for frame in (data / "20bn-jester-v1" / "9").iterdir():
+    for frame in (data / "20bn-jester-v1" / "9").iterdir():  # of the test part
         frame.unlink()
     failure = refusal("jester", "--data", data, *CLIPS, "--runs", tmp_path / "more")
     assert isinstance(failure, InputError)
     assert "a clip without frames" in str(failure)
+    assert not (tmp_path / "more").exists()  # said before anything is trained
 
 
 def test_music_of_notes(tmp_path: Path) -> None:
@@ -80,8 +81,14 @@ def test_music_of_notes(tmp_path: Path) -> None:
     file = tmp_path / "jsb.pickle"
     file.write_bytes(pickle.dumps({"train": pieces(6), "valid": pieces(2), "test": pieces(2)}, protocol=2))
     result = ran(tmp_path / "runs", "jsb", "--data", file, *SMALL)
+    folder = Path(result["run"])
     assert result["value"] == pytest.approx(88 * math.log(2), rel=0.5)  # it knows nothing yet
     assert result["paper"] == {"star": "8.09 to 8.13"}
+    parts = pickle.loads(file.read_bytes())
+    parts["valid"].insert(0, parts["train"].pop())  # the same frames in the same order, in other parts
+    file.write_bytes(pickle.dumps(parts, protocol=2))
+    (folder / "result.json").unlink()
+    assert isinstance(refusal("--resume", folder), MismatchError)
 
 
 def test_series_of_the_archive(tmp_path: Path) -> None:

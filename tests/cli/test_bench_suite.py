@@ -180,6 +180,24 @@ def test_a_larger_budget_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (done["ended"], done["epochs"], done["run"]) == ("epochs", "2", cut["run"])
 
 
+def test_what_a_budget_ended_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written(tmp_path, ADDING, budget=1e-9)
+    assert run(file).exit_code == 0
+    (cut,) = rows(file)
+
+    def broken(_: object) -> None:
+        raise ValueError("something\nunforeseen")
+
+    monkeypatch.setattr(suite, "run_bench", broken)
+    failure = refusal(run(file, "--budget", "5"))
+    assert failure.exit_code == 7
+    assert "ValueError: something unforeseen" in str(failure)
+    monkeypatch.undo()
+    assert run(file, "--budget", "5").exit_code == 0
+    (done,) = rows(file)
+    assert (done["ended"], done["run"]) == ("epochs", cut["run"])
+
+
 def test_crops_stand_in_the_tables_too(tmp_path: Path) -> None:
     for number, part in enumerate(("train", "test", "eval")):
         write_batch(tmp_path / "batches" / part / "b0.pkl", a_batch(seed=number))
@@ -213,6 +231,10 @@ def test_other_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monkey
         ([{**ADDING, "model": ["star"]}], ["unknown key 'tasks.1.model'", "did you mean 'models'"]),
         ([{**ADDING, "set": {"task.lenght": 3}}], ["task.lenght", "task.length"]),
         ([{**ADDING, "set": {"seed": 3}}], ["'seed' under 'set'", "seeds"]),
+        ([{**ADDING, "set": {"seed ": 3}}], ["adding, star, 1 layer, seed 0", "another"]),
+        ([{**ADDING, "set": {" model.name": "gru"}}], ["adding, star, 1 layer, seed 0", "another"]),
+        ([{**ADDING, "set": {"model": {"name": "gru"}}}], ["tasks.1.set.model"]),
+        ([{**ADDING, "seeds": [0, 2**63]}], ["tasks.1.seeds.2"]),
         ([{**ADDING, "layers": [0]}], ["tasks.1.layers.1", "not 0"]),
         ([{**ADDING, "layers": None}], ["no layers for 'adding'"]),
         ([{**ADDING, "name": "../away"}], ["tasks.1.name"]),

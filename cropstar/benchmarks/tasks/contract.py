@@ -53,6 +53,7 @@ class BenchTask(ABC):
     folder: str | None = None  # under data/; None where samples are generated
     needs: str = ""  # where to get the files, and what to put there
     settings: type[Settings] = Settings
+    images: bool = False  # whether a step is one
 
     @abstractmethod
     def load(self, settings: Any, config: TrainConfig, folder: Path) -> Material: ...

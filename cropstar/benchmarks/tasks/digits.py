@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,9 @@ class DigitSettings(Settings):
         "rows", description=f"of pixels; seed: at random by `seed`; authors: as {PERMUTATION} beside the images says"
     )
     validation: int = Field(5_000, ge=1, description="training images that choose the epoch")
-    limit: int | None = Field(None, ge=1, description="training images that are used; null: all")
+    limit: int | None = Field(
+        None, ge=1, description="training images that are used besides those of validation; null: all"
+    )
     test_limit: int | None = Field(None, ge=1, description="test images that are used, for a trial; null: all")
 
 
@@ -90,8 +93,10 @@ def read_permutation(file: Path, steps: int) -> NDArray[np.int64]:
         if file.stat().st_size > MAXIMUM_PERMUTATION_BYTES:
             raise ValueError("too large")
         found = np.load(file, allow_pickle=False)
-        order = np.asarray(found).ravel().astype(np.int64)
-    except (ValueError, OSError, EOFError, TypeError) as failure:
+        if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
+            raise ValueError("no array of whole numbers")
+        order = found.ravel().astype(np.int64)
+    except (ValueError, OSError, EOFError, TypeError, BadZipFile, MemoryError) as failure:
         why = str(failure)
         raise InputError("not a permutation", path=file, why=why, remedy="give an array of numbers as .npy") from None
     if not np.array_equal(np.sort(order), np.arange(steps)):

@@ -40,7 +40,7 @@ class Music(BenchTask):
         parts = {}
         for part in PARTS:
             for piece in pieces[part]:
-                digest.update(piece.tobytes())
+                digest.update(f"{part} {len(piece)} ".encode() + piece.tobytes())
             # A piece of one frame has nothing to foretell.
             long = [piece for piece in pieces[part] if len(piece) > 1]
             if not long:

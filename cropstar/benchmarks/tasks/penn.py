@@ -42,7 +42,7 @@ class Penn(BenchTask):
         digest = hashlib.blake2b(digest_size=8)
         parts = {}
         for part in PARTS:
-            digest.update(codes[part].tobytes())
+            digest.update(f"{part} {len(codes[part])} ".encode() + codes[part].tobytes())
             limit = settings.limit if part == "train" else settings.held_out_limit
             parts[part] = prepared(Streams(part, codes[part][:limit], config.series_batch, settings.bptt))
         shape = Shape(len(alphabet), len(alphabet), settings.bptt)
