@@ -1,4 +1,4 @@
-"""What `cropstar bench` tells without running anything: its tasks as a table, and the settings of one."""
+"""What `cropstar bench` tells: its tasks as a table, the settings of one, and what came out."""
 
 from __future__ import annotations
 
@@ -41,3 +41,12 @@ def show_config(
         return dump(resolve(file or find_config(task.config), {**options, "store": folder}, assignments))
     config, settings = resolve_bench(task, file, options, assignments, own, folder)
     return dump_yaml({SECTION: settings.model_dump(mode="json"), **config.model_dump(mode="json")})
+
+
+def headline(result: dict[str, Any]) -> str:
+    """The figure on test beside the paper's; on validation where the test part was left alone."""
+    if result["text"] is None:
+        said = ", ".join(f"{name} {value:.4g}" for name, value in result["chosen"]["validation"].items())
+        return f"{result['task']}: {said} on validation; the test data were left alone"
+    paper = "; ".join(f"{who} {what}" for who, what in result["paper"].items())
+    return f"{result['task']}: {result['text']} on test" + (f" (paper: {paper})" if paper else "")

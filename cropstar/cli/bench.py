@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from cropstar.cli.bench_suite import TaskOrSuite
-from cropstar.cli.options import PATH, Decimal, device, examples, speech
+from cropstar.cli.options import PATH, checkpoints, device, examples, speech
+from cropstar.cli.values import Decimal
 from cropstar.errors import UsageError
 from cropstar.logs import event
 from cropstar.places import RUNS
@@ -43,9 +44,7 @@ cropstar bench suite configs/bench/short.yaml         many at once, with tables 
 @click.option("--runs", type=PATH, default=RUNS / "bench", show_default=True, help="Where the run folder goes.")
 @click.option("--resume", type=PATH, metavar="RUN", help="Go on with this run, also one that a budget ended.")
 @click.option("--fresh", is_flag=True, help="Start anew even if an unfinished run of these settings is there.")
-@click.option(
-    "--checkpoint-seconds", type=Decimal(0), default=30.0, show_default=True, help="Time between checkpoints."
-)
+@checkpoints
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
 @click.option("--no-test", is_flag=True, help="Leave the test data alone: to choose settings by validation.")
 @click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
@@ -83,9 +82,9 @@ def bench(
     budget is spent; minutes are counted over all restarts. A run that was stopped goes on by the same command.
     See also 'cropstar bench suite --help'.
     """
-    if listed:
-        from cropstar.benchmarks.listing import table_of_tasks
+    from cropstar.benchmarks.listing import headline, show_config, table_of_tasks
 
+    if listed:
         click.echo(table_of_tasks())
         return
     own = {"length": length, "pool": pool}
@@ -100,17 +99,13 @@ def bench(
         "seed": seed,
     }
     given = [*own.values(), *options.values(), config_file, data, match_parameters, *assignments]
-    if resume is not None and any(value is not None for value in given):
+    if resume is not None and (print_config or any(value is not None for value in given)):
         raise UsageError("--resume takes the settings of the run", remedy="leave out all but --budget")
     if task is None and resume is None:
         raise UsageError("which task?", remedy="see 'cropstar bench --list'")
     if hidden is not None and match_parameters is not None:
         raise UsageError("--hidden and --match-parameters", why="both choose the width", remedy="leave one out")
     if print_config:
-        from cropstar.benchmarks.listing import show_config
-
-        if resume is not None:
-            raise UsageError("--print-config is not for --resume", remedy="read config.yaml in the run's folder")
         click.echo(show_config(task or "", config_file, options, assignments, own, data), nl=False)
         return
 
@@ -120,12 +115,6 @@ def bench(
     how = (assignments, match_parameters, budget, resume, fresh, checkpoint_seconds, tensorboard, not no_test)
     name = task if task is not None or resume is None else str(read_facts(resume).get("task"))
     result = run_bench(BenchOptions(name or "", runs, choose_device(device), config_file, data, options, own, *how))
-    paper = "; ".join(f"{who} {what}" for who, what in result["paper"].items())
-    beside = f" (paper: {paper})" if paper else ""
-    if no_test:
-        reached = result["chosen"]["validation"]
-        said = ", ".join(f"{name} {value:.4g}" for name, value in reached.items())
-        event(f"{result['task']}: {said} on validation; the test data were left alone", validation=reached)
-    else:
-        event(f"{result['task']}: {result['text']} on test{beside}", value=result["value"], paper=result["paper"])
+    reached = result.get("chosen", {}).get("validation")
+    event(headline(result), value=result["value"], paper=result["paper"], validation=reached)
     event(f"result {Path(result['run']) / 'result.json'}", run=result["run"])

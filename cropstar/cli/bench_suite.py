@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, Decimal, device, examples, speech
+from cropstar.cli.options import PATH, checkpoints, device, examples, speech
+from cropstar.cli.values import Decimal
 from cropstar.logs import event
 from cropstar.places import RUNS
 
@@ -23,9 +24,7 @@ cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
 @click.option("-o", "--output", type=PATH, help="Its folder.  [default: data/runs/bench/suite-NAME]")
 @click.option("--data", type=PATH, help="The folder of mnist/, music/ and so on.  [default: data]")
 @click.option("--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="For each training, over the file's.")
-@click.option(
-    "--checkpoint-seconds", type=Decimal(0), default=30.0, show_default=True, help="Time between checkpoints."
-)
+@checkpoints
 @device
 @speech
 def suite(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, Decimal, examples, speech, split_names
+from cropstar.cli.options import PATH, examples, speech
+from cropstar.cli.values import Decimal, split_names
 from cropstar.errors import UsageError
 from cropstar.logs import event
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, Command, Decimal, headed, split_names, split_numbers
+from cropstar.cli.options import PATH, Command, headed
+from cropstar.cli.values import Decimal, split_names, split_numbers
 from cropstar.errors import UsageError
 
 OUTPUTS, SEASON = "Files beside the map", "In season"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from datetime import date, datetime
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -12,45 +10,9 @@ import click
 
 from cropstar import logs
 from cropstar.cli.remote_options import PATH as PATH
+from cropstar.cli.values import Decimal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-DAY = click.DateTime(["%Y-%m-%d"])
-
-
-class Decimal(click.FloatRange):
-    """A number within a range, which is neither infinite nor NaN: click would let both through."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
-
-
-def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """Names separated by commas, as the callback of an option."""
-    return tuple(part.strip() for part in value.split(",")) if value else None
-
-
-def split_numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """Whole numbers separated by commas."""
-    try:
-        return tuple(int(part) for part in value.split(",")) if value else None
-    except ValueError:
-        raise click.BadParameter(f"'{value}' is not a list of numbers such as 4,5,6") from None
-
-
-def split_decimals(_: click.Context, __: click.Parameter, value: str | None) -> tuple[float, ...] | None:
-    """Numbers separated by commas."""
-    try:
-        return tuple(float(part) for part in value.split(",")) if value else None
-    except ValueError:
-        raise click.BadParameter(f"'{value}' is not a list of numbers such as 7.5,47.2,7.9,47.4") from None
-
-
-def only_day(_: click.Context, __: click.Parameter, value: datetime | None) -> date | None:
-    return value.date() if value else None
 
 
 class HeadedOption(click.Option):
@@ -105,6 +67,12 @@ def device(command: Command) -> Command:
         show_default=True,
         type=click.Choice(["auto", "cpu", "cuda", "mps"]),
         help="Where to compute.",
+    )(command)
+
+
+def checkpoints(command: Command) -> Command:
+    return click.option(
+        "--checkpoint-seconds", type=Decimal(0), default=30.0, show_default=True, help="Time between checkpoints."
     )(command)
 
 

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import click
 
-from cropstar.cli.options import (
-    DAY,
-    PATH,
-    Command,
-    Decimal,
-    headed,
-    only_day,
-    split_decimals,
-    split_names,
-    split_numbers,
-)
+from cropstar.cli.options import PATH, Command, headed
+from cropstar.cli.values import DAY, Decimal, only_day, split_decimals, split_names, split_numbers
 
 LABELS = "Parcels on images (stack, sentinel2, stac)"
 IMAGES = "Images"

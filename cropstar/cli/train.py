@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, Decimal, backend, device, examples, speech
+from cropstar.cli.options import PATH, backend, checkpoints, device, examples, speech
 from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
 from cropstar.logs import event
@@ -39,9 +39,7 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the run folder goes.")
 @click.option("--resume", type=PATH, metavar="RUN", help="Go on with this run.")
 @click.option("--fresh", is_flag=True, help="Start anew even if an unfinished run of this configuration is there.")
-@click.option(
-    "--checkpoint-seconds", type=Decimal(0), default=30.0, show_default=True, help="Time between checkpoints."
-)
+@checkpoints
 @click.option("--diagnose", is_flag=True, help="Record gradients, weights and states of the first epoch by layer.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
 @click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
