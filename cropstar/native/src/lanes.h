@@ -1,13 +1,17 @@
 // Vectors of LANES floats, written with the vector types that GCC and Clang share.
 //
-// No intrinsics: the compiler turns the same source into SSE, AVX2, AVX-512 or NEON, as the unit's options say. The
-// units define LANES and ROWS: a block of ROWS x 2 vectors and its operands fill the registers. Everything has
+// The compiler turns the same source into SSE, AVX2, AVX-512 or NEON, as the unit's options say; intrinsics are left to
+// the two operations that GCC does not find by itself. The units define LANES and ROWS: a block of ROWS x 2 vectors and its operands fill the registers. Everything has
 // internal linkage and nothing of the standard library is used, so that the linker can never hand code of one
 // instruction set to a processor that lacks it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -23,6 +27,22 @@ typedef float LooseVector __attribute__((vector_size(LANES * 4), aligned(4), may
 INLINE Vector load(const float* from) { return *reinterpret_cast<const LooseVector*>(from); }
 INLINE void store(float* to, Vector vector) { *reinterpret_cast<LooseVector*>(to) = vector; }
 INLINE Vector all(float number) { return number - Vector{}; }
+
+// x, but not below or above the bound; NaN stays NaN: a comparison with it is false, and of the instructions' operands it
+// is the second one.
+#if defined(__AVX512F__) && LANES == 16
+INLINE Vector at_least(Vector x, float bound) { return (Vector)_mm512_max_ps((__m512)all(bound), (__m512)x); }
+INLINE Vector at_most(Vector x, float bound) { return (Vector)_mm512_min_ps((__m512)all(bound), (__m512)x); }
+#elif defined(__AVX__) && LANES == 8
+INLINE Vector at_least(Vector x, float bound) { return (Vector)_mm256_max_ps((__m256)all(bound), (__m256)x); }
+INLINE Vector at_most(Vector x, float bound) { return (Vector)_mm256_min_ps((__m256)all(bound), (__m256)x); }
+#elif defined(__SSE__) && LANES == 4
+INLINE Vector at_least(Vector x, float bound) { return (Vector)_mm_max_ps((__m128)all(bound), (__m128)x); }
+INLINE Vector at_most(Vector x, float bound) { return (Vector)_mm_min_ps((__m128)all(bound), (__m128)x); }
+#else
+INLINE Vector at_least(Vector x, float bound) { return x < bound ? all(bound) : x; }
+INLINE Vector at_most(Vector x, float bound) { return x > bound ? all(bound) : x; }
+#endif
 
 // The first `count` floats, zeros after them.
 INLINE Vector load_some(const float* from, int64_t count) {

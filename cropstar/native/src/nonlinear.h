@@ -29,11 +29,7 @@ INLINE void store_pair(float* to, Pair pair, int64_t count) {
     if (count > WIDTH) store_some(to + WIDTH, pair.right, count - WIDTH);
 }
 
-// A comparison with NaN is false: it passes through.
-INLINE Vector clamped(Vector x, float bound) {
-    x = x < -bound ? all(-bound) : x;
-    return x > bound ? all(bound) : x;
-}
+INLINE Vector clamped(Vector x, float bound) { return at_most(at_least(x, -bound), bound); }
 
 INLINE Pair clamped(Pair x, float bound) { return {clamped(x.left, bound), clamped(x.right, bound)}; }
 
