@@ -23,7 +23,7 @@ from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.contract import BenchTask, Material, Settings, StoreTask
 from cropstar.config import TrainConfig
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
-from cropstar.errors import ArtifactError, UsageError
+from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.logs import event
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.forest import Forest
@@ -64,6 +64,7 @@ class BenchOptions:
     checkpoint_seconds: float = 30.0
     tensorboard: bool = False
     look: bool = True  # at the test part
+    identity: dict[str, Any] | None = None  # of the data, where they must be certain ones
 
 
 def run_bench(options: BenchOptions) -> dict[str, Any]:
@@ -83,6 +84,9 @@ def run_bench(options: BenchOptions) -> dict[str, Any]:
     task.require_data(folder)
     Precision(config.precision, options.device)
     material = task.load(settings, config, folder)
+    if options.identity is not None and material.identity != options.identity:
+        why = "they are not those that the figures beside it were got with"
+        raise MismatchError("other data", path=folder, why=why, remedy="name those, or choose another folder for these")
     if options.parameters is not None and options.resume is None:
         wanted = match_parameters(config.model, options.parameters, lambda each: _build(task, config, each, material))
         config = config.model_copy(update={"model": wanted})
@@ -235,7 +239,12 @@ def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Sett
     if known.get("task") != task.name:
         why = f"it is a run of '{known.get('task')}'"
         raise UsageError("cannot go on with the run", path=options.resume, why=why, remedy="name its task")
-    return resolve(Run(options.resume).config, {}), settings_of(task, known["settings"])
+    moved = {} if options.data is None else {"store": options.data}
+    try:
+        return resolve(Run(options.resume).config, moved), settings_of(task, known["settings"])
+    except UsageError as failure:  # cropstar has written these
+        why = "; ".join(part for part in (failure.what, failure.why) if part)
+        raise ArtifactError("damaged", path=options.resume, why=why, remedy="start a new run") from None
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -244,6 +253,9 @@ def read_facts(folder: Path) -> dict[str, Any]:
         known = json.loads(Run(folder).data.read_text(encoding="utf-8"))
     except (OSError, ValueError) as failure:
         raise ArtifactError("no run of a benchmark", path=folder, why=str(failure), remedy="check the folder") from None
+    if isinstance(known, dict) and "fingerprint" in known:
+        remedy = "name its task, as in 'cropstar bench tum-series --resume RUN'"
+        raise UsageError("which task?", path=folder, why="it is an ordinary training", remedy=remedy)
     if not isinstance(known, dict) or not isinstance(known.get("settings"), dict):
         raise ArtifactError("no run of a benchmark", path=folder, remedy="check the folder")
     return known
@@ -260,7 +272,10 @@ def _claim(task: BenchTask, config: TrainConfig, options: BenchOptions, data: di
 
 
 def _ended_by_budget(run: Run) -> bool:
+    if not run.finished:
+        return False
     try:
         return bool(json.loads(run.result.read_text(encoding="utf-8"))["budget"]["ended"] == "budget")
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    except (ValueError, KeyError, TypeError):
+        why = "it does not tell what ended the run"
+        raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it: the run then goes on") from None

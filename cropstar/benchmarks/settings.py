@@ -81,6 +81,10 @@ def require_used(task: BenchTask, config: TrainConfig) -> None:
     for name in UNUSED:
         if getattr(config, name) != TrainConfig.model_fields[name].default:
             raise UsageError(f"'{task.name}' has no use for {name}", remedy="leave it out")
-    if config.model.day_encoding != "none":
-        why = "a sequence has no days"
-        raise UsageError("wrong value of 'model.day_encoding'", why=why, remedy="set it to none")
+    used, other = ("batch", "series_batch") if task.images else ("series_batch", "batch")
+    if getattr(config, other) not in (getattr(config, used), TrainConfig.model_fields[other].default):
+        raise UsageError(f"'{task.name}' has no use for {other}", remedy=f"set {used}, or both alike")
+    for key, unset in (("day_encoding", "none"), ("revisit", None)):
+        if getattr(config.model, key) != unset:
+            why = "a sequence has no days"
+            raise UsageError(f"wrong value of 'model.{key}'", why=why, remedy=f"set it to {unset or 'null'}")

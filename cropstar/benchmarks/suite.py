@@ -16,15 +16,17 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from cropstar import __version__
-from cropstar.benchmarks.running import BenchOptions, run_bench
+from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
 from cropstar.benchmarks.suite_file import Cell, read_suite
 from cropstar.benchmarks.suite_outcomes import Outcome, failure_file, read_json, read_outcome, settings_file
 from cropstar.benchmarks.suite_plot import draw_curves, draw_depths
 from cropstar.benchmarks.suite_table import as_csv, as_markdown
+from cropstar.benchmarks.tasks.contract import StoreTask
 from cropstar.errors import (
     CropstarError,
     Interrupted,
@@ -119,13 +121,16 @@ class _Suite:
         data = None if cell.entry.data is None else Path(cell.entry.data)
         if data is None and options.data is not None:
             data = options.data / (task.folder or "")
+        identity = self._data_beside(cell)
         if before.run is not None:  # a larger budget than it had
             return BenchOptions(
                 task.name,
                 place,
                 options.device,
+                data=data,
                 budget=cell.budget,
                 resume=before.run,
+                identity=identity,
                 checkpoint_seconds=options.checkpoint_seconds,
             )
         return BenchOptions(
@@ -139,8 +144,23 @@ class _Suite:
             cell.assignments,
             cell.entry.match_parameters,
             cell.budget,
+            identity=identity,
             checkpoint_seconds=options.checkpoint_seconds,
         )
+
+    def _data_beside(self, cell: Cell) -> dict[str, Any] | None:
+        """The identity of the data that the cells in the same table were run on, where there is one of these settings.
+
+        A path may change: data are moved, or mounted elsewhere.
+        """
+        if isinstance(cell.entry.kind, StoreTask):
+            return None
+        for other in self.outcomes.values():
+            if other.run is not None and other.cell.entry is cell.entry:
+                known = read_facts(other.run)
+                if known["settings"] == cell.described()["settings"]:
+                    return dict(known["data"])
+        return None
 
     def _write(self) -> None:
         folder, outcomes = self._options.folder, list(self.outcomes.values())

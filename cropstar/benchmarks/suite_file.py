@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from cropstar.benchmarks.settings import resolve_bench
+from cropstar.benchmarks.settings import resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.contract import BenchTask, StoreTask
 from cropstar.config import Section, TrainConfig
@@ -33,6 +33,7 @@ from cropstar.registry import did_you_mean
 from cropstar.resolving import SHORT, find_config, read_config, resolve
 
 MAXIMUM_CELLS = 10_000  # a run folder each
+SHIPPED = ("paper", "short")  # in configs/bench, beside the settings of each task
 MATRIX = ("model.name", "model.layers", "seed", "store")  # what `set` cannot say
 
 # Names become folders.
@@ -128,6 +129,10 @@ class Cell:
 
 def read_suite(file: Path, budget: float | None = None) -> list[Cell]:
     """The cells in the order in which they are run; `budget` wins over the file's. Whatever is misspelt is said now."""
+    if not file.exists() and not file.suffix:
+        if str(file) not in SHIPPED:
+            raise UsageError("no such configuration", path=file, remedy=f"give a file, or {' or '.join(SHIPPED)}")
+        file = shipped_config(str(file))
     try:
         matrix = Matrix.model_validate(read_config(file))
     except ValidationError as failure:
@@ -170,13 +175,20 @@ def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> It
 
 def _require_possible(entry: Entry, file: Path) -> None:
     task = entry.kind
-    for keys in (entry.assignments, *entry.by_model.values()):
+    for keys in _all_assignments(entry):
         for key in keys.keys() & set(MATRIX):
             remedy = "use models, layers, seeds and data"
             raise UsageError(f"'{key}' under 'set' of '{entry.title}'", path=file, why="not a setting", remedy=remedy)
     if isinstance(task, StoreTask) and entry.match_parameters is not None:
         why = f"'{task.name}' is an ordinary training"
         raise UsageError("match_parameters cannot be used", path=file, why=why, remedy="set model.hidden")
+    if entry.match_parameters is not None and any("model.hidden" in keys for keys in _all_assignments(entry)):
+        why = f"'{entry.title}' has match_parameters, which choose the width"
+        raise UsageError("'model.hidden' under 'set'", path=file, why=why, remedy="leave one out")
+
+
+def _all_assignments(entry: Entry) -> list[Assignments]:
+    return [entry.assignments, *entry.by_model.values()]
 
 
 def _explain(failure: ValidationError, file: Path) -> UsageError:

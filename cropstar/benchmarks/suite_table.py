@@ -48,8 +48,8 @@ def as_markdown(outcomes: Sequence[Outcome], name: str, pictures: Sequence[str])
         f"# Results of {name}",
         "",
         f"{finished} of {plural(len(outcomes), 'cell')} finished, {len(failed)} failed. Figures are of the test part, "
-        "looked at once, with the epoch chosen on validation; of several seeds the mean \u00b1 their standard "
-        "deviation. The paper's figures are of its own, full settings.",
+        "looked at once for each budget, with the epoch chosen on validation; of several seeds the mean \u00b1 their "
+        "standard deviation. The paper's figures are of its own, full settings.",
         "",
         *(f"![{PICTURES[picture]}]({picture})\n" for picture in pictures),
     ]
@@ -91,13 +91,16 @@ def _section(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _settings(entry: Entry, outcomes: Sequence[Outcome]) -> str:
-    parts = [f"{key}={value}" for key, value in entry.assignments.items()]
+    parts = [] if entry.config is None else [f"those of {entry.config}"]
+    parts += [f"{key}={value}" for key, value in entry.assignments.items()]
     for model, own in entry.by_model.items():
         parts += [f"{key}={value} for {model}" for key, value in own.items()]
     if entry.match_parameters is not None:
         parts.append(f"{entry.match_parameters:,} parameters by the choice of the width")
-    budgets = sorted({outcome.cell.budget for outcome in outcomes if outcome.cell.budget is not None})
-    parts += [f"at most {minutes:g} minutes each" for minutes in budgets]
+    # What is finished had the budget of its own day.
+    minutes = [outcome.minutes if outcome.state == "finished" else outcome.cell.budget for outcome in outcomes]
+    budgets = sorted({each for each in minutes if each is not None})
+    parts += [f"at most {' or '.join(f'{each:g}' for each in budgets)} minutes each"] if budgets else []
     return f" Unlike the settings that ship: {_plain(', '.join(parts))}." if parts else ""
 
 

@@ -78,6 +78,7 @@ class TextModel(Classifier):
             why = "the coming character is foretold from the last state"
             raise UsageError("wrong value of 'model.pool'", why=why, remedy="set it to last")
         self.model = model
+        self.spatial = model.spatial
         self._alphabet = alphabet
         self._stretch = stretch
         self._names = []

@@ -17,10 +17,9 @@ EXAMPLES = examples("""
 cropstar bench --list                                 tasks, their data and the paper's figures
 cropstar bench adding --model star --layers 2 --budget 5
 cropstar bench copy --length 1000 --model lstm --set task.checkpoint=50
-cropstar bench mnist --pool 2 --layers 8 --data MNIST_FOLDER
 cropstar bench ptb --model lstm --match-parameters 1000000
 cropstar bench --resume data/runs/bench/adding/star-2x128-001 --budget 10
-cropstar bench suite configs/bench/short.yaml         many at once, with tables and figures
+cropstar bench suite short                            many at once, with tables and figures
 """)
 
 
@@ -103,8 +102,9 @@ def bench(
         raise UsageError("--resume takes the settings of the run", remedy="leave out all but --budget")
     if task is None and resume is None:
         raise UsageError("which task?", remedy="see 'cropstar bench --list'")
-    if hidden is not None and match_parameters is not None:
-        raise UsageError("--hidden and --match-parameters", why="both choose the width", remedy="leave one out")
+    width = hidden is not None or any(each.startswith("model.hidden") for each in assignments)
+    if match_parameters is not None and (width or print_config):
+        raise UsageError("--match-parameters finds the width", remedy="leave out --hidden and --print-config")
     if print_config:
         click.echo(show_config(task or "", config_file, options, assignments, own, data), nl=False)
         return

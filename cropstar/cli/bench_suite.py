@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from cropstar.logs import event
 from cropstar.places import RUNS
 
 EXAMPLES = examples("""
-cropstar bench suite configs/bench/short.yaml         up to three hours on one core
-cropstar bench suite configs/bench/paper.yaml --device cuda
+cropstar bench suite short                            up to three hours on one core
+cropstar bench suite paper --device cuda
 cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
 """)
 
@@ -37,6 +38,8 @@ def suite(
 ) -> None:
     """Run a matrix of tasks, models, depths and seeds, and write tables and figures.
 
+    FILE is a YAML file, or 'short' or 'paper': those that ship with cropstar.
+
     results.csv, results.md, depth.png and curves.png are written anew after every training. A suite that was
     stopped goes on by the same command; what failed is noted, tried again then, and makes the exit code 7.
     """
@@ -48,14 +51,19 @@ def suite(
     event(f"results {folder / PAGE}", results=str(folder / PAGE))
 
 
+FLAGS = {option for parameter in suite.params if getattr(parameter, "is_flag", False) for option in parameter.opts}
+
+
 class TaskOrSuite(click.Command):
     """`cropstar bench suite` is a command of its own, any other word is a task."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if args[:1] == [suite.name]:
-            return suite.make_context(f"{info_name} {suite.name}", args[1:], parent, **extra)
+        flags = list(takewhile(FLAGS.__contains__, args))
+        if args[len(flags) :][:1] == [suite.name]:
+            rest = [*flags, *args[len(flags) + 1 :]]
+            return suite.make_context(f"{info_name} {suite.name}", rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -100,20 +100,18 @@ def text_arguments(folder: Path) -> list[str | Path]:
     return ["--data", text, "--batch", "4", "--set", "task.bptt=30", "--epochs", "3"]
 
 
-def test_a_budget_ends_it_cleanly_and_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_no_image(tmp_path: Path) -> None:
+    assert "has series" in str(refusal(tmp_path / "runs", "ptb", "--model", "convstar", *text_arguments(tmp_path)))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_budget_ends_it_cleanly_and_it_goes_on(tmp_path: Path, an_hour_a_batch: Callable[[], None]) -> None:
     arguments = ["adding", *TINY, *SHORT]
     whole = result_of(tmp_path / "whole", *arguments)
-    note = loop.Clock.note
-
-    def hour_a_batch(self: loop.Clock, progress: Any) -> None:
-        note(self, progress)
-        progress.seconds = 3600.0 * progress.step
-
-    monkeypatch.setattr(loop.Clock, "note", hour_a_batch)
+    an_hour_a_batch()
     cut = result_of(tmp_path / "cut", *arguments, "--budget", "420")  # 7 of 15 batches: in the second epoch
     assert cut["budget"] == {"minutes": 420.0, "ended": "budget"}
     assert len(cut["history"]) == 1
-    assert cut["chosen"]["step"] in (None, 7)
     folder = Path(cut["run"])
     assert (folder / cut["chosen"]["weights"]).is_file()
     assert Run(folder).checkpoints()[0].name == "step-00000007.safetensors"
@@ -128,12 +126,6 @@ def test_a_budget_ends_it_cleanly_and_it_goes_on(tmp_path: Path, monkeypatch: py
     one, other = weights(Path(whole["run"])), weights(folder)
     assert all(np.array_equal(one[name], other[name]) for name in one)
     assert isinstance(refusal(tmp_path / "cut", "--resume", folder), UsageError)  # now it is finished
-
-
-def test_less_memory_gives_the_same_run(tmp_path: Path) -> None:
-    plain = result_of(tmp_path / "plain", "copy", *TINY, *SHORT)
-    saving = result_of(tmp_path / "saving", "copy", *TINY, *SHORT, "--set", "task.checkpoint=5")
-    assert saving["value"] == pytest.approx(plain["value"], rel=1e-4)
 
 
 def write_digits(folder: Path, count: int = 30) -> Path:
@@ -229,10 +221,15 @@ def test_damaged_digits(tmp_path: Path) -> None:
         (["copy", "--model", "tcn", "--set", "task.checkpoint=5"], UsageError, ["recurrent model"]),
         (["adding", "--set", "loss.balance=1"], UsageError, ["no use for loss"]),
         (["adding", "--set", "model.day_encoding=sincos"], UsageError, ["no days"]),
+        (["ptb", "--set", "model.revisit=5"], UsageError, ["'model.revisit'", "no days"]),
+        (["adding", "--set", "batch=7"], UsageError, ["no use for batch", "series_batch"]),
+        (["jester", "--model", "convstar", "--set", "series_batch=7"], UsageError, ["no use for series_batch"]),
         (["adding", "--resume", "absent"], ArtifactError, ["no run of a benchmark", "absent"]),
         (["adding", "--resume", "absent", "--epochs", "3"], UsageError, ["--resume"]),
         (["tum-pixel", "--budget", "1"], UsageError, ["--budget"]),
-        (["adding", "--hidden", "7", "--match-parameters", "3000"], UsageError, ["both choose the width"]),
+        (["adding", "--hidden", "7", "--match-parameters", "3000"], UsageError, ["leave out --hidden"]),
+        (["adding", "--set", "model.hidden=7", "--match-parameters", "3000"], UsageError, ["leave out --hidden"]),
+        (["adding", "--print-config", "--match-parameters", "3000"], UsageError, ["and --print-config"]),
         (["adding", "--model", "convstar", "--set", "model.head=video"], UsageError, ["has series"]),
         (["adding", "--set", "epochs=true"], UsageError, ["--print-config"]),
     ],
@@ -268,6 +265,12 @@ def test_a_run_goes_on_with_its_own_data_alone(tmp_path: Path, monkeypatch: pyte
     assert isinstance(refusal(tmp_path / "runs", "mnist", "--resume", folder), MismatchError)
     assert (folder / "result.json").read_text() == earlier  # a refusal loses nothing
     assert "it is a run of 'mnist'" in str(refusal(tmp_path / "runs", "adding", "--resume", folder))
+    (folder / "result.json").write_text(earlier[:-9])
+    assert isinstance(refusal(tmp_path / "runs", "mnist", "--resume", folder), ArtifactError)
+    (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + "epoch: 3\n")
+    assert isinstance(refusal(tmp_path / "runs", "mnist", "--resume", folder), ArtifactError)
+    (folder / "data.json").write_text(json.dumps({"fingerprint": {}}))
+    assert "name its task" in str(refusal(tmp_path / "runs", "--resume", folder))
 
 
 def test_the_command_line_answers_in_one_line(
@@ -286,11 +289,3 @@ def test_only_finite_numbers(option: str, number: str, tmp_path: Path) -> None:
     assert answer.exit_code == 2
     assert "not a finite number" in answer.output
     assert not (tmp_path / "runs").exists()
-
-
-def test_settings_can_be_chosen_without_the_test_data(tmp_path: Path) -> None:
-    result = result_of(tmp_path, "adding", *TINY, *SHORT, "--no-test")
-    assert result["test"] is None
-    assert result["value"] is None
-    assert result["chosen"]["validation"]
-    assert "--no-test" in str(refusal(tmp_path, "breizhcrops", "--no-test"))

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cropstar.strictyaml import dump_yaml
 from cropstar.training import loop
 from cropstar.training.runs import Run
 from cropstar.training.schedule import learning_rate
+from tests.cli.test_bench import write_digits
 from tests.conftest import REPOSITORY
 from tests.sources.tum.batch_files import a_batch, write_batch
 
@@ -159,14 +161,8 @@ def test_a_stopped_suite_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_a_larger_budget_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    note = loop.Clock.note
-
-    def hour_a_batch(self: loop.Clock, progress: Any) -> None:
-        note(self, progress)
-        progress.seconds = 3600.0 * progress.step
-
-    monkeypatch.setattr(loop.Clock, "note", hour_a_batch)
+def test_a_larger_budget_goes_on(tmp_path: Path, an_hour_a_batch: Callable[[], None]) -> None:
+    an_hour_a_batch()
     file = written(tmp_path, ADDING, budget=240)  # 4 of 6 batches
     assert run(file).exit_code == 0
     (cut,) = rows(file)
@@ -196,6 +192,34 @@ def test_what_a_budget_ended_goes_on_after_a_failure(tmp_path: Path, monkeypatch
     assert run(file, "--budget", "5").exit_code == 0
     (done,) = rows(file)
     assert (done["ended"], done["run"]) == ("epochs", cut["run"])
+
+
+def test_other_data_are_not_mixed_and_moved_ones_are_found(tmp_path: Path) -> None:
+    small = {"task.pool": 7, "task.validation": 10, "model.hidden": 4, "epochs": 3}
+    digits = {"task": "mnist", "models": ["star"], "layers": [1], "set": small}
+    write_digits(tmp_path / "mnist")
+    file = written(tmp_path, digits, budget=1e-9)
+    assert run(file).exit_code == 0
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "mnist").rename(tmp_path / "moved" / "mnist")
+    write_digits(tmp_path / "mnist", 40)
+    written(tmp_path, {**digits, "seeds": [0, 1]}, budget=5)
+    assert isinstance(refusal(run(file)), PartialResult)
+    assert [row["state"] for row in rows(file)] == ["failed", "failed"]  # the first would have gone on
+    assert all("other data" in row["error"] for row in rows(file))
+    assert run(file, "--data", str(tmp_path / "moved")).exit_code == 0
+    assert [(row["state"], row["ended"]) for row in rows(file)] == 2 * [("finished", "epochs")]
+
+
+def test_the_page_names_what_differs_from_what_ships(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("model: {name: star, layers: 1, hidden: 4, day_encoding: none}\nepochs: 1\n")
+    file = written(tmp_path, {**ADDING, "config": str(tmp_path / "own.yaml")}, budget=7)
+    assert run(file).exit_code == 0
+    assert run(file, "--budget", "5").exit_code == 0
+    page = (tmp_path / "out" / "results.md").read_text()
+    assert "those of " in page
+    assert "own.yaml, task.length=10" in page
+    assert "at most 7 minutes each" in page  # it was finished within seven
 
 
 def test_crops_stand_in_the_tables_too(tmp_path: Path) -> None:
@@ -242,6 +266,8 @@ def test_other_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monkey
         ([ADDING, ADDING], ["two tasks are called 'adding'", "'name'"]),
         ([{**ADDING, "seeds": list(range(200)), "layers": list(range(1, 65))}], ["too large a suite"]),
         ([{**ADDING, "task": "tum-pixel", "set": {}, "match_parameters": 9}], ["match_parameters"]),
+        ([{**ADDING, "match_parameters": 900}], ["'model.hidden' under 'set'", "match_parameters"]),
+        ([{**ADDING, "set": {"batch": 7}}], ["no use for batch"]),
         ([], ["'tasks'"]),
     ],
 )
@@ -263,6 +289,14 @@ def test_the_matrices_that_ship(name: str) -> None:
     else:
         assert {"mnist", "pmnist", "adding", "copy", "jsb", "piano", "ptb", "jester"} < {c.entry.task for c in cells}
     assert {cell.budget for cell in read_suite(file, 2.0)} <= {2.0, None}
+
+
+def test_they_are_found_by_name_and_flags_may_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert len(read_suite(Path("short"))) == len(read_suite(REPOSITORY / "configs" / "bench" / "short.yaml"))
+    answer = CliRunner().invoke(bench, ["-q", "suite", "shrt"], obj={})
+    assert "no such configuration" in str(refusal(answer))
+    assert "short" in str(answer.exception)
 
 
 def test_the_time_that_is_left(tmp_path: Path) -> None:

@@ -136,7 +136,10 @@ def _pooled(images: NDArray[np.uint8], side: int, folder: Path) -> NDArray[np.fl
 
 PAPER: dict[str, dict[str, Any]] = {
     "mnist": {"about": "handwritten digits, a pixel a step", "paper": (("star", "99.2 to 99.4 %"),)},
-    "pmnist": {"about": "the same in a fixed random order", "paper": (("star", "94.7 to 95.4 %"),)},
+    "pmnist": {
+        "about": "handwritten digits in a fixed random order of pixels",
+        "paper": (("star", "94.7 to 95.4 %"),),
+    },
 }
 for task_name, facts in PAPER.items():
     TASKS.register(task_name)(Digits(task_name, **facts))
