@@ -38,7 +38,7 @@ bench: .venv/test.stamp
 	@$(BIN)/python benchmarks/growth.py
 	@$(BIN)/python benchmarks/memory.py
 
-.venv/demo.stamp: pyproject.toml constraints.txt
+.venv/demo.stamp: pyproject.toml constraints.txt hatch_build.py cropstar/native/build.py $(wildcard cropstar/native/src/*)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing cropstar into .venv (some minutes the first time)"
 	@$(INSTALL) -e .

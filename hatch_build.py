@@ -6,6 +6,8 @@ An install without a compiler works: cropstar then computes with PyTorch alone, 
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,9 +18,14 @@ from packaging.tags import sys_tags
 
 class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """`version` is "standard" for wheels and "editable" for `pip install -e`, which keeps the library in place."""
+        """`version` is "standard" for wheels and "editable" for `pip install -e`, which keeps the library in place.
+
+        A wheel's is built elsewhere: the sources may be read-only, or serve the editable install of another system.
+        """
         build = _load_build(Path(self.root))
-        reason = build.build_in_place()
+        self._folder = tempfile.mkdtemp()
+        folder = build.HERE if version == "editable" else Path(self._folder)
+        reason: str | None = build.build_in(folder)
         if reason is not None:
             self.app.display_warning(f"cropstar's kernels were not built: {reason}; it will compute with PyTorch alone")
         else:
@@ -26,12 +33,14 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             return
         made = build.LIBRARY if reason is None else build.NOTE
-        if made.exists():  # a note cannot always be left
-            build_data["force_include"][str(made)] = str(made.relative_to(self.root))
+        build_data["force_include"][str(folder / made.name)] = str(made.relative_to(self.root))
         if reason is None:
             # Any Python, but this platform: the library does not know of Python's ABI.
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{_platform()}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def clean(self, versions: list[str]) -> None:
         build = _load_build(Path(self.root))

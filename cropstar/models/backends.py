@@ -20,7 +20,7 @@ from cropstar.models.cells.star import StarCell
 from cropstar.models.contract import Classifier
 from cropstar.models.onnx_steps import OnnxSteps
 from cropstar.native import available, why_not
-from cropstar.native.library import library
+from cropstar.native.library import library, refused
 
 BACKENDS = ("auto", "naive", "torch", "native", "onnx")
 TRAINING_BACKENDS = BACKENDS[:-1]
@@ -47,6 +47,8 @@ def use_backend(
     used = _resolve(cells, device) if wanted == "auto" else wanted
     detail = f" ({library().instruction_set})" if used == "native" else ""
     reason = "" if wanted != "auto" or used == "native" else f": {_why_no_kernel(cells, device)}"
+    if wanted == "auto" and refused() and device.type == "cpu" and any(_has_kernel(cell) for cell in cells):
+        logger.warning("computing with PyTorch, which is slower: %s", refused())
     logger.debug("backend %s%s, %d threads%s", used, detail, torch.get_num_threads(), reason)
     return model, used
 

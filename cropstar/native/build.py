@@ -93,17 +93,23 @@ def compile_library(target: Path, *, emulate_avx512: bool = False) -> None:
 
 
 def build_in_place() -> str | None:
-    """Build beside this file; the reason where that fails, which is also left in a note.
+    """Build beside this file, as an editable install and `python -m cropstar.native` do."""
+    return build_in(LIBRARY.parent)
+
+
+def build_in(folder: Path) -> str | None:
+    """Build in a folder; the reason where that fails, which is also left there in a note.
 
     A library that is there remains: whether it fits the sources is found out when it is loaded.
     """
+    note = folder / NOTE.name
     try:
-        compile_library(LIBRARY)
+        compile_library(folder / LIBRARY.name)
     except (BuildError, OSError) as error:
         with suppress(OSError):  # a folder that cannot be written to is no reason to fail an install
-            NOTE.write_text(f"{error}\n", encoding="utf-8")
+            note.write_text(f"{error}\n", encoding="utf-8")
         return str(error)
-    NOTE.unlink(missing_ok=True)
+    note.unlink(missing_ok=True)
     return None
 
 

@@ -60,7 +60,7 @@ def convolution_step(
         require_shape("the state", state, shape)
     pixels, before = _channels_last(x), None if state is None else _channels_last(state)
     if out is None:
-        out = torch.empty(shape, dtype=torch.float32, memory_format=torch.channels_last)
+        out = torch.empty(shape, dtype=torch.float32, device="cpu", memory_format=torch.channels_last)
     require_fit(out)
     require_shape("out", out, shape)
     after = out.permute(0, 2, 3, 1)
@@ -84,7 +84,10 @@ def _shifted(
 ) -> Tensor:
     """With a row or column more before the first one, of zeros that stay zeros: what lies outside of any image."""
     images, _, height, width = x.shape
-    known = torch.zeros(images, height + above, width + left, dtype=torch.bool)
+    mask_bytes(valid, (images, height, width))
+    if out is not None:
+        require_shape("out", out, (images, packed.hidden, height, width))
+    known = x.new_zeros(images, height + above, width + left, dtype=torch.bool)
     known[:, above:, left:] = True if valid is None else valid
     with tiles_begin(0, 0):
         wider = None if state is None else _widened(state, above, left)

@@ -17,6 +17,7 @@ from cropstar.native.convolution import pack_convolution
 from cropstar.native.library import ConvolutionBackward, ConvolutionForward, library
 from cropstar.native.tensors import (
     Weights,
+    gradients_wanted,
     inner_contiguous,
     mask_bytes,
     pack,
@@ -52,7 +53,11 @@ def follow_images(
     `initial` (B, F, H, W) is the state before the first date. A loss on the last state should take the second result:
     the gradient of the first is as large as the sequence.
     """
-    states, last = _ImageLayer.apply(x, valid, initial, *weights)  # type: ignore[no-untyped-call]
+    if gradients_wanted(x, *weights, *(() if initial is None else (initial,))):
+        states, last = _ImageLayer.apply(x, valid, initial, *weights)  # type: ignore[no-untyped-call]
+    else:
+        states = _forward(_arranged(x, valid, initial, weights), weights, keep=False).outputs
+        last = states[-1].clone()
     return states.permute(0, 1, 4, 2, 3), last.permute(0, 3, 1, 2)
 
 
@@ -69,11 +74,9 @@ class _ImageLayer(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         weights = Weights(*parts)
         sequence = _arranged(x, valid, initial, weights)
-        keep = any(ctx.needs_input_grad)  # type: ignore[attr-defined]
-        kept = _forward(sequence, weights, keep=keep)
-        if keep:
-            ctx.save_for_backward(*sequence, *parts, *kept)  # type: ignore[arg-type]
-            ctx.set_materialize_grads(False)
+        kept = _forward(sequence, weights, keep=True)
+        ctx.save_for_backward(*sequence, *parts, *kept)  # type: ignore[arg-type]
+        ctx.set_materialize_grads(False)
         return kept.outputs, kept.outputs[-1].clone()
 
     @staticmethod

@@ -206,6 +206,11 @@ def why_not() -> str:
     return found if isinstance(found, str) else ""
 
 
+def refused() -> str:
+    """Why a library that is there cannot be used, such as one of other sources; empty where that is not the case."""
+    return why_not() if os.environ.get(SWITCH) != "0" and build.LIBRARY.exists() else ""
+
+
 @contextmanager
 def using(instruction_set: str, other: Library | None = None) -> Iterator[Library]:
     """Within it, an instruction set (of another library) is used; weights packed outside are refused."""

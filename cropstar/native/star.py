@@ -18,6 +18,7 @@ from cropstar.native.library import StarBackward, StarForward, StarStack, librar
 from cropstar.native.tensors import (
     Packed,
     Weights,
+    gradients_wanted,
     inner_contiguous,
     mask_bytes,
     pack,
@@ -86,7 +87,9 @@ def star_backward(
     for name, tensor in zip(Forward._fields, forward, strict=True):
         if tensor is None:
             raise ValueError(f"{name} was not kept")
+        require_fit(tensor)
         require_shape(name, tensor, (length, batch, hidden))
+    forward = Forward(*(tensor.contiguous() for tensor in forward if tensor is not None))
     if outputs_gradient is not None:
         require_fit(outputs_gradient)
         require_shape("outputs_gradient", outputs_gradient, (length, batch, hidden))
@@ -154,6 +157,9 @@ def star_stack(
 
 def run_star(x: Tensor, valid: Tensor | None, weights: Weights, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One layer with gradients where they are wanted: the outputs (T, B, H) and the last state (B, H)."""
+    if not gradients_wanted(x, *weights, *(() if initial is None else (initial,))):
+        outputs = star_forward(x, valid, pack_star(weights), initial).outputs
+        return outputs, outputs[-1].clone()
     outputs, final = _StarLayer.apply(x, valid, initial, *weights)  # type: ignore[no-untyped-call]
     return outputs, final
 
@@ -167,11 +173,9 @@ class _StarLayer(torch.autograd.Function):
         initial: Tensor | None,
         *parts: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        keep = any(ctx.needs_input_grad)  # type: ignore[attr-defined]
-        found = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=keep)
-        if keep:
-            ctx.save_for_backward(x, valid, initial, *parts, *found)  # type: ignore[arg-type]
-            ctx.set_materialize_grads(False)
+        found = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=True)
+        ctx.save_for_backward(x, valid, initial, *parts, *found)  # type: ignore[arg-type]
+        ctx.set_materialize_grads(False)
         return found.outputs, found.outputs[-1].clone()
 
     @staticmethod

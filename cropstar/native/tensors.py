@@ -79,7 +79,7 @@ def pack(weights: Weights, kind: str) -> Packed:
     head, _, tail = kind.partition("_")
     suffix = f"_{tail}" if tail else ""
     used = library()
-    memory = torch.empty(used(f"{head}_packed{suffix}", inputs, hidden), dtype=torch.float32)
+    memory = torch.empty(used(f"{head}_packed{suffix}", inputs, hidden), dtype=torch.float32, device="cpu")
     used(f"{head}_pack{suffix}", ctypes.byref(task), memory.data_ptr())
     return Packed(memory, inputs, hidden, used.instruction_set)
 
@@ -87,26 +87,21 @@ def pack(weights: Weights, kind: str) -> Packed:
 class Packing:
     """Packed weights that are kept for as long as the weights stay what they are: for inference, date after date.
 
-    A change is told by torch's count of changes. What writes past it must `forget`: fused optimisers do.
+    They are compared with a copy: torch's count of changes misses those of fused optimisers and of `.data`.
     """
 
     def __init__(self) -> None:
-        self.forget()
-
-    def forget(self) -> None:
-        self._key: tuple[object, ...] = ()
-        self._packed: Packed | None = None
-        self._weights: tuple[Tensor, ...] = ()  # held, so that no other weights can come to lie at their address
+        self._kept: tuple[tuple[str, str], tuple[Tensor, ...], Packed] | None = None
 
     def of(self, weights: Weights, kind: str) -> Packed:
-        if any(part.is_inference() for part in weights):  # whose changes are not counted
-            return pack(weights, kind)
-        key = (kind, library().instruction_set, *((part.data_ptr(), part._version) for part in weights))
-        if self._packed is None or key != self._key:
-            self._packed = pack(weights, kind)
-            self._key = key
-            self._weights = tuple(part.detach() for part in weights)
-        return self._packed
+        now = (kind, library().instruction_set)
+        if self._kept is not None:
+            then, copies, packed = self._kept
+            if then == now and all(map(torch.equal, weights, copies)):
+                return packed
+        packed = pack(weights, kind)
+        self._kept = now, tuple(part.detach().clone() for part in weights), packed
+        return packed
 
     def __reduce__(self) -> tuple[type[Packing], tuple[()]]:
         """A copy of a model packs its own weights."""

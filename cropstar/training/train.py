@@ -144,6 +144,9 @@ def _require_possible(
         }
         for name in (name for name, given in asked.items() if given):
             raise UsageError(f"'{FOREST}' has no use for {name}", remedy="leave it out")
+    if options.backend == "native" and (config.compile or config.precision != "float32"):
+        why = "the kernels compute in float32, and what is compiled is PyTorch's"
+        raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
     require_shareable(model, processes)
     Precision(config.precision, device)
     if config.optimiser.micro_batch is not None and normalises_by_batch(model):

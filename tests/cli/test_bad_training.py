@@ -46,6 +46,15 @@ def test_a_split_that_leaves_nothing(run_cli: Cli, small_store: Path, tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize("setting", ["compile=true", "precision=bfloat16"])
+def test_kernels_that_would_not_be_used_are_refused(
+    setting: str, run_cli: Cli, small_store: Path, tmp_path: Path
+) -> None:
+    command = ["train", "--store", small_store, *SMALL, "--device", "cpu", "--backend", "native", "--set", setting]
+    assert_refused(run_cli(*command, cwd=tmp_path), 2, "--backend native cannot train this")
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_class_that_training_lacks_is_a_warning(run_cli: Cli, tmp_path: Path) -> None:
     tiles = {"a": a_raster_tile(scene="east"), "b": a_raster_tile(scene="west", seed=1)}
     only = a_raster_tile(scene="north", seed=2)

@@ -50,6 +50,7 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_says_why(tmp_pat
         assert "no C++ compiler" in archive.read("cropstar/native/not-built.txt").decode()
         assert "cropstar/native/kernels.so" not in archive.namelist()
         assert "cropstar/native/src/entry.cpp" in archive.namelist()  # to be built later
+    assert not (tmp_path / "cropstar" / "native" / "not-built.txt").exists()  # sources stay as they are
 
 
 @pytest.mark.slow
@@ -60,6 +61,7 @@ def test_with_a_compiler_the_wheel_has_the_kernels(tmp_path: Path) -> None:
         pytest.skip(str(error))
     wheel, said = build_wheel(tmp_path)
     assert "kernels were built" in said
+    assert not (tmp_path / "cropstar" / "native" / "kernels.so").exists()
     assert "-py3-none-" in wheel.name
     assert not wheel.name.endswith("-any.whl")
     unpacked = tmp_path / "unpacked"

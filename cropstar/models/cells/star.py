@@ -85,9 +85,8 @@ class StarCell(Cell):
         if weights is None or self.backend == "naive":
             return super().follow(sequence, mask, complete, day)
         known = None if all(complete) else mask
-        wanted = self._wants_gradients(sequence, *weights)
         if self._has_kernel(sequence, weights):
-            if self.spatial and not wanted:
+            if self.spatial and not gradients_wanted(sequence, *weights):
                 return self._follow_images(sequence, mask, complete, weights)
             run = follow_images if self.spatial else run_star
             outputs, final = run(sequence, None if known is None else known.squeeze(2), weights)
@@ -99,7 +98,7 @@ class StarCell(Cell):
 
     def step(self, x: Tensor, mask: Tensor, complete: bool, day: Tensor, before: State | None) -> State:
         weights = self._fast_weights()
-        if weights is None or self.backend == "naive" or self._wants_gradients(x, *(before or ()), *weights):
+        if weights is None or self.backend == "naive" or gradients_wanted(x, *(before or ()), *weights):
             return super().step(x, mask, complete, day, before)
         state = None if before is None else before[0]
         if self._has_kernel(x, weights) and (state is None or fits(state)):
@@ -114,7 +113,7 @@ class StarCell(Cell):
 
     def packed(self, x: Tensor) -> Packed | None:
         weights = self._fast_weights()
-        if weights is None or self.spatial or not self._has_kernel(x, weights) or self._wants_gradients(x, *weights):
+        if weights is None or self.spatial or not self._has_kernel(x, weights) or gradients_wanted(x, *weights):
             return None
         return self._packing.of(weights, "star")
 
@@ -141,13 +140,6 @@ class StarCell(Cell):
         after = self.input_value(x).tanh_()
         torch.lerp(hidden, after, gate.sigmoid_(), out=after).tanh_()
         return (after if complete else torch.where(mask, after, hidden),)
-
-    def _wants_gradients(self, *tensors: Tensor) -> bool:
-        """In training, weights may change past torch's count of changes: what was packed of them is thrown away."""
-        wanted = gradients_wanted(*tensors)
-        if wanted:
-            self._packing.forget()
-        return wanted
 
     def _has_kernel(self, x: Tensor, weights: Weights) -> bool:
         return self.backend in ("auto", "native") and fits(x, *weights) and available()

@@ -70,12 +70,20 @@ struct Team {
     }
 };
 
+// How a call is shared out: `parts` pieces of work among at most `threads`.
+struct Share {
+    int64_t threads, parts;
+};
+
+// The runtime is asked for all threads, also where there are fewer parts: for a smaller team it would end the others,
+// and torch's next loop would have to start them again.
 template <class Work>
-void in_parts(int64_t parts, const Work& work) {
+void in_parts(Share share, const Work& work) {
+    const int64_t parts = share.parts;
     Team<Work> team = {{0}, parts, work};
     const Parallel parallel = lent.load();
     if (parts > 1 && parallel && lent_to.load() == getpid()) {
-        parallel(team.join, &team, (unsigned)parts, 0);
+        parallel(team.join, &team, (unsigned)share.threads, 0);
         return;
     }
     std::vector<std::thread> threads;
@@ -117,36 +125,36 @@ int guarded(Work work) {
 }
 
 template <class Task>
-int run(const Task& task, Kernel<Task> kernel, const Scratch& scratch, int64_t parts) {
+int run(const Task& task, Kernel<Task> kernel, const Scratch& scratch, Share share) {
     if (!scratch.memory) return NO_MEMORY;
-    return guarded([&] { in_parts(parts, [&](int64_t part) { kernel(task, part, parts, scratch.of(part)); }); });
+    return guarded([&] { in_parts(share, [&](int64_t part) { kernel(task, part, share.parts, scratch.of(part)); }); });
 }
 
 // Calls work(part, t, rows) for `dates` in turn. Where parts have whole images, each runs through the dates by itself;
 // otherwise rows need their neighbours', and every date waits for all parts of the one before it.
 template <class Work>
-void in_dates(int64_t parts, int64_t dates, int64_t images, int64_t height, Work work) {
-    const int64_t rows = images * ((height + 1) / 2);
+void in_dates(Share share, int64_t dates, int64_t images, int64_t height, Work work) {
+    const int64_t parts = share.parts, rows = images * ((height + 1) / 2);
     const auto part_of_date = [&](int64_t part, int64_t date) {
         work(part, date, RowRange{rows * part / parts, rows * (part + 1) / parts});
     };
     if (images % parts == 0) {
-        in_parts(parts, [&](int64_t part) {
+        in_parts(share, [&](int64_t part) {
             for (int64_t date = 0; date < dates; date++) part_of_date(part, date);
         });
         return;
     }
     for (int64_t date = 0; date < dates; date++) {
-        in_parts(parts, [&](int64_t part) { part_of_date(part, date); });
+        in_parts(share, [&](int64_t part) { part_of_date(part, date); });
     }
 }
 
 // No more threads than work for them: a thread costs as much as some hundred thousand multiplications.
-int64_t parts_of(int64_t threads, int64_t rows, double multiplications) {
+Share share_of(int64_t threads, int64_t rows, double multiplications) {
     const int64_t worthwhile = 1 + (int64_t)(multiplications / 1e6);
     int64_t parts = threads < rows ? threads : rows;
     parts = parts < worthwhile ? parts : worthwhile;
-    return parts < 1 ? 1 : parts;
+    return {threads, parts < 1 ? 1 : parts};
 }
 
 double star_work(int64_t length, int64_t batch, int64_t inputs, int64_t hidden) {
@@ -159,9 +167,9 @@ double layer_work(const Task& task) {
 }
 
 template <class Task>
-int64_t image_parts(const Task& task, int64_t threads) {
+Share image_share(const Task& task, int64_t threads) {
     const int64_t rows = task.images * ((task.height + 1) / 2);
-    return parts_of(threads, rows, 4.0 * star_work(task.height, task.width * task.images, task.inputs, task.hidden));
+    return share_of(threads, rows, 4.0 * star_work(task.height, task.width * task.images, task.inputs, task.hidden));
 }
 
 }  // namespace
@@ -194,8 +202,8 @@ EXPORT int64_t cropstar_star_packed(int64_t inputs, int64_t hidden) {
 EXPORT void cropstar_star_pack(const StarWeights* weights, float* packed) { kernels().star_pack(*weights, packed); }
 
 EXPORT int cropstar_star_forward(const StarForward* task, int64_t threads) {
-    const int64_t parts = parts_of(threads, task->batch, layer_work(*task));
-    return run(*task, kernels().star_forward, Scratch(parts, kernels().star_forward_scratch(*task)), parts);
+    const Share share = share_of(threads, task->batch, layer_work(*task));
+    return run(*task, kernels().star_forward, Scratch(share.parts, kernels().star_forward_scratch(*task)), share);
 }
 
 EXPORT int64_t cropstar_star_packed_backward(int64_t inputs, int64_t hidden) {
@@ -207,10 +215,10 @@ EXPORT void cropstar_star_pack_backward(const StarWeights* weights, float* packe
 }
 
 EXPORT int cropstar_star_backward(const StarBackward* task, int64_t threads) {
-    const int64_t parts = parts_of(threads, task->batch, layer_work(*task));
-    const Scratch scratch(parts, kernels().star_backward_scratch(*task));
-    const int status = run(*task, kernels().star_backward, scratch, parts);
-    if (status == DONE) kernels().star_backward_sum(*task, parts, scratch.memory, scratch.step);
+    const Share share = share_of(threads, task->batch, layer_work(*task));
+    const Scratch scratch(share.parts, kernels().star_backward_scratch(*task));
+    const int status = run(*task, kernels().star_backward, scratch, share);
+    if (status == DONE) kernels().star_backward_sum(*task, share.parts, scratch.memory, scratch.step);
     return status;
 }
 
@@ -220,8 +228,8 @@ EXPORT int cropstar_star_stack(const StarStack* task, int64_t threads) {
         const int64_t inputs = layer ? task->hidden[layer - 1] : task->inputs;
         work += star_work(task->length, task->batch, inputs, task->hidden[layer]);
     }
-    const int64_t parts = parts_of(threads, task->batch, work);
-    return run(*task, kernels().star_stack, Scratch(parts, kernels().star_stack_scratch(*task)), parts);
+    const Share share = share_of(threads, task->batch, work);
+    return run(*task, kernels().star_stack, Scratch(share.parts, kernels().star_stack_scratch(*task)), share);
 }
 
 EXPORT int64_t cropstar_convolution_packed(int64_t inputs, int64_t hidden) {
@@ -233,17 +241,17 @@ EXPORT void cropstar_convolution_pack(const StarWeights* weights, float* packed)
 }
 
 EXPORT int cropstar_convolution_step(const ConvolutionStep* task, int64_t threads) {
-    const int64_t parts = image_parts(*task, threads);
-    return run(*task, kernels().convolution_step, Scratch(parts, kernels().convolution_scratch(*task)), parts);
+    const Share share = image_share(*task, threads);
+    return run(*task, kernels().convolution_step, Scratch(share.parts, kernels().convolution_scratch(*task)), share);
 }
 
 EXPORT int cropstar_convolution_forward(const ConvolutionForward* task, int64_t threads) {
     const Kernels& used = kernels();
-    const int64_t parts = image_parts(*task, threads);
-    const Scratch scratch(parts, used.convolution_forward_scratch(*task));
+    const Share share = image_share(*task, threads);
+    const Scratch scratch(share.parts, used.convolution_forward_scratch(*task));
     if (!scratch.memory) return NO_MEMORY;
     return guarded([&] {
-        in_dates(parts, task->length, task->images, task->height, [&](int64_t part, int64_t t, RowRange rows) {
+        in_dates(share, task->length, task->images, task->height, [&](int64_t part, int64_t t, RowRange rows) {
             used.convolution_forward(*task, t, rows, scratch.of(part));
         });
     });
@@ -260,20 +268,20 @@ EXPORT void cropstar_convolution_pack_backward(const StarWeights* weights, float
 EXPORT int cropstar_convolution_backward(const ConvolutionBackward* given, int64_t threads) {
     const Kernels& used = kernels();
     ConvolutionBackward task = *given;
-    const int64_t parts = image_parts(task, threads);
+    const Share share = image_share(task, threads);
     const Scratch shared(1, used.convolution_backward_shared(task));
-    const Scratch scratch(parts, used.convolution_backward_scratch(task));
+    const Scratch scratch(share.parts, used.convolution_backward_scratch(task));
     if (!shared.memory || !scratch.memory) return NO_MEMORY;
-    std::memset(scratch.memory, 0, 4 * parts * scratch.step);  // sums begin with nothing
+    std::memset(scratch.memory, 0, 4 * share.parts * scratch.step);  // sums begin with nothing
     task.shared = shared.memory;
     return guarded([&] {
         // Two rounds a date: gates, and the products that look at the neighbours' gates.
-        in_dates(parts, 2 * task.length, task.images, task.height, [&](int64_t part, int64_t round, RowRange rows) {
+        in_dates(share, 2 * task.length, task.images, task.height, [&](int64_t part, int64_t round, RowRange rows) {
             const int64_t t = task.length - 1 - round / 2;
             const auto kernel = round % 2 ? used.convolution_backward_products : used.convolution_backward_gates;
             kernel(task, t, rows, scratch.of(part));
         });
-        used.convolution_backward_sum(task, parts, scratch.memory, scratch.step);
+        used.convolution_backward_sum(task, share.parts, scratch.memory, scratch.step);
     });
 }
 
