@@ -15,6 +15,7 @@ from cropstar.native import build
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NEEDED = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "configs", "cropstar")
+UNBUILT = shutil.ignore_patterns("__pycache__", "kernels.so", "not-built.txt")
 
 
 def build_wheel(folder: Path, **environment: str) -> tuple[Path, str]:
@@ -23,7 +24,7 @@ def build_wheel(folder: Path, **environment: str) -> tuple[Path, str]:
     for name in NEEDED:
         source = REPOSITORY / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", "kernels.so"))
+            shutil.copytree(source, folder / name, ignore=UNBUILT)
         else:
             shutil.copyfile(source, folder / name)
     done = subprocess.run(
