@@ -107,7 +107,7 @@ struct Tiles {
     int64_t last;   // the row after its last
 };
 
-constexpr int64_t TILE_ROWS = 48;
+constexpr int64_t TILE_ROWS = 72;
 
 // Parts get whole blocks and differ by one block at most; where a row lies changes nothing about its result.
 INLINE Tiles tiles_of(int64_t batch, int64_t part, int64_t parts) {
