@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.sources.ucr.lines import read_lines
+from cropstar.sources.texts import read_lines
 
 PARTS = ("train", "validation", "test")
 CLIPS = "20bn-jester-v1"

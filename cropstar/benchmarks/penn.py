@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.paths import require_file
-from cropstar.sources.ucr.lines import read_lines
+from cropstar.sources.texts import read_lines
 
 PARTS = {"train": "train", "validation": "valid", "test": "test"}
 STYLES = ("ptb", "ptb.char")  # words before characters where both are there

@@ -154,7 +154,7 @@ def guess_source(path: Path | None) -> str:
     from cropstar.sources.breizhcrops.files import looks_like_breizhcrops
     from cropstar.sources.stack import looks_like_stack
     from cropstar.sources.tum.files import looks_like_tum
-    from cropstar.sources.ucr.files import looks_like_ucr
+    from cropstar.sources.ucr import looks_like_ucr
     from cropstar.sources.zuericrop import looks_like_zuericrop
 
     if path is None:

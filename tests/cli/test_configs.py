@@ -19,10 +19,10 @@ from cropstar.sources.ucr import open_ucr
 from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
 from tests.conftest import REPOSITORY
 from tests.sources.breizhcrops.regions import L1C, a_series, write_region
+from tests.sources.examples.ucr import a_pair
 from tests.sources.table.tables import as_csv
 from tests.sources.tum.batch_files import a_batch, write_batch
 from tests.sources.tum.tiles import write_collection
-from tests.sources.ucr.archives import a_pair
 from tests.sources.zuericrop.collections import a_collection
 
 SHIPPED = [path.stem for path in sorted((REPOSITORY / "configs").glob("*.yaml"))]

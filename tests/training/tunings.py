@@ -15,7 +15,7 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.ucr import open_ucr
 from cropstar.training.search_space import Choice, Range, Space
 from cropstar.training.tuning import Tuned, TuneOptions, tune
-from tests.sources.ucr.archives import tsv, write_pair
+from tests.sources.examples.ucr import tsv, write_pair
 
 CPU = torch.device("cpu")
 SPACE: Space = {"optimiser.learning_rate": Range(1e-3, 0.1, log=True), "model.layers": Choice((1, 2))}

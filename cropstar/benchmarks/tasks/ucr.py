@@ -14,8 +14,7 @@ from cropstar.benchmarks.tasks.contract import TASKS, BenchTask, Material, Setti
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError
 from cropstar.models.registry import Shape
-from cropstar.sources.ucr.files import find_pair
-from cropstar.sources.ucr.scene import UcrScene
+from cropstar.sources.ucr import UcrScene
 
 Series = list[NDArray[np.float32]]
 
@@ -34,7 +33,7 @@ class Ucr(BenchTask):
     settings = UcrSettings
 
     def load(self, settings: UcrSettings, config: TrainConfig, folder: Path) -> Material:
-        scene = UcrScene(find_pair(folder))
+        scene = UcrScene(folder)
         series: dict[str, Series] = {"train": [], "test": []}
         labels: dict[str, list[int]] = {"train": [], "test": []}
         for piece in scene.pieces():

@@ -11,7 +11,7 @@ import pandas as pd
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.sources.naming import short_list
-from cropstar.sources.text_tables import read_texts
+from cropstar.sources.texts import read_text_table
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 
 MAPPING, CODES = "classmapping.csv", "codes.csv"
@@ -37,7 +37,7 @@ def read_classes(root: Path) -> ClassMapping:
 
 def read_mapping(path: Path) -> ClassMapping:
     """Its ids are the classes' numbers, closed up where some are not used."""
-    frame = read_texts(path)
+    frame = read_text_table(path)
     code = next((name for name in CODE_COLUMNS if name in frame), None)
     if code is None or not {"id", "classname"} <= set(frame):
         why = f"the columns are {short_list(frame)}"
@@ -66,7 +66,7 @@ def explain_codes(counts: Counter[str], root: Path) -> str:
     """The most frequent codes and what the register calls them, where codes.csv is there to tell."""
     meanings: dict[str, str] = {}
     if (root / CODES).is_file():
-        frame = read_texts(root / CODES, separator=";")
+        frame = read_text_table(root / CODES, separator=";")
         if frame.shape[1] > 1:
             meanings = dict(zip(frame.iloc[:, 0], frame.iloc[:, 1], strict=True))
     told = [

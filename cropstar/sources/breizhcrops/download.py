@@ -16,7 +16,7 @@ from cropstar.sources.breizhcrops.files import RegionFiles, find_regions, read_i
 from cropstar.sources.breizhcrops.options import BreizhCropsOptions
 from cropstar.sources.breizhcrops.tables import Origin, UrlTables, read_tables
 from cropstar.sources.naming import short_list
-from cropstar.sources.text_tables import read_texts
+from cropstar.sources.texts import read_text_table
 from cropstar.store.atomic import flush_to_disk, locked
 
 YEAR, LEVEL = 2017, "L1C"  # where none is named, as in the package
@@ -129,6 +129,6 @@ def _fetch_table(url: str, final: Path, most: int, read: Callable[[Path], object
 
 
 def _read_codes(path: Path) -> None:
-    columns = [str(name) for name in read_texts(path, separator=";")]
+    columns = [str(name) for name in read_text_table(path, separator=";")]
     if len(columns) < 2:
         raise InputError("not a table of codes", path=path, why=f"the columns are {short_list(columns)}")

@@ -19,7 +19,7 @@ from cropstar.errors import InputError
 from cropstar.sources.breizhcrops.classes import MAPPING
 from cropstar.sources.breizhcrops.options import LEVELS, REGIONS, scene_name
 from cropstar.sources.naming import safe_name, short_list
-from cropstar.sources.text_tables import read_texts
+from cropstar.sources.texts import read_text_table
 
 YEAR = re.compile(r"20\d\d", re.ASCII)
 LABEL_COLUMNS = ("CODE_CULTU", "code_cultu", "label")
@@ -135,7 +135,7 @@ def read_index(path: Path) -> Listing:
     """Every variant of the index has the code and the path; the id is the path's last part, as in the package."""
     if not path.is_file():
         raise InputError("no index of the region", path=path, why="the h5 file has none beside it", remedy="get it too")
-    frame = read_texts(path)
+    frame = read_text_table(path)
     code = next((name for name in LABEL_COLUMNS if name in frame), None)
     if code is None or "path" not in frame:
         why = f"the columns are {short_list(frame)}"

@@ -23,8 +23,8 @@ from cropstar.sources.breizhcrops.options import BreizhCropsOptions, fold_splits
 from cropstar.sources.breizhcrops.readers import BANDS, find_columns, reading
 from cropstar.sources.naming import short_list
 from cropstar.sources.scene import Piece, recipe_of
-from cropstar.sources.table.texts import natural_ranks
 from cropstar.sources.table.values import LARGEST
+from cropstar.sources.texts import natural_ranks
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SeriesTile
 

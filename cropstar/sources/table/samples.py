@@ -14,8 +14,9 @@ from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.logs import logger
 from cropstar.sources.table.columns import Columns, TableOptions
-from cropstar.sources.table.texts import MISSING, Coded, encode, encode_days, natural_ranks, one_for_all
+from cropstar.sources.table.texts import MISSING, Coded, encode, encode_days, one_for_all
 from cropstar.sources.table.values import read_values
+from cropstar.sources.texts import natural_ranks
 from cropstar.store.classes import UNLABELLED, ClassTable
 
 MAXIMUM_GROUPS = 1000  # each is a scene with a file of its own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -73,19 +72,3 @@ def encode_days(column: pd.Series[Any], path: Path) -> NDArray[np.int32]:
             why = f"'{text[:40]}' in row {dates.row_of(code)} of column '{column.name}'"
             raise InputError("not a date", path=path, why=why, remedy=remedy) from None
     return days[dates.codes]
-
-
-def natural_ranks(texts: Sequence[str]) -> NDArray[np.int64]:
-    """The place of each text when sorted as people do: field 2 before field 10."""
-    ranks = np.zeros(len(texts), dtype=np.int64)
-    ranks[sorted(range(len(texts)), key=lambda place: _natural(texts[place]))] = np.arange(len(texts))
-    return ranks
-
-
-def _natural(text: str) -> tuple[list[str | tuple[int, str]], str]:
-    """Words and numbers in turn; a number by its length and digits, however long it is."""
-    parts: list[str | tuple[int, str]] = []
-    for place, part in enumerate(re.split(r"([0-9]+)", text)):
-        digits = part.lstrip("0")
-        parts.append((len(digits), digits) if place % 2 else part)
-    return parts, text

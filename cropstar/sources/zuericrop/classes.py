@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
 from cropstar.sources.naming import short_list
-from cropstar.sources.text_tables import read_texts
+from cropstar.sources.texts import read_text_table
 from cropstar.store.classes import UNLABELLED, ClassTable
 
 KIND = "1st_tier"
@@ -42,7 +42,7 @@ def read_labels(path: Path, level: int) -> LabelTable:
         raise InputError("no label table", path=path, why="there is no such file", remedy=f"{REMEDY}, or name it")
     if path.stat().st_size > MAXIMUM_CONFIG_BYTES:
         raise InputError("not a label table", path=path, why=f"{path.stat().st_size} bytes", remedy=REMEDY)
-    frame = read_texts(path)
+    frame = read_text_table(path)
     present = [str(name) for name in frame]
     columns = [KIND, *(next((name for name in present if name.startswith(tier)), tier) for tier in TIERS)]
     missing = [name for name in columns if name not in present]

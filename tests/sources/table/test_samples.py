@@ -14,7 +14,8 @@ from cropstar.errors import InputError
 from cropstar.geo.calendar import from_days
 from cropstar.sources.table import TableOptions, open_table
 from cropstar.sources.table import samples as samples_module
-from cropstar.sources.table.texts import encode, encode_days, natural_ranks
+from cropstar.sources.table.texts import encode, encode_days
+from cropstar.sources.texts import natural_ranks
 from cropstar.store.classes import UNLABELLED
 from tests.sources.table.tables import Written, a_frame, as_csv, as_parquet, scene_of, tile_of
 

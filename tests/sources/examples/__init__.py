@@ -1,0 +1,1 @@
+"""Small files as users have them, written without any of the readers."""
