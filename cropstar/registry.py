@@ -14,9 +14,13 @@ Entry = TypeVar("Entry")
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The suggestion part of an error message: the nearest known name, then all of them."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    suggestion = f"did you mean '{near[0]}'? " if near else ""
-    return f"{suggestion}known: {', '.join(names)}"
+    return f"{suggestion(name, names)}known: {', '.join(names)}"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The nearest known name as a question with a blank behind it; empty where none is near."""
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'? " if near else ""
 
 
 class Registry(Generic[Entry]):

@@ -52,9 +52,12 @@ OPTIONS = (
     headed(STAC, "--max-cloud", type=float, metavar="PERCENT", help="Leave cloudier items out.  [default: 100]"),
     headed(STAC, "--crs", help="Coordinate system of the mosaic.  [default: that of most items]"),
     headed(STAC, "--resolution", type=float, metavar="METRES", help="Pixels a side.  [default: 10]"),
-    headed(TABLES, "--id-column", help="The column that names the field.  [default: guessed]"),
+    headed(TABLES, "--id-column", help="The column that names the series.  [default: guessed]"),
     headed(TABLES, "--date-column", help="The column of the date.  [default: guessed]"),
     headed(TABLES, "--group-column", help="Year or region, 'none' for none.  [default: guessed]"),
+    headed(
+        TABLES, "--field-column", help="Series with one value here are of one field: every split keeps them together."
+    ),
     headed(TABLES, "--mask-column", help="The column that tells clouds."),
     headed(TABLES, "--scale", type=float, help="Reflectance = value x scale + offset.  [default: guessed]"),
     headed(TABLES, "--offset", type=float, help="See --scale.  [default: 0]"),

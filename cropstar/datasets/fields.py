@@ -38,7 +38,9 @@ class Fields:
             origin = str(provenance.get("origin", reader.scene))
             own = table.groups or [str(provenance.get("group", reader.scene))] * len(table.keys)
             classes = _with_dates(reader) if dated else table.labels
-            for number, key, label, group in zip(table.numbers, table.keys, classes, own, strict=True):
+            # Several series of one field are one field too.
+            known = table.fields or table.keys
+            for number, key, label, group in zip(table.numbers, known, classes, own, strict=True):
                 if label != UNLABELLED:
                     parcel = reader.scene, int(number)
                     labels[parcel], groups[parcel], names[parcel] = int(label), group, (origin, key)

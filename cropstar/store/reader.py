@@ -131,8 +131,11 @@ class TileReader:
     @cached_property
     def table(self) -> ParcelTable:
         keys = [key.decode("utf-8") for key in self._read("table/keys")]
-        groups = [group.decode("utf-8") for group in self._read("table/groups")] if self._has("table/groups") else None
-        return ParcelTable(self._read("table/numbers"), keys, self._read("table/labels"), groups)
+        groups, fields = (
+            [text.decode("utf-8") for text in self._read(name)] if self._has(name) else None
+            for name in ("table/groups", "table/fields")
+        )
+        return ParcelTable(self._read("table/numbers"), keys, self._read("table/labels"), groups, fields)
 
     @cached_property
     def date_labels(self) -> NDArray[np.int16] | None:

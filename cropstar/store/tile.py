@@ -37,11 +37,14 @@ class ParcelTable:
     keys: list[str]  # the user's own ids
     labels: NDArray[np.int16]
     groups: list[str] | None = None  # what a data set's own splits deal out; the scene's group where it is None
+    fields: list[str] | None = None  # the field of each, where several are of one; None: the key names the field
 
     def select(self, numbers: NDArray[np.int32]) -> ParcelTable:
         rows = np.flatnonzero(np.isin(self.numbers, numbers))
-        groups = None if self.groups is None else [self.groups[row] for row in rows]
-        return ParcelTable(self.numbers[rows], [self.keys[row] for row in rows], self.labels[rows], groups)
+        groups, fields = (
+            None if texts is None else [texts[row] for row in rows] for texts in (self.groups, self.fields)
+        )
+        return ParcelTable(self.numbers[rows], [self.keys[row] for row in rows], self.labels[rows], groups, fields)
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,7 @@ REQUIRED = {
     "series": ("starts",),
 }
 COMMON = ("values", "valid", "days", "table/numbers", "table/labels", "table/keys")
-OPTIONAL = ("table/groups", "date_labels")
+OPTIONAL = ("table/groups", "table/fields", "date_labels")
 
 
 def write_tile(path: Path, tile: Tile) -> None:
@@ -192,13 +195,13 @@ def _write(handle: h5py.File, tile: Tile) -> None:
 
 def _rows(tile: Tile) -> dict[str, NDArray[Any]]:
     """The small arrays: dates and what else is one a row, and the table of parcels."""
-    groups = tile.table.groups
+    optional = {"table/groups": tile.table.groups, "table/fields": tile.table.fields}
     return {
         **tile.rows(),
         "table/numbers": tile.table.numbers,
         "table/labels": tile.table.labels,
         "table/keys": layout.encode_strings(tile.table.keys),
-        **({} if groups is None else {"table/groups": layout.encode_strings(groups)}),
+        **{name: layout.encode_strings(texts) for name, texts in optional.items() if texts is not None},
     }
 
 

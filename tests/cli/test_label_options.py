@@ -1,4 +1,4 @@
-"""`cropstar ingest --classes --erode`, from the files to the store."""
+"""`cropstar ingest --classes --erode --field-column`, from the files to the store."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import geopandas
 
 from cropstar.store.store import Store
 from tests.cli.test_bad_input import assert_refused
+from tests.sources.table.tables import a_frame, as_csv
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -63,3 +64,15 @@ def test_refusals(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
     assert_refused(ingest(f"a: {known}\n", "--erode", "5000"), 3, "--erode 5000 leaves nothing", "erode less")
     assert run_cli("ingest", small_scene / "tile.tif", "--erode", "-3", cwd=tmp_path).returncode == 2
     assert not (tmp_path / "data").exists()
+
+
+def test_the_column_of_the_field(run_cli: Cli, tmp_path: Path) -> None:
+    as_csv(a_frame(farm=["a", "b", "b", "a", "a", "b"]), tmp_path / "table")
+    answer = run_cli("ingest", "table.csv", "--field-column", "fram", "-o", "store", cwd=tmp_path)
+    assert_refused(answer, 2, "no column 'fram' in table.csv", "did you mean 'farm'?", "--field-column")
+    assert not (tmp_path / "store").exists()
+    answer = run_cli("ingest", "table.csv", "--field-column", "farm", "-o", "store", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    store = Store.open(tmp_path / "store")
+    assert [reader.table.fields for _, reader in store.readers()] == [["a", "a", "b"]]
+    store.close()

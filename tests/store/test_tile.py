@@ -252,7 +252,9 @@ def test_an_array_that_is_gone(tile: Path) -> None:
 
 
 def test_parcels_are_selected_with_their_names() -> None:
-    table = ParcelTable(
-        np.array([1, 2, 3], dtype=np.int32), ["a", "b", "c"], np.array([5, 6, 7], dtype=np.int16)
-    ).select(np.array([0, 3, 1], dtype=np.int32))
+    whole = ParcelTable(np.array([1, 2, 3], dtype=np.int32), ["a", "b", "c"], np.array([5, 6, 7], dtype=np.int16))
+    table = whole.select(np.array([0, 3, 1], dtype=np.int32))
     assert (table.numbers.tolist(), table.keys, table.labels.tolist()) == ([1, 3], ["a", "c"], [5, 7])
+    assert (table.groups, table.fields) == (None, None)
+    table = replace(whole, fields=["x", "x", "y"]).select(np.array([2, 3], dtype=np.int32))
+    assert (table.keys, table.fields) == (["b", "c"], ["x", "y"])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.bands import SENTINEL2, band_name, in_order, sentinel2_band
+from cropstar.registry import suggestion
 from cropstar.sources.naming import short_list
 from cropstar.sources.parcels import LABEL_COLUMNS
 
@@ -33,6 +35,7 @@ class TableOptions:
     date_column: str | None = None
     label_column: str | None = None
     group_column: str | None = None  # NONE: no groups
+    field_column: str | None = None  # never guessed: several series of one field, which no split tears apart
     mask_column: str | None = None  # never guessed
     bands: tuple[str, ...] = ()  # columns, or NAME=COLUMN
     scale: float | None = None
@@ -52,10 +55,11 @@ class Columns:
     group: str | None
     mask: str | None
     bands: dict[str, str]  # the band's name, then its column
+    field: str | None = None  # None: every id is a field of its own
 
     @property
     def texts(self) -> list[str]:
-        named = (self.id, self.date, self.label, self.group)
+        named = (self.id, self.date, self.label, self.group, self.field)
         return list(dict.fromkeys(column for column in named if column is not None))
 
     @property
@@ -65,6 +69,10 @@ class Columns:
     @property
     def numbers(self) -> list[str]:
         return [*self.bands.values(), *([self.mask] if self.mask is not None else [])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Without a column of fields as before there could be one: recipes of older stores stay the same."""
+        return {role: column for role, column in asdict(self).items() if role != "field" or column is not None}
 
 
 def reflectance_band(column: str) -> str | None:
@@ -81,21 +89,25 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
         "label": options.label_column,
         "group": options.group_column,
     }
-    taken = {column for column in (*named.values(), options.mask_column) if column is not None}
+    unguessed = {"field": options.field_column, "mask": options.mask_column}
+    taken = {column for column in (*named.values(), *unguessed.values()) if column is not None}
     found: dict[str, str | None] = {}
     for role, name in named.items():
         if name is not None and not (role == "group" and name == NONE):
             _require(name, present, path, f"--{role}-column")
         found[role] = name if name is not None else _guess(role, [column for column in present if column not in taken])
+    found["id"] = found["id"] or options.field_column  # one series a field, or one in each group
     for role in ("id", "date", "label"):
         if found[role] is None:
             remedy = f"name it with --{role}-column"
             raise InputError(f"no {role} column", path=path, why=_listed(present), remedy=remedy)
-    if options.mask_column is not None:
-        _require(options.mask_column, present, path, "--mask-column")
+    for role, column in unguessed.items():
+        if column is not None:
+            _require(column, present, path, f"--{role}-column")
     group = None if found["group"] == NONE else found["group"]
     bands = _named_bands(present, options.bands, path) if options.bands else _guessed_bands(present, path)
-    return Columns(str(found["id"]), str(found["date"]), str(found["label"]), group, options.mask_column, bands)
+    key, date, label = (str(found[role]) for role in ("id", "date", "label"))
+    return Columns(key, date, label, group, options.mask_column, bands, options.field_column)
 
 
 def _guess(role: str, present: Sequence[str]) -> str | None:
@@ -138,7 +150,8 @@ def _named_bands(present: Sequence[str], wanted: Sequence[str], path: Path) -> d
 
 def _require(name: str, present: Sequence[str], path: Path, option: str) -> None:
     if name not in present:
-        raise InputError(f"no column '{name}'", path=path, why=_listed(present), remedy=f"correct {option}")
+        remedy = f"{suggestion(name, present)}correct {option}"
+        raise UsageError(f"no column '{name}'", path=path, why=_listed(present), remedy=remedy)
 
 
 def _listed(present: Sequence[str]) -> str:

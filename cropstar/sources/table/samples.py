@@ -29,6 +29,7 @@ class Samples:
 
     keys: list[str]
     groups: list[str]  # one a sample; "" where the table has no groups
+    fields: list[str] | None  # one a sample; None where every id is a field of its own
     labels: NDArray[np.int16]  # (N,)
     starts: NDArray[np.int64]  # (N+1,): sample i has the rows starts[i]:starts[i+1], in the order of their dates
     days: NDArray[np.int32]  # (rows,)
@@ -47,7 +48,10 @@ def gather(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: P
     groups = encode(frame[columns.group], path) if columns.group else one_for_all(len(frame))
     groups.require_complete("group", path, f"fill the column '{columns.group}' or give --group-column none")
     labels = encode(frame[columns.label], path)
-    _require_moderate(ids, groups, labels, columns, path)
+    fields = encode(frame[columns.field], path) if columns.field else None
+    if fields is not None:
+        fields.require_complete("field", path, f"fill the column '{columns.field}' or leave out --field-column")
+    _require_moderate(ids, groups, labels, fields, columns, path)
     days = encode_days(frame[columns.date], path)
     read = read_values(frame, columns, options, path)
 
@@ -56,6 +60,8 @@ def gather(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: P
     order = np.lexsort((days, sample))  # stable: rows of one sample and date stay in the file's order
     sample = sample[order]
     own_label = _one_label_each(sample, labels.codes[order], order, ids, labels, columns, path)
+    if fields is not None:
+        _require_one_field_each(sample, fields.codes[order], order, ids, fields, path)
     keep = ~_repeated(sample, days[order], path)
     keep &= _labelled(sample, own_label, options.keep_unlabelled, columns, path)
     order, sample, own_label = order[keep], sample[keep], own_label[keep]
@@ -70,6 +76,7 @@ def gather(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: P
     return Samples(
         keys=[ids.texts[code] for code in ids.codes[rows]],
         groups=[groups.texts[code] for code in groups.codes[rows]],
+        fields=None if fields is None else [fields.texts[code] for code in fields.codes[rows]],
         labels=np.array([numbers[int(code)] for code in own_label[firsts]], dtype=np.int16),
         starts=np.append(firsts, len(order)).astype(np.int64),
         days=days[order],
@@ -80,7 +87,9 @@ def gather(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: P
     )
 
 
-def _require_moderate(ids: Coded, groups: Coded, labels: Coded, columns: Columns, path: Path) -> None:
+def _require_moderate(
+    ids: Coded, groups: Coded, labels: Coded, fields: Coded | None, columns: Columns, path: Path
+) -> None:
     """A wrong column is noticed before it becomes a thousand files or classes."""
     if len(groups.texts) > MAXIMUM_GROUPS:
         why = f"{len(groups.texts)} different values in column '{columns.group}'"
@@ -89,8 +98,9 @@ def _require_moderate(ids: Coded, groups: Coded, labels: Coded, columns: Columns
     if len(labels.texts) > MAXIMUM_CLASSES:
         why = f"{len(labels.texts)} different values in column '{columns.label}'"
         raise InputError("too many classes", path=path, why=why, remedy="choose another column with --label-column")
-    for coded, column in ((ids, columns.id), (groups, columns.group), (labels, columns.label)):
-        longest = max(coded.texts, key=len, default="")
+    named = ((ids, columns.id), (groups, columns.group), (labels, columns.label), (fields, columns.field))
+    for coded, column in named:
+        longest = max(coded.texts if coded else [], key=len, default="")
         if len(longest) > LONGEST_TEXT:
             why = f"{len(longest)} letters in column '{column}'"
             raise InputError("too long a name", path=path, why=why, remedy="choose another column")
@@ -117,6 +127,23 @@ def _one_label_each(
         remedy = "correct them, or tell seasons apart with --group-column" if columns.group is None else "correct them"
         raise InputError("labels differ within one id", path=path, why=f"'{key}' has {names}", remedy=remedy)
     return np.repeat(highest, np.diff(np.append(firsts, len(sample))))
+
+
+def _require_one_field_each(
+    sample: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    order: NDArray[np.int64],
+    ids: Coded,
+    fields: Coded,
+    path: Path,
+) -> None:
+    torn = np.flatnonzero((sample[1:] == sample[:-1]) & (codes[1:] != codes[:-1]))
+    if torn.size:
+        place = torn[0]
+        names = f"'{fields.texts[codes[place]]}' and '{fields.texts[codes[place + 1]]}'"
+        why = f"'{ids.texts[ids.codes[order[place]]]}' has {names}"
+        remedy = "correct --field-column, or choose an --id-column that is unique over all fields"
+        raise InputError("fields differ within one id", path=path, why=why, remedy=remedy)
 
 
 def _repeated(sample: NDArray[np.int64], days: NDArray[np.int32], path: Path) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -69,7 +68,12 @@ class TableScene:
             days=samples.days[rows],
             values=samples.values[rows],
             valid=samples.valid[rows],
-            table=ParcelTable(numbers, samples.keys[start:stop], samples.labels[start:stop]),
+            table=ParcelTable(
+                numbers,
+                samples.keys[start:stop],
+                samples.labels[start:stop],
+                fields=None if samples.fields is None else samples.fields[start:stop],
+            ),
             provenance=self.provenance,
         )
 
@@ -100,7 +104,7 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
     recipe = recipe_of(
         [path],
         {
-            "columns": asdict(columns),
+            "columns": columns.to_json(),
             "bands": list(columns.bands),  # their order counts
             "scale": samples.scale,
             "offset": options.offset,
@@ -123,7 +127,7 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
         provenance: dict[str, Any] = {
             "source": "table",
             "file": path.name,
-            "columns": asdict(columns),
+            "columns": columns.to_json(),
             "origin": recipe,
         }
         if columns.group is not None:
@@ -136,11 +140,12 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
 def _say(samples: Samples, columns: Columns, options: TableOptions, path: Path, unused: list[str]) -> None:
     """What was made of the columns, so that a wrong guess is seen."""
     roles = f"id {columns.id}, date {columns.date}, label {columns.label}, group {columns.group or 'none'}"
+    roles += f", field {columns.field}" if columns.field else ""
     offset = f" {options.offset:+g}" if options.offset else ""
     event(
         f"{path.name}: {roles}, mask {columns.mask or 'none'}, bands {' '.join(columns.bands)}; "
         f"reflectance = value x {samples.scale:g}{offset}; not used: {short_list(unused) or 'nothing'}",
-        columns=asdict(columns),
+        columns=columns.to_json(),
         scale=samples.scale,
         samples=len(samples.keys),
     )

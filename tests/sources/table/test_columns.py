@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_names_given_to_columns_are_those_of_all_sources() -> None:
 
 
 def test_an_unknown_band_by_option_is_no_other_column() -> None:
-    with pytest.raises(InputError, match="no column 'colour' in"):
+    with pytest.raises(UsageError, match="no column 'colour' in"):
         found(PLAIN, bands=("B04", "colour"))
 
 
@@ -111,16 +112,27 @@ def test_a_missing_column_is_named_with_those_that_are_there(missing: str) -> No
     assert str(caught.value).endswith(f"name it with --{missing}-column")
 
 
-@pytest.mark.parametrize("role", ["id", "date", "label", "group", "mask"])
+@pytest.mark.parametrize("role", ["id", "date", "label", "group", "field", "mask"])
 def test_a_column_by_option_must_be_there(role: str) -> None:
-    with pytest.raises(InputError, match=r"no column 'colour' in table.csv: the columns are id, date, crop, B4, B8"):
+    with pytest.raises(UsageError, match=r"no column 'colour' in table.csv: the columns are id, date, crop, B4, B8"):
         found(PLAIN, **{f"{role}_column": "colour"})
+    with pytest.raises(UsageError, match=rf"; did you mean 'date'\? correct --{role}-column"):
+        found(PLAIN, **{f"{role}_column": "dates"})
+
+
+def test_the_field_is_never_guessed_and_no_id_once_it_is_named() -> None:
+    present = ["parcel_id", "field_id", *PLAIN[1:]]
+    assert (found(present).id, found(present).field) == ("parcel_id", None)
+    assert found(PLAIN, field_column="id") == replace(found(PLAIN), field="id")  # of a table by field and year
+    columns = found(present, field_column="parcel_id")
+    assert (columns.id, columns.field) == ("field_id", "parcel_id")
+    assert columns.texts == ["field_id", "date", "crop", "parcel_id"]
 
 
 def test_no_bands() -> None:
     with pytest.raises(InputError, match=r"no band columns in table.csv: the columns are id, date, crop, NDVI; name"):
         found(["id", "date", "crop", "NDVI"])
-    with pytest.raises(InputError, match="no column 'B02'"):
+    with pytest.raises(UsageError, match="no column 'B02'"):
         found(PLAIN, bands=("B02",))
     with pytest.raises(InputError, match=r"a band stands twice in table.csv: B4 and B04 are both B04"):
         found([*PLAIN, "B04"])

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cropstar.errors import UsageError
+from cropstar.config import SplitConfig
+from cropstar.datasets.fields import Fields
+from cropstar.datasets.splits import split_parcels
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.reports.summary import summarise
 from cropstar.sources.ingest import IngestResult, ingest
@@ -146,6 +152,73 @@ def test_the_manifest_describes_the_scene(tmp_path: Path) -> None:
     assert (scene["samples"], scene["observations"], scene["group"]) == (3, 6, "north")
     assert (scene["source"], scene["file"]) == ("table", "table.csv")
     assert scene["columns"]["bands"] == {"B04": "B4", "B08": "B8"}
+
+
+# --- several series of one field
+
+
+def test_the_field_of_every_series_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    frame = a_frame(farm=["a", "b", "b", "a", "a", "b"])
+    with caplog.at_level("INFO", logger="cropstar"):
+        stored(as_csv(frame, tmp_path / "table"), tmp_path / "store", field_column="farm")
+    assert "group none, field farm, mask none" in caplog.text
+    store = Store.open(tmp_path / "store")
+    ((_, reader),) = store.readers()
+    assert (reader.table.keys, reader.table.fields) == (["f1", "f2", "f10"], ["a", "a", "b"])
+    assert [len(pieces) for pieces in Fields.of(store).pieces.values()] == [2, 1]
+    store.close()
+
+
+def test_without_fields_recipe_and_tile_are_those_of_older_versions(tmp_path: Path) -> None:
+    scene = scene_of(a_frame(), tmp_path)
+    assert "field" not in scene.provenance["columns"]
+    assert scene.build(scene.pieces()[0]).table.fields is None
+    assert scene_of(a_frame(), tmp_path, field_column="field_id").recipe != scene.recipe
+
+
+def test_a_series_is_of_one_field_and_every_one_has_its_field(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"fields differ within one id .*table.csv: 'f10' has 'b' and 'c'; .*--id"):
+        scene_of(a_frame(farm=["a", "b", "c", "a", "a", "b"]), tmp_path, field_column="farm")
+    with pytest.raises(InputError, match=r"no field .*table.csv: row 2 has none; fill the column 'farm' or leave out"):
+        scene_of(a_frame(farm=["a", None, "b", "a", "a", "b"]), tmp_path, field_column="farm")
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 19), min_size=60, max_size=60), st.integers(0, 2**32))
+def test_no_split_tears_the_series_of_a_field_apart(fields: list[int], seed: int) -> None:
+    """Sixty series over five years, of up to twenty fields."""
+    series = range(len(fields))
+    frame = pd.DataFrame(
+        {
+            "sample_id": [f"s{number}" for number in series],
+            "farm": fields,
+            "year": [2016 + number % 5 for number in series],
+            "date": [f"{2016 + number % 5}-05-01" for number in series],
+            "crop": "wheat",
+            "B4": [100 + number for number in series],
+        }
+    )
+    with TemporaryDirectory() as folder:
+        stored(as_csv(frame, Path(folder) / "table"), Path(folder) / "store", field_column="farm")
+        store = Store.open(Path(folder) / "store")
+        own = {
+            (reader.scene, int(number)): farm
+            for _, reader in store.readers()
+            for number, farm in zip(reader.table.numbers, reader.table.fields or [], strict=True)
+        }
+        assert len(own) == len(fields)
+        for options in ({}, {"folds": 3, "fold": 2}, {"by": "group"}, {"by": "scene", "test": ["table-2020"]}):
+            try:
+                split = split_parcels(store, SplitConfig.model_validate(options), seed)
+            except InputError:  # too few fields for three parts
+                continue
+            parts: dict[str, set[str]] = {}
+            for parcel, part in split.part_of.items():
+                parts.setdefault(own[parcel], set()).add(part)
+            assert all(len(found) == 1 for found in parts.values())
+            if "by" not in options:  # nothing is lost
+                assert set(split.part_of) == set(own)
+        store.close()
 
 
 # --- a store
