@@ -25,12 +25,18 @@ class ModelConfig(Section):
     day_encoding: Literal["none", "sincos", "thermal"] = Field(
         "sincos", description="what tells the season: the day of the year, a band of growing degree-days, or nothing"
     )
-    pool: Literal["last", "mean"] = Field("last", description="scores from the last state or from the mean of all")
+    pool: Literal["last", "mean", "season"] = Field(
+        "last", description="scores from the last state, the mean of all states, or their means in bins of the season"
+    )
+    bins: int | None = Field(None, ge=2, le=64, description="of pool season: bins of the season; null: 12")
+    stem: int = Field(0, ge=0, le=4, description="layers of temporal convolution below the recurrent ones")
     normalise: bool = Field(False, description="batch normalisation between layers")
     variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh; of lstm_forget: paper or janet")
     revisit: float | None = Field(None, gt=0, description="of star: usual days between dates, to model irregular ones")
     heads: int | None = Field(None, ge=1, le=64, description="of attention; null: 8 for transformer, 16 for ltae")
-    kernel: int | None = Field(None, ge=1, le=64, description="dates under a convolution in time; null: by the network")
+    kernel: int | None = Field(
+        None, ge=1, le=64, description="observations under a convolution in time; null: by the network, 5 for a stem"
+    )
     head: Literal["pixel", "video"] = Field("pixel", description="of image models; video: one class for a whole clip")
     hierarchy: bool = Field(False, description="a head for each level of classes that have levels")
 

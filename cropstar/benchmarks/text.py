@@ -74,9 +74,9 @@ class TextModel(Classifier):
         super().__init__()
         self._stack = (require_carrying(model, "a text"),)  # in a tuple: its weights belong to the model
         assert isinstance(model, RecurrentClassifier)
-        if model.pool != "last":
+        if model.pool.keeps_state or model.stem is not None:
             why = "the coming character is foretold from the last state"
-            raise UsageError("wrong value of 'model.pool'", why=why, remedy="set it to last")
+            raise UsageError("wrong value of 'model.pool'", why=why, remedy="set it to last, without a stem")
         self.model = model
         self.spatial = model.spatial
         self._alphabet = alphabet

@@ -1,35 +1,42 @@
-"""A recurrent stack with a head."""
+"""A recurrent stack with what lies below and above it: day channels, a stem, the pooled states, a head."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from cropstar.models.cells.cell import State
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.days import with_days
 from cropstar.models.heads import Head
-from cropstar.models.stack import BidirectionalStack, RecurrentStack
-
-POOLS = ("last", "mean")
+from cropstar.models.pooling import LastState
+from cropstar.models.stack import BidirectionalStack, RecurrentStack, StackState
+from cropstar.models.stem import Stem
 
 
 class RecurrentClassifier(Classifier):
-    """Scores from the last state, or from the mean of the states of all valid dates."""
+    """Scores from the pooled states of the last layer.
+
+    The streaming state has an entry for the stem's buffers (where there is a stem), one a layer, and one for the
+    pooled sums (where the pooling has any).
+    """
 
     def __init__(
         self,
         stack: RecurrentStack | BidirectionalStack,
         head: Head,
         day_encoding: str,
-        pool: str = "last",
+        pool: LastState | None = None,
         thermal: int | None = None,
+        stem: Stem | None = None,
     ) -> None:
         super().__init__()
+        self.stem = stem
         self.stack = stack
+        self.pool = pool or LastState()
         self.head = head
         self.day_encoding = day_encoding
         self.thermal = thermal
-        self.pool = pool
         self.spatial = stack.layers()[0].spatial
         self.streaming = stack.streaming
         self.makes_maps = head.makes_maps
@@ -38,50 +45,75 @@ class RecurrentClassifier(Classifier):
         return self.stack.radius(length) + self.head.radius if self.spatial and self.makes_maps else 0
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        outputs, state = self.stack(self._prepare(x, valid, days), valid, days)
-        if self.pool == "last":
-            return self._scores(state[-1][0])
-        weight = _weights(valid, outputs)  # (T, B, 1, ...)
-        return self._scores((outputs * weight).sum(dim=0) / weight.sum(dim=0).clamp(min=1))
+        outputs, state = self.stack(self._entering(x, valid, days), valid, days)
+        return self._scores(self.pool.features(outputs, state[-1][0], valid, days))
 
     def by_date(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         if not self.streaming:
             return super().by_date(x, valid, days)
-        outputs, _ = self.stack(self._prepare(x, valid, days), valid, days)
-        if self.pool == "mean":
-            weight = _weights(valid, outputs)
-            outputs = (outputs * weight).cumsum(dim=0) / weight.cumsum(dim=0).clamp(min=1)
-        scores = self._scores(outputs.flatten(0, 1))  # (T*B, K, ...)
+        outputs, _ = self.stack(self._entering(x, valid, days), valid, days)
+        features = self.pool.by_date(outputs, valid, days)
+        scores = self._scores(features.flatten(0, 1))  # (T*B, K, ...)
         dated: Tensor = scores.unflatten(0, outputs.shape[:2])
         return dated.transpose(0, 1)
 
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:
-        """x (B, C[, H, W]), valid (B[, H, W]), days (B,). With mean pooling the sum and the count come last."""
+        """x (B, C[, H, W]), valid (B[, H, W]), days (B,)."""
         if not isinstance(self.stack, RecurrentStack):
             return super().step(x, valid, days, state)
+        stem, layers, pooled = self._apart(state)
         prepared = self._prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1)).squeeze(1)
-        if self.pool == "last":
-            return self.stack.step(prepared, valid, days, state)
-        after = self.stack.step(prepared, valid, days, state[:-1] if state is not None else None)
-        weight = valid.unsqueeze(1).to(prepared.dtype)
-        total, count = state[-1] if state is not None else (torch.zeros_like(after[-1][0]), torch.zeros_like(weight))
-        return (*after, (total + after[-1][0] * weight, count + weight))
+        if self.stem is not None:
+            prepared, stem = self.stem.step(prepared, valid, stem)
+        layers = self.stack.step(prepared, valid, days, layers)
+        if self.pool.keeps_state:
+            pooled = self.pool.add(pooled, layers[-1][0], valid, days)
+        return self._together(stem, layers, pooled)
 
     def advance(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None = None) -> ModelState:
         """Whole sequences of series go to the stack at once; of images only one date is held at a time."""
-        if self.pool != "last" or self.spatial or not isinstance(self.stack, RecurrentStack):
+        if self.spatial or not isinstance(self.stack, RecurrentStack):
             return super().advance(x, valid, days, state)
-        return self.stack.advance(self._prepare(x, valid, days), valid, days, state)
+        stem, layers, pooled = self._apart(state)
+        prepared = self._prepare(x, valid, days)
+        if self.stem is not None:
+            prepared, stem = self.stem.follow(prepared, valid, stem)
+        if not self.pool.keeps_state:
+            return self._together(stem, self.stack.advance(prepared, valid, days, layers), pooled)
+        outputs, layers = self.stack.follow(prepared, valid, days, layers)
+        for t in range(x.shape[1]):
+            pooled = self.pool.add(pooled, outputs[t], valid[:, t], days[:, t])
+        return self._together(stem, layers, pooled)
 
     def classify(self, state: ModelState) -> Tensor:
-        if self.pool == "last":
-            return self._scores(state[-1][0])
-        total, count = state[-1]
-        return self._scores(total / count.clamp(min=1))
+        _, layers, pooled = self._apart(state)
+        assert layers is not None
+        return self._scores(self.pool.read(pooled or (), layers[-1][0]))
+
+    def initial_state(self, like: Tensor) -> ModelState:
+        """The state before the first date, for a batch shaped like one date's input."""
+        layers = tuple(cell.initial_state(like) for cell in self.stack.layers())
+        stem = None if self.stem is None else self.stem.initial_state(self._channels(like))
+        return self._together(stem, layers, self.pool.initial_state(layers[-1][0]) or None)
+
+    def _apart(self, state: ModelState | None) -> tuple[State | None, StackState | None, State | None]:
+        """The parts of a state that belong to the stem, the layers and the pooling."""
+        if state is None:
+            return None, None, None
+        first, last = int(self.stem is not None), len(state) - int(self.pool.keeps_state)
+        return (state[0] if first else None), state[first:last], (state[last] if last < len(state) else None)
+
+    def _together(self, stem: State | None, layers: StackState, pooled: State | None) -> ModelState:
+        return (*(() if stem is None else (stem,)), *layers, *(() if pooled is None else (pooled,)))
 
     def _scores(self, features: Tensor) -> Tensor:
         scores: Tensor = self.head(features)
         return scores
+
+    def _entering(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        """What the lowest recurrent layer reads of all dates."""
+        prepared = self._prepare(x, valid, days)
+        return prepared if self.stem is None else self.stem(prepared, valid)
 
     def _prepare(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         """Day channels, and zeros under the mask: neighbours of a cloudy pixel must not see the cloud.
@@ -91,7 +123,7 @@ class RecurrentClassifier(Classifier):
         x = with_days(x, days, self.day_encoding, self.thermal)
         return torch.where(valid.unsqueeze(2), x, x.new_zeros(()))
 
-
-def _weights(valid: Tensor, outputs: Tensor) -> Tensor:
-    """(B, T, ...) as (T, B, 1, ...) of the outputs' kind."""
-    return valid.transpose(0, 1).unsqueeze(2).to(outputs.dtype)
+    def _channels(self, like: Tensor) -> Tensor:
+        """A tensor with as many channels as the stem reads, shaped like one date's input otherwise."""
+        assert self.stem is not None
+        return like.new_zeros(like.shape[0], self.stem.parts()[0].inputs, *like.shape[2:])

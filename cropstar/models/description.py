@@ -35,6 +35,7 @@ LARGEST = 500_000_000  # parameters of a model that is looked at
 # Settings that some models have, each with a value that is not its default: who refuses it has no use for it.
 TRIALS = {
     "pool": "mean",
+    "stem": 1,
     "normalise": True,
     "revisit": 5.0,
     "memory": 2.0,

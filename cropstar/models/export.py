@@ -77,10 +77,7 @@ def export_step(model: Classifier, bands: int, metadata: Mapping[str, str]) -> b
 
 def initial_state(model: RecurrentClassifier, like: Tensor) -> ModelState:
     """What `step` begins with where it is given no state, for a batch shaped like one date's input."""
-    state: ModelState = tuple(cell.initial_state(like) for cell in model.stack.layers())
-    if model.pool == "last":
-        return state
-    return (*state, (torch.zeros_like(state[-1][0]), torch.zeros_like(like[:, :1])))
+    return model.initial_state(like)
 
 
 class _Stepping(nn.Module):

@@ -26,12 +26,17 @@ class MaskedBatchNorm(nn.Module):
         shape = [1] * x.dim()
         shape[axis] = -1
         x = x.to(self.scale.dtype)  # statistics in half precision would have two or three digits
-        if self.training:
-            mean, variance = self._measure(x, mask, axis)
-        else:
-            mean, variance = self.running_mean, self.running_variance
+        if not self.training:
+            gain, shift = self.folded()
+            return x * gain.reshape(shape) + shift.reshape(shape)
+        mean, variance = self._measure(x, mask, axis)
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
         return (x - mean.reshape(shape)) * gain.reshape(shape) + self.shift.reshape(shape)
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Gain and shift (C,) of the learnt statistics: what it does to a channel at inference."""
+        gain = self.scale * torch.rsqrt(self.running_variance + self.epsilon)
+        return gain, self.shift - self.running_mean * gain
 
     def _measure(self, x: Tensor, mask: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         others = [place for place in range(x.dim()) if place != axis]

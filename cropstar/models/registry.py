@@ -20,6 +20,7 @@ class Shape:
     length: int
     thermal: int | None = None  # which band holds growing degree-days, for model.day_encoding thermal
     lineages: tuple[tuple[int, ...], ...] | None = None  # of each class: its node on every level, for model.hierarchy
+    season: tuple[int, int] | None = None  # first day of the year and length in days, for model.pool season
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; what the data do not have is left out, as in files from before it was known."""
@@ -30,7 +31,8 @@ class Shape:
         """JSON knows lists alone."""
         lineages = data.get("lineages")
         tree = None if lineages is None else tuple(tuple(map(int, lineage)) for lineage in lineages)
-        return cls(**{**data, "lineages": tree})
+        season = data.get("season")
+        return cls(**{**data, "lineages": tree, "season": None if season is None else (int(season[0]), int(season[1]))})
 
 
 Builder = Callable[[ModelConfig, Shape], Classifier]

@@ -57,7 +57,8 @@ class RecurrentStack(nn.Module):
         sequence, mask, complete, day = in_time(x, valid, days)
         final: list[State] = []
         for depth, cell in enumerate(self.layers()):
-            sequence, state = cell.follow(self._between(sequence, mask, depth, 2), mask, complete, day)
+            sequence, norm = self._entering(sequence, mask, depth, 2)
+            sequence, state = cell.follow(sequence, mask, complete, day, norm)
             final.append(state)
         return sequence, tuple(final)
 
@@ -72,6 +73,20 @@ class RecurrentStack(nn.Module):
         assert state is not None
         return state
 
+    def follow(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> tuple[Tensor, StackState]:
+        """All dates from a state on, with the outputs (T, B, H, ...)."""
+        packed = self._packed(x, state)
+        if packed is not None:
+            sequence, last = self._together(packed, x, valid, state, outputs=True)
+            assert sequence is not None
+            return sequence, last
+        outputs = []
+        for t in range(x.shape[1]):
+            state = self.step(x[:, t].contiguous(), valid[:, t], days[:, t], state)
+            outputs.append(state[-1][0])
+        assert state is not None
+        return torch.stack(outputs), state
+
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> StackState:
         """One date: x (B, C, ...), valid (B, ...), days (B,)."""
         packed = self._packed(x, state)
@@ -82,21 +97,21 @@ class RecurrentStack(nn.Module):
         day = spread_days(days, x)
         after: list[State] = []
         for depth, cell in enumerate(self.layers()):
-            x = self._between(x, mask, depth, 1)
-            after.append(cell.step(x, mask, complete, day, None if state is None else state[depth]))
+            x, norm = self._entering(x, mask, depth, 1)
+            after.append(cell.step(x, mask, complete, day, None if state is None else state[depth], norm))
             x = after[-1][0]
         return tuple(after)
 
     def _packed(self, x: Tensor, state: StackState | None = None) -> list[Packed] | None:
         """The layers for the kernel that runs them together, date by date: the states never leave the cache."""
-        if self.norms is not None or (self.training and self.dropout):
+        if self.training and (self.norms is not None or self.dropout):
             return None
         given = [part for layer in state or () for part in layer]
         if given and (gradients_wanted(*given) or not fits(*given)):
             return None
         packed: list[Packed] = []
-        for cell in self.layers():
-            layer = cell.packed(x)
+        for depth, cell in enumerate(self.layers()):
+            layer = cell.packed(x, self._norm(depth))
             if layer is None:
                 return None
             packed.append(layer)
@@ -109,11 +124,18 @@ class RecurrentStack(nn.Module):
         final, sequence = star_stack(x.transpose(0, 1), valid.transpose(0, 1), packed, before, outputs=outputs)
         return sequence, tuple((part,) for part in final)
 
-    def _between(self, sequence: Tensor, mask: Tensor, depth: int, axis: int) -> Tensor:
-        """What a layer's output goes through on its way up."""
-        if depth and self.norms is not None:
-            sequence = self.norms[depth - 1](sequence, mask, axis)
-        return nn.functional.dropout(sequence, self.dropout, self.training) if depth else sequence
+    def _norm(self, depth: int) -> MaskedBatchNorm | None:
+        """Of a layer's input."""
+        return None if self.norms is None or depth == 0 else _as_norm(self.norms[depth - 1])
+
+    def _entering(self, x: Tensor, mask: Tensor, depth: int, axis: int) -> tuple[Tensor, MaskedBatchNorm | None]:
+        """A layer's input, and the normalisation that is left to the cell: at inference it may be folded."""
+        norm = self._norm(depth)
+        if not self.training:
+            return x, norm
+        if norm is not None:
+            x = norm(x, mask, axis)
+        return (nn.functional.dropout(x, self.dropout) if depth else x), None
 
 
 class BidirectionalStack(nn.Module):
@@ -121,10 +143,18 @@ class BidirectionalStack(nn.Module):
 
     streaming = False
 
-    def __init__(self, forwards: Sequence[Cell], backwards: Sequence[Cell], dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        forwards: Sequence[Cell],
+        backwards: Sequence[Cell],
+        dropout: float = 0.0,
+        *,
+        normalise: bool = False,
+    ) -> None:
         super().__init__()
         self.forwards = nn.ModuleList(forwards)
         self.backwards = nn.ModuleList(backwards)
+        self.norms = nn.ModuleList(MaskedBatchNorm(2 * cell.hidden) for cell in forwards[:-1]) if normalise else None
         self.dropout = dropout
 
     def layers(self) -> list[Cell]:
@@ -152,6 +182,8 @@ class BidirectionalStack(nn.Module):
         pairs = zip(self.layers()[:half], self.layers()[half:], strict=True)
         last: Tensor = sequence
         for depth, (onward, back) in enumerate(pairs):
+            if depth and self.norms is not None:
+                sequence = self.norms[depth - 1](sequence, mask, 2)
             if depth:
                 sequence = nn.functional.dropout(sequence, self.dropout, self.training)
             ahead, end = onward.follow(sequence, mask, complete, day)
@@ -159,6 +191,11 @@ class BidirectionalStack(nn.Module):
             sequence = torch.cat([ahead, behind.flip(0)], dim=2)
             last = torch.cat([end[0], start[0]], dim=1)
         return sequence, ((last,),)
+
+
+def _as_norm(module: nn.Module) -> MaskedBatchNorm:
+    assert isinstance(module, MaskedBatchNorm)
+    return module
 
 
 def in_time(x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, Tensor, list[bool], Tensor]:

@@ -20,8 +20,10 @@ from cropstar.models.heads import Head, ImageHead, SeriesHead, VideoHead
 from cropstar.models.hierarchy import problem_of
 from cropstar.models.networks import forest, inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
 from cropstar.models.networks.options import refuse_others
+from cropstar.models.pooling import BINS, LastState, MeanState, SeasonState
 from cropstar.models.registry import NETWORKS, Shape
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
+from cropstar.models.stem import KERNEL, Stem
 from cropstar.registry import did_you_mean
 
 
@@ -72,7 +74,12 @@ def _as_configured(config: ModelConfig, shape: Shape) -> Shape:
         _require_thermal(shape)
     if lineages:
         _require_levels(shape)
-    return replace(shape, thermal=shape.thermal if thermal else None, lineages=shape.lineages if lineages else None)
+    return replace(
+        shape,
+        thermal=shape.thermal if thermal else None,
+        lineages=shape.lineages if lineages else None,
+        season=shape.season if config.pool == "season" else None,
+    )
 
 
 def _require_thermal(shape: Shape) -> None:
@@ -100,15 +107,21 @@ def _require_levels(shape: Shape) -> None:
 
 def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentClassifier:
     refuse_others(
-        config, "memory", "pool", "normalise", "variant", "revisit", "hierarchy", *(["head"] if kind.spatial else [])
+        *(config, "memory", "pool", "stem", "normalise", "variant", "revisit", "hierarchy"),
+        *(["head"] if kind.spatial else []),
+        *(["bins"] if config.pool == "season" else []),
+        *(["kernel"] if config.stem else []),
     )
-    if config.normalise and kind.bidirectional:
-        raise UsageError("batch normalisation is not for bidirectional models", remedy="leave model.normalise out")
     inputs = shape.bands + EXTRA_CHANNELS[config.day_encoding]
+    stem = None
+    if config.stem:
+        kernel = config.kernel or KERNEL
+        stem = Stem(inputs, config.hidden, config.stem, kernel, config.dropout, centred=kind.bidirectional)
+        inputs = config.hidden
     stack: RecurrentStack | BidirectionalStack
     if kind.bidirectional:
         forwards, backwards = (_cells(kind, config, inputs, 2 * config.hidden) for _ in range(2))
-        stack = BidirectionalStack(forwards, backwards, config.dropout)
+        stack = BidirectionalStack(forwards, backwards, config.dropout, normalise=config.normalise)
     else:
         cells = _cells(kind, config, inputs, config.hidden)
         stack = RecurrentStack(cells, config.dropout, normalise=config.normalise)
@@ -116,8 +129,16 @@ def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentC
     # layer, four layers of new gates hardly let anything through and learn several times slower.
     stack.initialise(config.memory or max(shape.length / config.layers, 1.0))
     kinds: dict[str, type[Head]] = {"pixel": ImageHead if kind.spatial else SeriesHead, "video": VideoHead}
-    head = kinds[config.head](stack.width, shape)
-    return RecurrentClassifier(stack, head, config.day_encoding, config.pool, shape.thermal)
+    pool = _pool(config, shape)
+    head = kinds[config.head](pool.widened(stack.width), shape)
+    return RecurrentClassifier(stack, head, config.day_encoding, pool, shape.thermal, stem)
+
+
+def _pool(config: ModelConfig, shape: Shape) -> LastState:
+    if config.pool != "season":
+        return MeanState() if config.pool == "mean" else LastState()
+    start, length = shape.season or (1, 365)  # where nobody knows the season it is the whole year
+    return SeasonState(start, length, config.bins or BINS)
 
 
 def _cells(kind: Recurrent, config: ModelConfig, inputs: int, between: int) -> list[Cell]:

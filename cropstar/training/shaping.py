@@ -19,6 +19,7 @@ def shape_of(store: Store, config: TrainConfig) -> Shape:
         _longest(store, config),
         find_thermal(bands) if config.model.day_encoding == "thermal" else None,
         (lineages_of(store) or None) if config.model.hierarchy else None,
+        (store.fingerprint.season.start, store.fingerprint.season.length) if config.model.pool == "season" else None,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,6 +13,8 @@ from torch import Tensor
 from cropstar.config import ModelConfig
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.normalisation import MaskedBatchNorm
+from cropstar.models.pooling import SeasonState
 from cropstar.models.registry import Shape
 from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
@@ -21,7 +25,15 @@ MEMBERS = [
     *(prefix + cell for cell in sorted(CELLS) for prefix in ("", "conv")),
     *("lstm_forget+star", "convlstm+star"),
     *(f"star{HIERARCHY}", f"convstar{HIERARCHY}"),
+    *(f"{prefix}star/{part}" for prefix in ("", "conv") for part in ("season", "stem", "whole")),
+    "gru/whole",
 ]
+PARTS: dict[str, dict[str, Any]] = {  # after a name: with these settings
+    "hierarchy": {"hierarchy": True},
+    "season": {"pool": "season", "bins": 3},
+    "stem": {"stem": 2, "kernel": 3},
+    "whole": {"stem": 1, "pool": "season", "bins": 4, "normalise": True},
+}
 LINEAGES = ((0, 0, 0), (1, 2, 1), (0, 1, 2), (0, 0, 3), (1, 2, 4), (2, 3, 5))  # of six classes
 Inputs = tuple[Tensor, Tensor, Tensor]
 
@@ -30,13 +42,20 @@ def make(
     name: str, *, layers: int = 3, hidden: int = 5, bands: int = 4, day_encoding: str = "sincos"
 ) -> RecurrentClassifier:
     torch.manual_seed(0)
-    plain, hierarchy = name.removesuffix(HIERARCHY), name.endswith(HIERARCHY)
+    plain, _, part = name.partition("/")
     config = ModelConfig.model_validate(
-        {"name": plain, "layers": layers, "hidden": hidden, "day_encoding": day_encoding, "hierarchy": hierarchy}
+        {"name": plain, "layers": layers, "hidden": hidden, "day_encoding": day_encoding, **PARTS.get(part, {})}
     )
-    model = build_model(config, Shape(bands, 6, 7, lineages=LINEAGES)).double().eval()
+    model = build_model(config, Shape(bands, 6, 7, lineages=LINEAGES, season=(1, 60))).double()
     assert isinstance(model, RecurrentClassifier)
-    return model
+    with torch.no_grad():  # running statistics as training would leave them
+        for module in model.modules():
+            if isinstance(module, MaskedBatchNorm):
+                module.running_mean.uniform_(-0.5, 0.5)
+                module.running_variance.uniform_(0.5, 2)
+                module.scale.uniform_(0.5, 1.5)
+                module.shift.uniform_(-0.5, 0.5)
+    return model.eval()
 
 
 def inputs(model: RecurrentClassifier, *, batch: int = 2, length: int = 7, size: int = 6, bands: int = 4) -> Inputs:
@@ -141,6 +160,7 @@ def test_every_parameter_learns(name: str) -> None:
 def test_the_date_matters_only_where_it_is_encoded(name: str) -> None:
     for encoding, differs in (("none", False), ("sincos", True)):
         model = make(name, day_encoding=encoding)
+        differs = differs or isinstance(model.pool, SeasonState)  # whose bins are those of the calendar
         x, valid, days = inputs(model)
         assert bool((model(x, valid, days) != model(x, valid, days + 90)).any()) is differs
 

@@ -125,10 +125,10 @@ def test_the_state_of_a_pixel(name: str, changes: dict[str, Any], floats: int) -
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("star", {"variant", "pool", "normalise", "revisit", "memory", "hierarchy"}),
-        ("biconvgru", {"pool", "memory", "head", "hierarchy"}),
+        ("star", {"variant", "pool", "stem", "normalise", "revisit", "memory", "hierarchy"}),
+        ("biconvgru", {"pool", "stem", "normalise", "memory", "head", "hierarchy"}),
         # One cell of two follows the days: none does.
-        ("lstm_forget+star", {"variant", "pool", "normalise", "memory", "hierarchy"}),
+        ("lstm_forget+star", {"variant", "pool", "stem", "normalise", "memory", "hierarchy"}),
         ("tcn", {"pool", "kernel", "hierarchy"}),
         ("ltae", {"heads", "hierarchy"}),
         ("rf", set()),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native.tensors import Packed
 from cropstar.registry import Registry
 
@@ -68,20 +69,40 @@ class Cell(nn.Module, ABC):
         zeros = like.new_zeros(like.shape[0], self.hidden, *like.shape[2:])
         return (zeros,) * self.state_parts
 
-    def follow(self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
-        """One layer over all dates: (T, B, C, ...) in, (T, B, H, ...) and the final state out."""
+    def follow(
+        self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor, norm: MaskedBatchNorm | None = None
+    ) -> tuple[Tensor, State]:
+        """One layer over all dates: (T, B, C, ...) in, (T, B, H, ...) and the final state out.
+
+        `norm` is what the input goes through first; a cell may make it part of its weights.
+        """
+        if norm is not None:
+            sequence = norm(sequence, mask, 2)
         length, batch = sequence.shape[:2]
         projected = tuple(part.unflatten(0, (length, batch)) for part in self.project(sequence.flatten(0, 1)))
         return self.run(self.with_day(projected, day), mask, complete, self.initial_state(sequence[0]))
 
-    def step(self, x: Tensor, mask: Tensor, complete: bool, day: Tensor, before: State | None) -> State:
+    def step(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        complete: bool,
+        day: Tensor,
+        before: State | None,
+        norm: MaskedBatchNorm | None = None,
+    ) -> State:
         """One layer, one date: x (B, C, ...), mask (B, 1, ...), `before` None at the first date."""
+        if norm is not None:
+            x = norm(x, mask, 1)
         before = self.initial_state(x) if before is None else before
         proposal = self.advance(self.with_day(self.project(x), day), before)
         return proposal if complete else keep_where_invalid(mask, proposal, before)
 
-    def packed(self, x: Tensor) -> Packed | None:
-        """The weights for the kernel that runs all layers of series together; None where it cannot take this one."""
+    def packed(self, x: Tensor, norm: MaskedBatchNorm | None = None) -> Packed | None:
+        """The weights for the kernel that runs all layers of series together; None where it cannot take this one.
+
+        The normalisation of its input is part of them.
+        """
         return None
 
     def with_day(self, projected: Projected, day: Tensor) -> Projected:

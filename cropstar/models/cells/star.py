@@ -23,6 +23,7 @@ from torch import Tensor
 
 from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
 from cropstar.models.cells.layer import can_run, run_layer
+from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.products import orthogonal_, product, written_out
 from cropstar.native import available
 from cropstar.native.convolution import convolution_step
@@ -79,8 +80,12 @@ class StarCell(Cell):
         hidden = mixed if self.options.variant == "no-outer-tanh" else torch.tanh(mixed)
         return (hidden, day[0].expand_as(seen[0])) if day else (hidden,)
 
-    def follow(self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor) -> tuple[Tensor, State]:
+    def follow(
+        self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor, norm: MaskedBatchNorm | None = None
+    ) -> tuple[Tensor, State]:
         """By the compiled kernel, where it computes this variant and these tensors; else by the hand-written layer."""
+        if norm is not None:
+            sequence = norm(sequence, mask, 2)
         weights = self._fast_weights()
         if weights is None or self.backend == "naive":
             return super().follow(sequence, mask, complete, day)
@@ -96,7 +101,17 @@ class StarCell(Cell):
         outputs, final = run_layer(sequence, known, weights)
         return outputs, (final,)
 
-    def step(self, x: Tensor, mask: Tensor, complete: bool, day: Tensor, before: State | None) -> State:
+    def step(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        complete: bool,
+        day: Tensor,
+        before: State | None,
+        norm: MaskedBatchNorm | None = None,
+    ) -> State:
+        if norm is not None:
+            x = norm(x, mask, 1)
         weights = self._fast_weights()
         if weights is None or self.backend == "naive" or gradients_wanted(x, *(before or ()), *weights):
             return super().step(x, mask, complete, day, before)
@@ -111,11 +126,11 @@ class StarCell(Cell):
         plain = watched() or torch.is_autocast_enabled(x.device.type)
         return super().step(x, mask, complete, day, before) if plain else self._in_place(x, mask, complete, before)
 
-    def packed(self, x: Tensor) -> Packed | None:
+    def packed(self, x: Tensor, norm: MaskedBatchNorm | None = None) -> Packed | None:
         weights = self._fast_weights()
         if weights is None or self.spatial or not self._has_kernel(x, weights) or gradients_wanted(x, *weights):
             return None
-        return self._packing.of(weights, "star")
+        return self._packing.of(weights if norm is None else _folded(weights, norm), "star")
 
     def _follow_images(
         self, sequence: Tensor, mask: Tensor, complete: list[bool], weights: Weights
@@ -179,6 +194,19 @@ class StarCell(Cell):
         """
         assert self.options.revisit is not None
         return torch.where(seen.isnan(), torch.ones_like(seen), (day - seen).abs() / self.options.revisit)
+
+
+@torch.no_grad()
+def _folded(weights: Weights, norm: MaskedBatchNorm) -> Weights:
+    """The weights that do to a raw input what these do to a normalised one."""
+    gain, shift = norm.folded()
+    return Weights(
+        weights.value_weight * gain,
+        weights.value_bias + weights.value_weight @ shift,
+        weights.gate_weight * gain,
+        weights.gate_bias + weights.gate_weight @ shift,
+        weights.state_weight,
+    )
 
 
 def _stretched(logits: Tensor, elapsed: Tensor) -> Tensor:

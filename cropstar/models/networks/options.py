@@ -6,7 +6,19 @@ from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 
 # Settings that not every model has.
-PARTICULAR = ("memory", "pool", "normalise", "variant", "revisit", "heads", "kernel", "head", "hierarchy")
+PARTICULAR = (
+    "memory",
+    "pool",
+    "bins",
+    "stem",
+    "normalise",
+    "variant",
+    "revisit",
+    "heads",
+    "kernel",
+    "head",
+    "hierarchy",
+)
 
 
 def refuse_others(config: ModelConfig, *used: str) -> None:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
+from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier
 from cropstar.models.days import EXTRA_CHANNELS
 from cropstar.models.heads import class_layer
@@ -124,6 +125,8 @@ def kernel_to_cover(length: int, layers: int) -> int:
 @NETWORKS.register("tcn")
 def build(config: ModelConfig, shape: Shape) -> TemporalConvolutionalNetwork:
     refuse_others(config, "kernel", "pool", "hierarchy")
+    if config.pool == "season":
+        raise UsageError("'tcn' has no use for model.pool season", remedy="choose last or mean")
     return TemporalConvolutionalNetwork(
         shape,
         layers=config.layers,

@@ -50,7 +50,8 @@ def test_heads_share_the_width() -> None:
         ("tcn", {"variant": "janet"}),
         ("gru", {"variant": "janet"}),
         ("lstm", {"revisit": 5.0}),
-        ("bigru", {"normalise": True}),
+        ("star", {"bins": 4}),
+        ("tcn", {"pool": "season"}),
     ],
 )
 def test_settings_without_effect_are_refused(name: str, setting: dict[str, Any]) -> None:

@@ -1,0 +1,147 @@
+"""From the states of all dates to the features that a head reads: the last one, their mean, or the season in bins.
+
+Each is a running sum over valid dates, so it is part of a streaming model's state. `season` averages the states within
+bins of the season, by date; a dense layer over the bins then knows *when* a state was reached, which a mean forgets and
+a last state may no longer remember. A bin without a valid date has the mean of the season so far: irregular dates and
+clouds then look like an ordinary bin, not like a missing one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from cropstar.models.cells.cell import State
+
+YEAR = 365.25
+BINS = 12  # of a season, where the configuration names no number
+
+
+class LastState(nn.Module):
+    """The state after the last valid date."""
+
+    keeps_state = False
+
+    def features(self, outputs: Tensor, last: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        """(B, H, ...) of outputs (T, B, H, ...), the state after the last date, valid (B, T, ...) and days (B, T)."""
+        return last
+
+    def by_date(self, outputs: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        """The features as they were after every date, (T, B, F, ...)."""
+        return outputs
+
+    def add(self, state: State | None, output: Tensor, valid: Tensor, days: Tensor) -> State:
+        """The sums after one more date: output (B, H, ...), valid (B, ...), days (B,)."""
+        return ()
+
+    def read(self, state: State, last: Tensor) -> Tensor:
+        """The features of a state."""
+        return last
+
+    def initial_state(self, output: Tensor) -> State:
+        return ()
+
+    def widened(self, width: int) -> int:
+        """Channels of the features, of states with so many."""
+        return width
+
+
+class MeanState(LastState):
+    """The mean of the states of all valid dates."""
+
+    keeps_state = True
+
+    def features(self, outputs: Tensor, last: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        weight = _weights(valid, outputs)
+        return (outputs * weight).sum(dim=0) / weight.sum(dim=0).clamp(min=1)
+
+    def by_date(self, outputs: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        weight = _weights(valid, outputs)
+        return (outputs * weight).cumsum(dim=0) / weight.cumsum(dim=0).clamp(min=1)
+
+    def add(self, state: State | None, output: Tensor, valid: Tensor, days: Tensor) -> State:
+        weight = valid.unsqueeze(1).to(output.dtype)
+        total, count = self.initial_state(output) if state is None else state
+        return total + output * weight, count + weight
+
+    def read(self, state: State, last: Tensor) -> Tensor:
+        total, count = state
+        return total / count.clamp(min=1)
+
+    def initial_state(self, output: Tensor) -> State:
+        return torch.zeros_like(output), torch.zeros_like(output[:, :1])
+
+
+class SeasonState(LastState):
+    """The means of the states within bins of the season, side by side.
+
+    Its state is one tensor a bin, and the counts of all: a date touches the tensor of its own bin alone.
+    """
+
+    keeps_state = True
+
+    def __init__(self, start: int, length: int, bins: int = BINS) -> None:
+        super().__init__()
+        self.start, self.length, self.bins = start, max(length, 1), bins
+
+    def bin_of(self, days: Tensor) -> Tensor:
+        """The bin of each day; days a little before or after the season belong to the first or last."""
+        rest = max(YEAR - self.length, 0.0)
+        since = torch.remainder(days.to(torch.float64) - (self.start - 1) + rest / 2, YEAR) - rest / 2
+        place = torch.floor(since * self.bins / (self.length + 1))
+        return place.clamp(0, self.bins - 1).to(torch.int64)
+
+    def features(self, outputs: Tensor, last: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        weight = _weights(valid, outputs)
+        chosen = nn.functional.one_hot(self.bin_of(days), self.bins).to(outputs.dtype)  # (B, T, n)
+        sums = torch.einsum("btn,tbf->bnf", chosen, (outputs * weight).flatten(2))
+        counts = torch.einsum("btn,tbf->bnf", chosen, weight.flatten(2))
+        space = outputs.shape[3:]
+        return self._means(
+            sums.unflatten(2, (outputs.shape[2], *space)).unbind(1), counts.unflatten(2, (1, *space))[:, :, 0]
+        )
+
+    def by_date(self, outputs: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        state: State | None = None
+        found = []
+        for t in range(outputs.shape[0]):
+            state = self.add(state, outputs[t], valid[:, t], days[:, t])
+            found.append(self.read(state, outputs[t]))
+        return torch.stack(found)
+
+    def add(self, state: State | None, output: Tensor, valid: Tensor, days: Tensor) -> State:
+        *sums, counts = self.initial_state(output) if state is None else state
+        chosen = nn.functional.one_hot(self.bin_of(days), self.bins)  # (B, n)
+        seen = valid.unsqueeze(1).to(output.dtype)
+        space = (1,) * (output.dim() - 2)
+        touched = chosen.any(dim=0).tolist()
+        for number in range(self.bins):
+            if touched[number]:
+                inside = chosen[:, number].reshape(-1, 1, *space).to(output.dtype)
+                sums[number] = sums[number] + output * (seen * inside)
+        return (*sums, counts + chosen.reshape(-1, self.bins, *space).to(output.dtype) * seen)
+
+    def read(self, state: State, last: Tensor) -> Tensor:
+        *sums, counts = state
+        return self._means(sums, counts)
+
+    def initial_state(self, output: Tensor) -> State:
+        counts = output.new_zeros(output.shape[0], self.bins, *output.shape[2:])
+        return (*(torch.zeros_like(output) for _ in range(self.bins)), counts)
+
+    def widened(self, width: int) -> int:
+        return self.bins * width
+
+    def _means(self, sums: list[Tensor] | tuple[Tensor, ...], counts: Tensor) -> Tensor:
+        """The bins side by side, (B, n * H, ...)."""
+        total = torch.stack(list(sums)).sum(dim=0) / counts.sum(dim=1, keepdim=True).clamp(min=1)
+        means = []
+        for number, part in enumerate(sums):
+            count = counts[:, number : number + 1]
+            means.append(torch.where(count > 0, part / count.clamp(min=1), total))
+        return torch.cat(means, dim=1)
+
+
+def _weights(valid: Tensor, outputs: Tensor) -> Tensor:
+    """(B, T, ...) as (T, B, 1, ...) of the outputs' kind."""
+    return valid.transpose(0, 1).unsqueeze(2).to(outputs.dtype)
