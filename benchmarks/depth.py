@@ -33,7 +33,7 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.stack import RecurrentStack
-from cropstar.reports.canvas import HAIRLINE, INK, MUTED, encode, house_style, new_figure
+from cropstar.reports.drawing import HAIRLINE, INK, MUTED, encode, house_style, new_figure
 from cropstar.reports.lattice import cell_title
 from cropstar.store.atomic import atomic_path, write_json
 

@@ -120,7 +120,7 @@ class SomeTiles(RasterScene):
 
 def inside(folder: Path, store: Path, workers: int, tiles: int, spread: bool) -> None:
     """What `cropstar ingest FOLDER --parcels ... --workers N` does, for some of the tiles."""
-    from cropstar.reports.summary import summarise
+    from cropstar.reports.contents import summarise
     from cropstar.sources.catalogue import SOURCES
     from cropstar.sources.ingest import ingest
     from cropstar.sources.request import Request

@@ -9,11 +9,9 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from cropstar.benchmarks.suite_outcomes import Outcome
-from cropstar.reports.axes import as_percent, quiet
-from cropstar.reports.canvas import INK, MUTED, encode, house_style, new_figure
-from cropstar.reports.comparison_plot import COLOURS, REST
+from cropstar.reports.comparison import COLOURS, REST
+from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new_figure, percent_formatter, style_axes
 from cropstar.reports.lattice import cell_title
-from cropstar.reports.lettering import Ruler
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,9 +108,9 @@ def _finish(axes: Axes, panel: Sequence[Outcome]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     entry, metric = panel[0].cell.entry, panel[0].metric
-    quiet(axes)
+    style_axes(axes)
     if metric.is_share:
-        axes.yaxis.set_major_formatter(as_percent())
+        axes.yaxis.set_major_formatter(percent_formatter())
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     elif axes.get_yscale() == "log":
         lowest, highest = axes.get_ylim()

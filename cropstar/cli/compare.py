@@ -34,15 +34,15 @@ def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_jso
     """
     if output is not None:
         require_free(output, (".png",), overwrite)
-    from cropstar.reports.comparison import compare_runs, say_comparison
+    from cropstar.reports.comparison import compare_runs, format_comparison
 
     comparison = compare_runs(runs or _finished())
     if output is not None:
-        from cropstar.reports.comparison_plot import draw_comparison
+        from cropstar.reports.comparison import draw_comparison
 
         draw_comparison(output, comparison)
     found = comparison.to_json()
-    click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else say_comparison(comparison))
+    click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else format_comparison(comparison))
     for warning in found["warnings"]:
         logger.warning(warning)
     if output is not None:

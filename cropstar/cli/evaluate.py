@@ -74,8 +74,7 @@ def evaluate(
         require_free(output, (".json", ".html"), overwrite)
     from cropstar.devices import choose_device
     from cropstar.reports.report import evaluation_report
-    from cropstar.reports.results import read_result
-    from cropstar.reports.scores import say_scores
+    from cropstar.reports.results import format_scores, read_result
     from cropstar.store.atomic import write_json
     from cropstar.training.evaluating import EvaluateOptions, evaluate_model
 
@@ -88,7 +87,7 @@ def evaluate(
         evaluation_report(output, result, facts)
     elif output is not None:
         write_json(output, facts)
-    click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else say_scores(facts))
+    click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else format_scores(facts))
     if output is not None:
         event(f"{'report' if report else 'figures'} {output}", figures=str(output))
 

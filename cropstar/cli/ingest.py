@@ -63,7 +63,7 @@ def ingest(
     """
     from cropstar.connecting import connected
     from cropstar.logs import event
-    from cropstar.reports.summary import summarise
+    from cropstar.reports.contents import summarise
     from cropstar.reports.wording import plural
     from cropstar.sources.catalogue import SOURCES, guess_source
     from cropstar.sources.ingest import ingest as run_ingest

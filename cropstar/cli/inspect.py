@@ -34,25 +34,25 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
     The sheet shows an RGB picture of each date with clouds hatched, the labelled parcels, and the mean
     NDVI of each class through the season.
     """
-    from cropstar.reports.contents import holding_facts, kind_of, model_facts, open_holding
-    from cropstar.reports.inspection import say
+    from cropstar.reports.contents import kind_of, model_facts, open_tile_set, tile_set_facts
+    from cropstar.reports.text import format_contents
 
     kind = kind_of(path)
     _require_drawable(kind, output, scene, overwrite)
     if kind in ("store", "tile"):
-        with open_holding(path, kind) as holding:
-            facts = holding_facts(holding)
+        with open_tile_set(path, kind) as tile_set:
+            facts = tile_set_facts(tile_set)
             if output is not None:
                 from cropstar.reports.sheet import draw_sheet
 
-                draw_sheet(output, holding, scene=scene)
+                draw_sheet(output, tile_set, scene=scene)
     elif kind == "season":
         from cropstar.prediction.season_facts import season_facts
 
         facts = season_facts(path)
     else:
         facts = model_facts(path, kind)
-    click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else say(facts))
+    click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else format_contents(facts))
     if output is not None:
         event(f"sheet {output}", sheet=str(output))
 

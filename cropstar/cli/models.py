@@ -49,7 +49,7 @@ def models(
     from cropstar.models.description import ModelFacts, describe
     from cropstar.models.registry import Shape
     from cropstar.models.zoo import listed_models
-    from cropstar.reports.zoo import say_model, say_zoo
+    from cropstar.reports.text import format_model, format_models
     from cropstar.resolving import resolve
 
     for assignment in assignments:
@@ -66,7 +66,7 @@ def models(
 
     if name is not None:
         facts = described(configured(name))
-        click.echo(json.dumps(facts.to_json(), indent=1, ensure_ascii=False) if as_json else say_model(facts))
+        click.echo(json.dumps(facts.to_json(), indent=1, ensure_ascii=False) if as_json else format_model(facts))
         return
     listed: list[ModelFacts] = []
     left_out: dict[str, CropstarError] = {}
@@ -83,4 +83,4 @@ def models(
         zoo = {"models": [facts.to_json() for facts in listed], "left_out": reasons}
         click.echo(json.dumps(zoo, indent=1, ensure_ascii=False))
     else:
-        click.echo(say_zoo(listed, left_out))
+        click.echo(format_models(listed, left_out))

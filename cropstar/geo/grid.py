@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,3 +73,20 @@ class Grid:
         height, width = data["shape"]
         a, b, c, d, e, f = data["transform"]
         return cls(data["crs"], (a, b, c, d, e, f), height, width)
+
+
+def enclosing_grid(grids: Sequence[Grid]) -> tuple[Grid, list[tuple[int, int]]]:
+    """The grid that holds all tiles of a scene, and where in it each tile begins (row, column)."""
+    first = grids[0]
+    back, corners = ~first.affine, []
+    for grid in grids:
+        x, y = grid.transform[2], grid.transform[5]
+        corners.append((round(back.d * x + back.e * y + back.f), round(back.a * x + back.b * y + back.c)))
+    top, left = min(row for row, _ in corners), min(column for _, column in corners)
+    bottom = max(row + grid.height for (row, _), grid in zip(corners, grids, strict=True))
+    right = max(column + grid.width for (_, column), grid in zip(corners, grids, strict=True))
+    a, b, c, d, e, f = first.transform
+    transform = (a, b, c + a * left + b * top, d, e, f + d * left + e * top)
+    return Grid(first.crs, transform, bottom - top, right - left), [
+        (row - top, column - left) for row, column in corners
+    ]

@@ -29,7 +29,7 @@ from cropstar.prediction.style import describe_style, style_file
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.prediction.zones import ParcelClassifier, classify_parcels
 from cropstar.progress import track
-from cropstar.reports.quicklook import draw_map
+from cropstar.reports.map import draw_map
 from cropstar.store.atomic import write_text
 from cropstar.store.classes import ClassTable
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cropstar.geo.grid import Grid
 from cropstar.geo.ground import hectares_per_pixel
 from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
-from cropstar.reports.painting import NODATA, NODATA_GROUND
+from cropstar.reports.map import NODATA, NODATA_GROUND
 from cropstar.reports.wording import areas, shares
 from cropstar.sources.parcels.vector import keys_of, open_vector
 from cropstar.store.atomic import write_text

@@ -1,9 +1,10 @@
-"""What lies in a store, a tile or a model file, as plain facts that print as text or as JSON."""
+"""Contents of stores, tiles and model files: facts for `cropstar inspect`, and the summary at the end of ingest."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,27 +13,31 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.calendar import from_days
-from cropstar.reports.judged import unit_of
-from cropstar.reports.mosaic import enclose
-from cropstar.reports.tallies import count_tiles
+from cropstar.geo.grid import enclosing_grid
+from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.windows import split
+from cropstar.logs import event, logger
+from cropstar.progress import track
+from cropstar.reports.results import RESULT, unit_of
+from cropstar.reports.wording import plural
 from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import read_model
 from cropstar.store.reader import UNREADABLE, TileReader
 from cropstar.store.store import MANIFEST, Store
-from cropstar.store.tile import REMEDY
+from cropstar.store.tile import REMEDY, ParcelTable
 
 MODEL = "model.safetensors"
-RESULT = "result.json"
 ACCEPTED = "give a store's folder, a tile or a state (.h5), a model file (.safetensors) or a run's folder"
 SEASON = {"card", "state"}  # what the file of a state has and a tile has not
 
 
 @dataclass(frozen=True)
-class Piece:
+class StoredTile:
     """One tile with what its store knows of it."""
 
     name: str
@@ -43,21 +48,21 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Holding:
+class TileSet:
     """The tiles of a store, or a single one."""
 
     path: Path
     kind: str
     fingerprint: Fingerprint
-    pieces: list[Piece]
+    tiles: list[StoredTile]
     provenance: dict[str, dict[str, Any]]  # by scene
 
     @property
     def scenes(self) -> list[str]:
-        return sorted({piece.scene for piece in self.pieces})
+        return sorted({tile.scene for tile in self.tiles})
 
-    def of_scene(self, scene: str) -> list[Piece]:
-        return [piece for piece in self.pieces if piece.scene == scene]
+    def of_scene(self, scene: str) -> list[StoredTile]:
+        return [tile for tile in self.tiles if tile.scene == scene]
 
 
 def kind_of(path: Path) -> str:
@@ -86,44 +91,45 @@ def _is_season(path: Path) -> bool:
 
 
 @contextmanager
-def open_holding(path: Path, kind: str) -> Iterator[Holding]:
+def open_tile_set(path: Path, kind: str) -> Iterator[TileSet]:
     """A store or a tile, opened for reading and closed afterwards."""
     if kind == "store":
         store = Store.open(path)
         try:
-            pieces = [
-                Piece(entry.name, entry.scene, entry.bytes, entry.recipe, reader) for entry, reader in store.readers()
+            tiles = [
+                StoredTile(entry.name, entry.scene, entry.bytes, entry.recipe, reader)
+                for entry, reader in store.readers()
             ]
-            yield Holding(path, kind, store.fingerprint, pieces, store.manifest.scenes)
+            yield TileSet(path, kind, store.fingerprint, tiles, store.manifest.scenes)
         finally:
             store.close()
     else:
         reader = TileReader(path)
         try:
             recipe = _recipe(path)
-            piece = Piece(path.stem, reader.scene, path.stat().st_size, recipe, reader)
-            yield Holding(path, kind, reader.fingerprint, [piece], {reader.scene: reader.provenance})
+            tile = StoredTile(path.stem, reader.scene, path.stat().st_size, recipe, reader)
+            yield TileSet(path, kind, reader.fingerprint, [tile], {reader.scene: reader.provenance})
         finally:
             reader.close()
 
 
-def holding_facts(holding: Holding) -> dict[str, Any]:
+def tile_set_facts(tile_set: TileSet) -> dict[str, Any]:
     """Scenes, dates with their clear share, and the class table with its counts."""
-    layouts = sorted({piece.reader.layout for piece in holding.pieces})
-    readers = [piece.reader for piece in holding.pieces]
-    dates, classes = count_tiles(readers, holding.fingerprint)
+    layouts = sorted({tile.reader.layout for tile in tile_set.tiles})
+    readers = [tile.reader for tile in tile_set.tiles]
+    dates, classes = count_tiles(readers, tile_set.fingerprint)
     labelled = _labelled_dates(readers, len(classes))
     if labelled is not None:
         classes = [{**row, "dates": count} for row, count in zip(classes, labelled, strict=True)]
     seen = sum(row["observations"] for row in dates)
     return {
-        "kind": holding.kind,
-        "path": str(holding.path),
+        "kind": tile_set.kind,
+        "path": str(tile_set.path),
         "layout": " and ".join(layouts),
-        "bytes": sum(piece.bytes for piece in holding.pieces),
-        "tiles": len(holding.pieces),
-        **_fingerprint_facts(holding.fingerprint),
-        "scenes": [_scene_facts(holding, scene) for scene in holding.scenes],
+        "bytes": sum(tile.bytes for tile in tile_set.tiles),
+        "tiles": len(tile_set.tiles),
+        **_fingerprint_facts(tile_set.fingerprint),
+        "scenes": [_scene_facts(tile_set, scene) for scene in tile_set.scenes],
         "dates": dates,
         "clear": sum(row["clear"] * row["observations"] for row in dates) / seen if seen else None,
         "classes": classes,
@@ -186,25 +192,25 @@ def _fingerprint_facts(fingerprint: Fingerprint) -> dict[str, Any]:
     return facts
 
 
-def _scene_facts(holding: Holding, scene: str) -> dict[str, Any]:
-    pieces = holding.of_scene(scene)
+def _scene_facts(tile_set: TileSet, scene: str) -> dict[str, Any]:
+    tiles = tile_set.of_scene(scene)
     facts: dict[str, Any] = {
         "name": scene,
-        "layout": pieces[0].reader.layout,
-        "tiles": len(pieces),
-        "bytes": sum(piece.bytes for piece in pieces),
-        "recipe": pieces[0].recipe,
+        "layout": tiles[0].reader.layout,
+        "tiles": len(tiles),
+        "bytes": sum(tile.bytes for tile in tiles),
+        "recipe": tiles[0].recipe,
     }
-    days = np.unique(np.concatenate([piece.reader.observed_days for piece in pieces]))
+    days = np.unique(np.concatenate([tile.reader.observed_days for tile in tiles]))
     facts["dates"] = [day.isoformat() for day in from_days(days)]
     if facts["layout"] == "raster":
-        grid, _ = enclose([piece.reader.grid for piece in pieces])
+        grid, _ = enclosing_grid([tile.reader.grid for tile in tiles])
         facts |= {"shape": [grid.height, grid.width], "crs": crs_name(grid.crs), "bounds": list(grid.bounds)}
     if facts["layout"] == "patches":
-        images = sum(len(piece.reader.lengths) for piece in pieces)
-        shape, crs = pieces[0].reader.shape, pieces[0].reader.crs
+        images = sum(len(tile.reader.lengths) for tile in tiles)
+        shape, crs = tiles[0].reader.shape, tiles[0].reader.crs
         facts |= {"images": images, "shape": list(shape), "crs": crs_name(crs)}
-    said = {name: value for name, value in holding.provenance.get(scene, {}).items() if name not in ("grid", "dates")}
+    said = {name: value for name, value in tile_set.provenance.get(scene, {}).items() if name not in ("grid", "dates")}
     return {**facts, "provenance": said}
 
 
@@ -234,3 +240,149 @@ def _test_facts(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         why = f"{type(failure).__name__}: {failure}"
         raise ArtifactError("the result cannot be read", path=path, why=why, remedy="train again") from None
+
+
+# --- counts
+
+BLOCK = 480  # pixels a side that are read at once: ten chunks, so that a tile of any size fits into memory
+
+Counts = NDArray[np.int64]
+
+
+def count_tiles(
+    readers: Sequence[TileReader], fingerprint: Fingerprint
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The share of clear observations on each date, and the class table with the parcels, pixels and hectares of each
+    class, or its samples where there are no images. Every tile is opened once: a store has thousands."""
+    clear: Counter[int] = Counter()
+    seen: Counter[int] = Counter()
+    pixels = np.zeros(len(fingerprint.classes), dtype=np.int64)
+    hectares: NDArray[np.float64] = np.zeros(len(fingerprint.classes))
+    tables = []
+    for reader in track(readers, len(readers), "count", "tile"):
+        days, good, everything = _count_observations(reader)
+        clear.update(dict(zip(days.tolist(), good.tolist(), strict=True)))
+        seen.update(dict(zip(days.tolist(), everything.tolist(), strict=True)))
+        if reader.layout != "series" and len(reader.images):
+            share = hectares_per_pixel(reader.images[0].grid, fingerprint.resolution)
+            counts = _count_pixels(reader, len(fingerprint.classes))
+            pixels += counts
+            hectares += counts * (np.nan if share is None else share)
+        tables.append(reader.table)
+        reader.close()  # the more files are open, the longer HDF5 takes to close one
+    known = sorted(seen)
+    dates = [
+        {"date": date.isoformat(), "clear": clear[day] / max(seen[day], 1), "observations": seen[day]}
+        for day, date in zip(known, from_days(known), strict=True)
+    ]
+    parcels = _count_parcels(readers, tables, len(fingerprint.classes))
+    if readers and all(reader.layout == "series" for reader in readers):
+        return dates, _class_rows(fingerprint, samples=parcels)
+    areas = [round(float(area), 4) if np.isfinite(area) else None for area in hectares]
+    return dates, _class_rows(fingerprint, parcels=parcels, pixels=pixels, hectares=areas)
+
+
+def _class_rows(fingerprint: Fingerprint, **columns: Counts | list[float | None]) -> list[dict[str, Any]]:
+    """The class table with more columns."""
+    plain = {name: column if isinstance(column, list) else column.tolist() for name, column in columns.items()}
+    return [
+        {**entry, **{name: column[place] for name, column in plain.items()}}
+        for place, entry in enumerate(fingerprint.classes.to_json())
+    ]
+
+
+def _count_observations(reader: TileReader) -> tuple[NDArray[np.int32], Counts, Counts]:
+    """The dates of a tile, and on each of them the valid observations and all."""
+    days = reader.observed_days
+    if reader.layout == "series":
+        places = np.searchsorted(days, reader.days)
+        good = np.bincount(places, weights=reader.whole_mask(), minlength=len(days)).astype(np.int64)
+        return days, good, np.bincount(places, minlength=len(days))
+    good, seen = np.zeros(len(days), dtype=np.int64), np.zeros(len(days), dtype=np.int64)
+    height, width = reader.shape
+    for image in reader.images:
+        places = np.searchsorted(days, image.days)
+        np.add.at(seen, places, height * width)
+        for window in split((height, width), BLOCK):
+            np.add.at(good, places, image.valid(window).sum(axis=(1, 2)))
+    return days, good, seen
+
+
+def _count_pixels(reader: TileReader, classes: int) -> Counts:
+    # Small images are read all at once, large ones in windows.
+    windows = [None] if reader.layout == "patches" else list(split(reader.shape, 4 * BLOCK))
+    counts = np.zeros(classes, dtype=np.int64)
+    for window in windows:
+        labels = reader.labels(window)
+        counts += np.bincount(labels[labels >= 0], minlength=classes)
+    return counts
+
+
+def _count_parcels(readers: Sequence[TileReader], tables: Sequence[ParcelTable], classes: int) -> Counts:
+    """Parcels of each class, each once, also where it lies in several tiles or images."""
+    parcels = np.zeros(classes, dtype=np.int64)
+    for scene, kind in sorted({(reader.scene, reader.layout) for reader in readers}):
+        own = [place for place, reader in enumerate(readers) if (reader.scene, reader.layout) == (scene, kind)]
+        numbers = np.concatenate([tables[place].numbers for place in own])
+        labels = np.concatenate([tables[place].labels for place in own])
+        known = (numbers != 0) & (labels >= 0)
+        names = _field_names([readers[place] for place in own]) if kind == "patches" else numbers
+        _, first = np.unique(names[known], return_index=True)
+        parcels += np.bincount(labels[known][first], minlength=classes)
+    return parcels
+
+
+def _field_names(readers: Sequence[TileReader]) -> NDArray[Any]:
+    """What tells fields in a collection of images apart: tiles in several images under one key are one field,
+    several under one key in one image are several."""
+    names = []
+    for reader in readers:
+        pixels = reader.shape[0] * reader.shape[1]  # an image's numbers follow each other
+        before: Counter[tuple[int, str]] = Counter()
+        for number, key in zip(reader.table.numbers, reader.table.keys, strict=True):
+            place = (int(number) - 1) // pixels, key
+            names.append(f"{key} {before[place]}")
+            before[place] += 1
+    return np.array(names)
+
+
+# --- summary of ingest
+
+
+def summarise(folder: Path) -> None:
+    """Say what a store holds: parcels, pixels and hectares of images, samples of tables."""
+    store = Store.open(folder)
+    try:
+        dates, rows = count_tiles(store.tiles, store.fingerprint)
+        images = sum(len(reader.images) for reader in store.tiles if reader.layout == "patches")
+        tiles, bands = len(store.manifest.tiles), " ".join(store.fingerprint.bands)
+        samples = sum(len(reader.table.numbers) for reader in store.tiles if reader.layout == "series")
+    finally:
+        store.close()
+    series = any("samples" in row for row in rows)
+    what = "samples" if series else "parcels"
+    present = [row for row in rows if row[what] or row.get("pixels")]
+    width = max((len(row["name"]) for row in present), default=0)
+    for row in present:
+        logger.info("  %-*s %s", width, row["name"], _counts_text(row))
+    if len(present) < len(rows):
+        logger.info("  and %s without any", plural(len(rows) - len(present), "class", "classes"))
+    found = samples or sum(row[what] for row in rows)
+    seen = sum(row["observations"] for row in dates)
+    clear = sum(row["clear"] * row["observations"] for row in dates) / max(seen, 1)
+    holds = [plural(tiles, "tile"), *([plural(images, "image")] if images else []), plural(found, what[:-1])]
+    span = f"{plural(len(dates), 'date')} from {dates[0]['date']} to {dates[-1]['date']}"
+    word = "valid" if series else "clear"
+    event(
+        f"{', '.join(holds)}, {span}, bands {bands}, {clear:.0%} of the observations {word}",
+        tiles=tiles,
+        dates=len(dates),
+        **{what: found},
+    )
+
+
+def _counts_text(row: dict[str, Any]) -> str:
+    if "samples" in row:
+        return f"{row['samples']:7d} sample{'' if row['samples'] == 1 else 's'}"
+    area = "" if row["hectares"] is None else f" {row['hectares']:8.1f} ha"
+    return f"{row['parcels']:5d} parcel{' ' if row['parcels'] == 1 else 's'} {row['pixels']:8d} pixels{area}"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.reports.canvas import HAIRLINE, INK, MUTED, encode, house_style, new_figure
-from cropstar.reports.lettering import Ruler
+from cropstar.reports.drawing import HAIRLINE, INK, MUTED, Ruler, encode, house_style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

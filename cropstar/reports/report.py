@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cropstar.errors import ArtifactError
-from cropstar.reports import findings, wording
-from cropstar.reports.area_table import area_table
-from cropstar.reports.coarser import Coarser, coarser_levels
-from cropstar.reports.confusion import confusion_matrix
-from cropstar.reports.error_map import error_map
-from cropstar.reports.figures import loss_curve, score_curve
-from cropstar.reports.judged import tables, words_of
-from cropstar.reports.reliability import reliability_plots
-from cropstar.reports.season_curve import season_curve
+from cropstar.geo.ground import SQUARE_METRES_PER_HECTARE
+from cropstar.reports.figures import (
+    confusion_matrix,
+    error_map,
+    loss_curve,
+    reliability_plots,
+    score_curve,
+    season_curve,
+)
+from cropstar.reports.results import (
+    PARTS,
+    PLURALS,
+    AccuracyTable,
+    CoarserLevel,
+    accuracy_tables,
+    area_table,
+    coarser_levels,
+    tidy_classes,
+    unit_of,
+)
+from cropstar.reports.wording import DASH, amount, count, duration, in_hundred, is_missing, percent, plural, rate, score
 from cropstar.store.atomic import write_text
-
-PARTS = frozenset(
-    ("version", "run", "command", "classes", "data", "split", "model", "config", "history", "best_epoch", "test")
-) | {"throughput"}
 
 
 def write_report(path: Path, data: dict[str, Any]) -> None:
@@ -49,52 +59,52 @@ def _render(data: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        percent=wording.percent,
-        score=wording.score,
-        count=wording.count,
+        percent=percent,
+        score=score,
+        count=count,
         capitalize_first=lambda text: text[:1].upper() + text[1:],
     )
-    classes = findings.tidy_classes(data["classes"])
+    classes = tidy_classes(data["classes"])
     by_pixel = data["split"]["by"] == "pixel"
-    shown = tables(data["test"], split_by_pixel=by_pixel)
-    rows = findings.class_rows(classes, shown)
-    split = findings.split_rows(classes, data["split"]["counts"])
+    shown = accuracy_tables(data["test"], split_by_pixel=by_pixel)
+    rows = _class_rows(classes, shown)
+    split = _split_rows(classes, data["split"]["counts"])
     history, best_epoch = data["history"], data["best_epoch"]
     calibration, sets, earliness = (data.get(key) for key in ("calibration", "sets", "earliness"))
     return environment.get_template("report.html.j2").render(
         result=data,
-        words=words_of(data),
+        words=_sentences(data),
         kind="Evaluation" if data.get("judged") else "Training report",
         classes=classes,
         tables=shown,
-        intervals=[findings.interval_words(table.figures) for table in shown],
+        intervals=[_intervals(table.figures) for table in shown],
         rows=rows,
-        extremes=findings.extremes(rows),
-        few=findings.FEW,
-        mistakes=findings.worst_confusions(shown[0].figures["confusion"], classes),
-        matrices=[_inline(confusion_matrix(table.figures["confusion"], classes)) for table in shown],
+        extremes=_best_and_worst(rows),
+        few=FEW_PARCELS,
+        mistakes=_worst_confusions(shown[0].figures["confusion"], classes),
+        matrices=[_as_data_uri(confusion_matrix(table.figures["confusion"], classes)) for table in shown],
         levels=[(level, _level_matrix(level)) for level in coarser_levels(data["test"], split_by_pixel=by_pixel)],
         split=split,
         split_totals=[sum(column) for column in zip(*(row["counts"] for row in split), strict=True)],
-        facts=findings.facts(data["data"]),
-        settings=findings.settings(data["model"]),
-        costs=findings.costs(data),
-        loss=_inline(loss_curve(history, best_epoch)) if history else None,
-        scores=_inline(score_curve(history, best_epoch)) if history else None,
+        facts=_data_rows(data["data"]),
+        settings=_model_rows(data["model"]),
+        costs=_cost_rows(data),
+        loss=_as_data_uri(loss_curve(history, best_epoch)) if history else None,
+        scores=_as_data_uri(score_curve(history, best_epoch)) if history else None,
         calibration=calibration,
-        reliability=[_inline(plot) for plot in reliability_plots(calibration)] if calibration else [],
+        reliability=[_as_data_uri(plot) for plot in reliability_plots(calibration)] if calibration else [],
         sets=sets,
         promise=sets.get((data.get("judged") or {}).get("part", "test")) if sets else None,
         earliness=earliness,
-        season=_inline(season_curve(earliness, classes)) if earliness else None,
+        season=_as_data_uri(season_curve(earliness, classes)) if earliness else None,
         areas=area_table(data["areas"], classes) if data.get("areas") else None,
         errors=data.get("errors"),
-        error_maps=[(scene, _inline(error_map(scene))) for scene in (data.get("errors") or {}).get("scenes", [])],
+        error_maps=[(scene, _as_data_uri(error_map(scene))) for scene in (data.get("errors") or {}).get("scenes", [])],
     )
 
 
-def _level_matrix(level: Coarser) -> str:
-    return _inline(confusion_matrix(level.tables[0].figures["confusion"], level.classes))
+def _level_matrix(level: CoarserLevel) -> str:
+    return _as_data_uri(confusion_matrix(level.tables[0].figures["confusion"], level.classes))
 
 
 def evaluation_report(path: Path, result: dict[str, Any], facts: dict[str, Any]) -> None:
@@ -113,5 +123,221 @@ def evaluation_report(path: Path, result: dict[str, Any], facts: dict[str, Any])
     write_report(path, {**result, **changes})
 
 
-def _inline(svg: bytes) -> str:
+def _as_data_uri(svg: bytes) -> str:
     return "data:image/svg+xml;base64," + base64.b64encode(svg).decode("ascii")
+
+
+# --- sentences
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """The sentences of a report that depend on what was judged."""
+
+    lead: str
+    dealt: str  # how the parts came about
+    shown: str  # what was looked at, and when
+    counted: str  # above the table of parts
+    test: str  # "test parcels"
+    validation: str
+    sample: str  # "pixels": what has a confidence of its own
+    limits: str = "The figures hold for this region and season. Another region or another year may be harder."
+
+
+def _sentences(data: dict[str, Any]) -> Sentences:
+    """For the result of a training, or for that of an evaluation, which says what it judged."""
+    split, test = data["split"], data["test"]
+    by_pixel = split["by"] == "pixel"
+    main = accuracy_tables(test, split_by_pixel=by_pixel)[0]
+    share = in_hundred(main.figures["overall_accuracy"])
+    many = "pixels" if by_pixel else "parcels"
+    sample = PLURALS[unit_of(test)]
+    if data.get("judged"):
+        return _of_evaluation(data, main, share, sample)
+    epochs = len(data["history"])
+    best = data["best_epoch"]
+    chosen = f" Epoch {best} of {epochs} was chosen on the validation {many}." if best and epochs else ""
+    return Sentences(
+        lead=_lead(main, share, by_pixel=by_pixel),
+        dealt=_dealt(split),
+        shown=f"The model learned from the training {many}.{chosen} "
+        f"The test {many} were looked at once, at the end, and decided nothing.",
+        counted=_counted(split),
+        test=f"test {many}",
+        validation=f"validation {many}",
+        sample=sample,
+    )
+
+
+def _lead(main: AccuracyTable, share: str, *, by_pixel: bool) -> str:
+    if by_pixel:
+        return (
+            f"Of the {main.many} that were kept for the test, {share} were given the right crop. They lie in fields "
+            "that training has seen, which flatters: fields that are new to the model are harder."
+        )
+    if main.unit == "date":
+        return f"Of the dates of parcels that training never saw, {share} were given the right class."
+    return f"Of the parcels that training never saw, {share} were given the right crop."
+
+
+def _dealt(split: dict[str, Any]) -> str:
+    by = split["by"]
+    if by == "pixel":
+        return (
+            "Before training, every pixel went to one of three parts by lot. Pixels of one field are nearly copies of "
+            "each other and stand in all three: the figures tell how well known fields are found again, and not how "
+            "well new ones are."
+        )
+    wholes = {"block": "whole blocks of ground", "scene": "whole scenes", "group": "whole groups of parcels"}
+    if by in wholes:
+        return (
+            f"Before training, {wholes[by]} went to one of three parts and to that part alone, so no field is both "
+            "learned from and tested on."
+        )
+    own = f" by the data set\u2019s own split \u2018{split['name']}\u2019" if by == "name" else ""
+    return (
+        f"Before training, every parcel went to one of three parts and to that part alone{own}, so no field is both "
+        "learned from and tested on."
+    )
+
+
+def _counted(split: dict[str, Any]) -> str:
+    by = split["by"]
+    if by == "pixel":
+        return "Divided by pixel: a parcel counts in every part that has a pixel of it, which most of them do."
+    if by == "name":
+        return f"Divided by the data set\u2019s own split \u2018{split['name']}\u2019."
+    return "Divided by parcel, class by class." if by == "parcel" else f"Divided by {by}."
+
+
+def _of_evaluation(data: dict[str, Any], main: AccuracyTable, share: str, sample: str) -> Sentences:
+    judged = data["judged"]
+    which = "all parcels" if judged["part"] == "all" else f"the {judged['part']} part"
+    seen = judged["seen"]
+    flatters = f" {count(seen)} of them were in its training or validation, which flatters." if seen else ""
+    what = f"{plural(judged['parcels'], 'parcel')} ({which} of {judged['store']})"
+    of_what = what if main.unit == "parcel" else f"the {main.many} of {what}"
+    return Sentences(
+        lead=f"Of {of_what}, {share} were given the right crop.{flatters}",
+        dealt=_dealt(data["split"]),
+        shown=f"The finished model was judged again, on {what}.{flatters}",
+        counted=f"As in the training. {_counted(data['split'])}",
+        test="judged parcels",
+        validation="validation parcels",
+        sample=sample,
+    )
+
+
+# --- rows of tables
+
+FIRST_SETTINGS = ("name", "layers", "hidden", "parameters")
+FEW_PARCELS = 10  # below so many test parcels one parcel more or less moves the figures by ten points
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """One kind of mistake: so many parcels, or pixels, of one crop mapped as another."""
+
+    true: dict[str, Any]
+    mapped: dict[str, Any]
+    number: int
+    total: int
+
+    @property
+    def share(self) -> str:
+        return percent(self.number / self.total)
+
+
+def _worst_confusions(confusion: list[list[int]], classes: list[dict[str, Any]], most: int = 5) -> list[Confusion]:
+    """The most frequent mistakes."""
+    mistakes = [
+        Confusion(classes[row], classes[column], number, sum(counts))
+        for row, counts in enumerate(confusion)
+        for column, number in enumerate(counts)
+        if row != column and number
+    ]
+    return sorted(mistakes, key=lambda mistake: (-mistake.number, mistake.total))[:most]
+
+
+def _class_rows(classes: list[dict[str, Any]], shown: Sequence[AccuracyTable]) -> list[dict[str, Any]]:
+    """A row for each class with its figures in each table."""
+    rows = []
+    for number, entry in enumerate(classes):
+        figures = [{**table.figures["classes"][number], "unit": table.unit} for table in shown]
+        supports = [own["support"] for own in figures if own["unit"] == "parcel"]
+        few = any(not is_missing(support) and support < FEW_PARCELS for support in supports)
+        rows.append({**entry, "figures": figures, "few": few})
+    return rows
+
+
+def _best_and_worst(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The classes with the best and the worst F1 in the main table; those with few test parcels prove neither."""
+    judged = [row for row in rows if not is_missing(row["figures"][0]["f1"]) and not row["few"]]
+    ranked = sorted(judged, key=lambda row: float(row["figures"][0]["f1"]))
+    if not ranked or ranked[0]["figures"][0]["f1"] == ranked[-1]["figures"][0]["f1"]:  # nothing to choose between
+        return None
+    return ranked[-1], ranked[0]
+
+
+def _split_rows(classes: list[dict[str, Any]], counts: dict[str, list[int]]) -> list[dict[str, Any]]:
+    """Parcels of each class in each part, and in all."""
+    parts = zip(counts["train"], counts["validation"], counts["test"], strict=True)
+    return [{**entry, "counts": [*numbers, sum(numbers)]} for entry, numbers in zip(classes, parts, strict=True)]
+
+
+def _data_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """What the model learned from."""
+    dates = sorted(str(date) for date in data["dates"])
+    period = f"{len(dates)} from {dates[0]} to {dates[-1]}" if len(dates) > 1 else ", ".join(dates) or DASH
+    resolution = data["resolution"]
+    return [
+        ("store", str(data["store"])),
+        ("dates", period),
+        ("bands", ", ".join(str(band) for band in data["bands"]) or DASH),
+        ("tiles", count(data["tiles"])),
+        ("pixel size", DASH if is_missing(resolution) or not resolution else f"{resolution:g} m"),
+    ]
+
+
+def _model_rows(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """The model's own settings, what it is first; those that were left open do not concern it."""
+    first = [key for key in FIRST_SETTINGS if key in values]
+    ordered = {key: values[key] for key in [*first, *values] if values[key] is not None}
+    return [(key.replace("_", " "), _in_words(value)) for key, value in ordered.items()]
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(_in_words(item) for item in value) or DASH
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _intervals(figures: dict[str, Any]) -> dict[str, str]:
+    """The 95 % intervals of the main figures in words, empty where there is none."""
+    known = figures.get("intervals", {})
+    accuracy, f1 = known.get("overall_accuracy"), known.get("macro_f1")
+    return {
+        "overall_accuracy": f"{100 * accuracy[0]:.0f}\u2013{100 * accuracy[1]:.0f} %" if accuracy else "",
+        "macro_f1": f"{f1[0]:.2f}\u2013{f1[1]:.2f}" if f1 else "",
+    }
+
+
+def _cost_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Time, speed and memory; of pixels also the ground that they cover."""
+    throughput, unit = data["throughput"], unit_of(data["test"])
+    speed, resolution = throughput["samples_per_second"], data["data"]["resolution"]
+    what = {"pixel": "labelled pixels", "parcel": "series", "date": "series"}[unit]
+    said = f"{rate(speed)} {what} a second" if not is_missing(speed) else DASH
+    if unit == "pixel" and not is_missing(speed) and not is_missing(resolution) and resolution > 0:
+        said += f", {rate(speed * resolution**2 / SQUARE_METRES_PER_HECTARE)} ha a second"
+    return [
+        ("training time", duration(throughput["seconds"])),
+        ("speed", said),
+        ("peak memory", amount(throughput["peak_memory_mb"], "MB")),
+    ]

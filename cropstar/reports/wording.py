@@ -1,4 +1,4 @@
-"""Numbers as people write them; a value that is not defined is a dash, never a zero."""
+"""Numbers and names as text; an undefined value is a dash, never a zero."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 
 DASH = "\u2013"
+ELLIPSIS = "\u2026"
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def is_missing(value: float | None) -> bool:
@@ -87,3 +89,8 @@ def length(metres: float) -> str:
 
 def plural(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def printable(text: str) -> str:
+    """One line without control characters, which fonts cannot draw."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -20,7 +20,7 @@ from cropstar.logs import event, logger
 from cropstar.models.cells.cell import Cell
 from cropstar.models.contract import Classifier
 from cropstar.models.parts import layers_of
-from cropstar.reports.diagnosis import draw_diagnosis
+from cropstar.reports.figures import draw_diagnosis
 from cropstar.store.atomic import write_text
 
 Row = dict[str, Any]

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from cropstar.datasets.fields import ParcelId
 from cropstar.datasets.pixels import PixelSplit
 from cropstar.datasets.splits import Split
-from cropstar.geo.grid import Grid
-from cropstar.reports.error_codes import LONGEST, OTHER, RIGHT, UNSEEN, WRONG, pack
-from cropstar.reports.mosaic import enclose
+from cropstar.geo.grid import Grid, enclosing_grid
+from cropstar.reports.figures import LONGEST_CANVAS, OTHER, RIGHT, UNSEEN, WRONG, pack_codes
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store
 from cropstar.training.evaluation import Evaluation
@@ -50,7 +49,7 @@ def error_map_facts(store: Store, split: Split, evaluation: Evaluation, part: st
         counts = {
             name: judged[scene].count(code) for name, code in (("right", RIGHT), ("wrong", WRONG), ("unseen", UNSEEN))
         }
-        scenes.append({"scene": scene, "grid": grid.to_json(), "step": step, **counts, "codes": pack(codes)})
+        scenes.append({"scene": scene, "grid": grid.to_json(), "step": step, **counts, "codes": pack_codes(codes)})
     return {"scenes": scenes, "left_out": len(busiest) - len(scenes), "why": None}
 
 
@@ -78,8 +77,8 @@ def _canvas(
     readers: list[TileReader], outcomes: dict[int, int], labelled: list[int]
 ) -> tuple[NDArray[np.uint8], Grid, int]:
     """Every so-manieth pixel of the tiles of a scene, never a mixture; tiles are read one after the other."""
-    grid, corners = enclose([reader.grid for reader in readers])
-    step = math.ceil(max(grid.shape) / LONGEST)
+    grid, corners = enclosing_grid([reader.grid for reader in readers])
+    step = math.ceil(max(grid.shape) / LONGEST_CANVAS)
     rows, columns = (np.arange(min(step // 2, side - 1), side, step) for side in grid.shape)
     canvas: NDArray[np.uint8] = np.zeros((len(rows), len(columns)), dtype=np.uint8)
     codes = {**dict.fromkeys(labelled, OTHER), **outcomes}

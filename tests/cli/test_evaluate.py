@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from cropstar.cli.evaluate import evaluate
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
-from cropstar.reports.scores import with_interval
+from cropstar.reports.results import with_interval
 from cropstar.resolving import resolve
 from cropstar.store.classes import ClassTable, CropClass
 from cropstar.store.tile import ParcelTable, RasterTile

@@ -59,12 +59,12 @@ def test_pixels_of_known_fields_are_called_that(small_store: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("unit", ["pixel", "date"])
 def test_comparisons_name_what_was_counted(unit: str, tmp_path: Path) -> None:
-    from cropstar.reports.comparison import compare_runs, say_comparison
+    from cropstar.reports.comparison import compare_runs, format_comparison
     from tests.reports.test_comparison import a_run, level
 
     test = {"parcel": level(0.8), "pixel": level(0.7), "unit": unit}
     comparison = compare_runs([a_run(tmp_path / "run", test=test)])
-    assert f"macro-F1, {unit}s" in say_comparison(comparison)
+    assert f"macro-F1, {unit}s" in format_comparison(comparison)
     alone = compare_runs([a_run(tmp_path / "alone", test={**test, "unit": "parcel"})])
-    assert "macro-F1, " not in say_comparison(alone)
+    assert "macro-F1, " not in format_comparison(alone)
     assert alone.to_json()["runs"][0]["pixel"] is None

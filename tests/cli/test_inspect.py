@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from cropstar.cli.inspect import inspect
 from cropstar.errors import ArtifactError, CropstarError, InputError, UsageError
 from cropstar.geo.calendar import Season
-from cropstar.reports.inspection import season_words, size_words
+from cropstar.reports.text import season_words, size_words
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import ModelCard, write_model

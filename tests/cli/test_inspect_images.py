@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cropstar.cli.inspect import inspect
-from cropstar.reports.class_lines import class_lines, level_sizes
+from cropstar.reports.text import class_lines, level_sizes
 from tests.examples import UTM
 from tests.reports.collections import CLASSES, a_store, an_image
 

@@ -14,7 +14,7 @@ import torch
 
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.prediction.predict import PredictOptions, predict
-from cropstar.reports.contents import RESULT
+from cropstar.reports.results import RESULT
 from tests.cli.test_inspect import facts, model, refusal, said  # noqa: F401  # the model is a fixture
 from tests.examples import a_series_tile, store_of
 from tests.prediction.making import CLASSES, untrained

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.reports import comparison_plot
-from cropstar.reports.comparison import compare_runs, say_comparison
-from cropstar.reports.comparison_plot import COLOURS, draw_comparison
+from cropstar.reports.comparison import COLOURS, compare_runs, draw_comparison, format_comparison
 
 
 def level(f1: float | None, half: float | None = 0.05) -> dict[str, Any]:
@@ -62,7 +60,7 @@ def test_the_best_comes_first_and_nothing_last(tmp_path: Path) -> None:
     comparison = compare_runs(folders)
     assert [row.run for row in comparison.rows] == ["run-2", "run-0", "run-3", "run-1"]
     assert comparison.warnings() == []
-    lines = say_comparison(comparison).splitlines()
+    lines = format_comparison(comparison).splitlines()
     assert lines[1].split()[:3] == ["run-2", "0.90", "(0.85\u20130.95)"]
     assert "0.45 (0.40\u20130.50)" in lines[1]
     assert "3.1 %" in lines[1]
@@ -105,11 +103,11 @@ def test_stores_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
 
 def test_series_have_no_pixels(tmp_path: Path) -> None:
     data = {"store": "s", "bands": [], "dates": [], "tiles": 1, "resolution": 0.0}
-    assert "pixels" not in say_comparison(compare_runs([a_run(tmp_path / "series", data=data)]))
+    assert "pixels" not in format_comparison(compare_runs([a_run(tmp_path / "series", data=data)]))
     pooled = a_run(tmp_path / "pooled")
-    assert "pixels" in say_comparison(compare_runs([pooled]))
+    assert "pixels" in format_comparison(compare_runs([pooled]))
     (pooled / "config.yaml").write_text("target: parcel\n")
-    assert "pixels" not in say_comparison(compare_runs([pooled]))
+    assert "pixels" not in format_comparison(compare_runs([pooled]))
 
 
 def drawn(folders: list[Path], path: Path) -> np.ndarray[Any, Any]:
@@ -130,7 +128,7 @@ def test_every_run_is_drawn_in_its_colour(tmp_path: Path) -> None:
 
 
 def test_many_runs_make_a_taller_picture_with_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison_plot, "MOST_ROWS", 10)
+    monkeypatch.setattr("cropstar.reports.comparison.MOST_ROWS", 10)
     folders = [a_run(tmp_path / f"a very long name of a run that goes on and on {place}", 0.5) for place in range(12)]
     few, many, most = (drawn(folders[:count], tmp_path / f"{count}.png").shape for count in (2, 10, 12))
     assert few[0] < many[0] == most[0]
@@ -148,5 +146,5 @@ def test_names_stay_on_one_line(name: str) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         model = {"name": name, "layers": 1, "hidden": 2, "parameters": 3}
-        text = say_comparison(compare_runs([a_run(Path(folder) / "run", model=model)]))
+        text = format_comparison(compare_runs([a_run(Path(folder) / "run", model=model)]))
     assert len(text.splitlines()) == 5

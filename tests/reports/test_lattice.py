@@ -10,7 +10,7 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.image import imread
 
-from cropstar.reports.canvas import DPI
+from cropstar.reports.drawing import DPI
 from cropstar.reports.lattice import MOST_COLUMNS, Pattern, _thin, cell_title, draw_lattice
 
 

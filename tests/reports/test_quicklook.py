@@ -14,10 +14,9 @@ from rasterio.crs import CRS
 from cropstar.errors import InputError, MismatchError
 from cropstar.geo.grid import Grid
 from cropstar.geo.ground import hectares_per_pixel
-from cropstar.reports.ground import round_length
-from cropstar.reports.lettering import Ruler, printable
-from cropstar.reports.painting import NODATA_GROUND, NODATA_LINES
-from cropstar.reports.quicklook import draw_map
+from cropstar.reports.drawing import Ruler, round_length
+from cropstar.reports.map import NODATA_GROUND, NODATA_LINES, draw_map
+from cropstar.reports.wording import printable
 from cropstar.store.classes import ClassTable
 
 UTM = CRS.from_epsg(32632).to_wkt()

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from cropstar.reports.reliability import GAP_SHADE, reliability_plots
+from cropstar.reports.figures import GAP_SHADE, reliability_plots
 
 
 def table(off: float, count: int = 1000, bins: int = 15) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cropstar.reports.error_codes import RIGHT, WRONG, pack
+from cropstar.reports.figures import RIGHT, WRONG, pack_codes
 from cropstar.reports.report import evaluation_report
 from tests.examples import a_grid
 from tests.reports.test_report import Page, metrics, render, result
@@ -128,7 +128,7 @@ def test_areas(tmp_path: Path) -> None:
 def test_the_map_of_errors(tmp_path: Path) -> None:
     codes = np.array([[RIGHT, WRONG]], dtype=np.uint8)
     scene = {"scene": "<tile>", "grid": a_grid(1, 2).to_json(), "step": 7, "right": 1, "wrong": 1, "unseen": 0}
-    errors = {"scenes": [scene | {"codes": pack(codes)}], "left_out": 3, "why": None}
+    errors = {"scenes": [scene | {"codes": pack_codes(codes)}], "left_out": 3, "why": None}
     page = render(tmp_path, with_unit("pixel") | {"errors": errors})
     assert len(page.pictures) == 5
     assert "<tile>" in page.words

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cropstar.reports.canvas import INK
-from cropstar.reports.season_curve import WIDTH, day_words, season_curve
+from cropstar.reports.drawing import INK
+from cropstar.reports.figures import SEASON_WIDTH, day_words, season_curve
 
 
 def earliness(known: list[int | None], days: int = 200, start: int = 60) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_any_season_can_be_drawn(known: list[int | None], names: list[str], days
     data = earliness(known, days=days, start=300)
     drawn = season_curve(data, classes(names))
     tree = ElementTree.fromstring(drawn)
-    assert float(tree.attrib["width"].removesuffix("pt")) == pytest.approx(72 * WIDTH)
+    assert float(tree.attrib["width"].removesuffix("pt")) == pytest.approx(72 * SEASON_WIDTH)
     assert len(drawn) < 1_500_000
 
 

@@ -14,12 +14,17 @@ from rasterio.crs import CRS
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.grid import Grid
-from cropstar.reports.contents import kind_of, open_holding
-from cropstar.reports.curves import BINS, Curves, choose_quantities
-from cropstar.reports.panels import MASKED_GROUND, MASKED_LINES, paint_date, paint_labels, stretch
-from cropstar.reports.samples import read_curves
-from cropstar.reports.sheet import draw_sheet, place_panels
-from cropstar.reports.thinning import choose_colours, thin
+from cropstar.reports.contents import kind_of, open_tile_set
+from cropstar.reports.overview import BINS, Curves, choose_colours, choose_quantities, read_overview, read_sample_curves
+from cropstar.reports.sheet import (
+    MASKED_GROUND,
+    MASKED_LINES,
+    arrange_panels,
+    draw_sheet,
+    paint_date,
+    paint_labels,
+    stretch,
+)
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import Manifest, TileEntry, tile_path, write_manifest
@@ -90,8 +95,8 @@ def draw(path: Path, store: Path) -> NDArray[np.uint8]:
     """Draw without a single warning and give back the pixels."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with open_holding(store, kind_of(store)) as holding:
-            draw_sheet(path, holding)
+        with open_tile_set(store, kind_of(store)) as tile_set:
+            draw_sheet(path, tile_set)
     with Image.open(path) as image:
         assert image.format == "PNG"
         return np.asarray(image.convert("RGB"))
@@ -104,46 +109,46 @@ def count_colour(pixels: NDArray[np.uint8], colour: str) -> int:
 
 def test_the_sheet_of_the_small_store(small_store: Path, tmp_path: Path) -> None:
     pixels = draw(tmp_path / "sheet.png", small_store)
-    with open_holding(small_store, "store") as holding:
-        for entry in holding.fingerprint.classes:
+    with open_tile_set(small_store, "store") as tile_set:
+        for entry in tile_set.fingerprint.classes:
             assert count_colour(pixels, entry.colour) > 100, entry.name
     assert count_colour(pixels, MASKED_GROUND) > 1000
 
 
 def test_tiles_come_together_on_one_canvas(small_store: Path) -> None:
-    with open_holding(small_store, "store") as holding:
-        thinned = thin(holding.pieces)
-        assert thinned.grid.shape == (96, 96)
-        for piece in holding.pieces:
-            grid = piece.reader.grid
-            column = round((grid.bounds[0] - thinned.grid.bounds[0]) / 10)
-            row = round((thinned.grid.bounds[3] - grid.bounds[3]) / 10)
+    with open_tile_set(small_store, "store") as tile_set:
+        overview = read_overview(tile_set.tiles)
+        assert overview.grid.shape == (96, 96)
+        for tile in tile_set.tiles:
+            grid = tile.reader.grid
+            column = round((grid.bounds[0] - overview.grid.bounds[0]) / 10)
+            row = round((overview.grid.bounds[3] - grid.bounds[3]) / 10)
             place = (slice(row, row + grid.height), slice(column, column + grid.width))
-            assert np.array_equal(thinned.labels[place], piece.reader.labels())
-            assert np.array_equal(thinned.valid[(slice(None), *place)], piece.reader.whole_mask())
+            assert np.array_equal(overview.labels[place], tile.reader.labels())
+            assert np.array_equal(overview.valid[(slice(None), *place)], tile.reader.whole_mask())
 
 
 @pytest.mark.parametrize("longest", [95, 40, 13, 7, 1])
 def test_a_thinned_canvas_takes_every_so_manieth_pixel(longest: int, tmp_path: Path) -> None:
     whole = raster_tile((30, 120))
-    pieces = [raster_tile((30, 50)), raster_tile((30, 70), left=50)]
-    store = write_store(tmp_path, *pieces)
+    tiles = [raster_tile((30, 50)), raster_tile((30, 70), left=50)]
+    store = write_store(tmp_path, *tiles)
     step = -(-120 // longest)
     rows, columns = min(step, 30), step
-    with open_holding(store, "store") as holding:
-        thinned = thin(holding.pieces, longest)
-        assert np.array_equal(thinned.labels, whole.labels[rows // 2 :: rows, columns // 2 :: columns])
-        assert np.array_equal(thinned.parcels, whole.parcels[rows // 2 :: rows, columns // 2 :: columns])
-        assert max(thinned.labels.shape) <= longest
-        # What is counted is counted of every pixel, thinned or not.
-        assert thinned.pixels.sum() == (whole.labels >= 0).sum()
-        assert thinned.clear == pytest.approx([0.5, 1.0])
+    with open_tile_set(store, "store") as tile_set:
+        overview = read_overview(tile_set.tiles, longest)
+        assert np.array_equal(overview.labels, whole.labels[rows // 2 :: rows, columns // 2 :: columns])
+        assert np.array_equal(overview.parcels, whole.parcels[rows // 2 :: rows, columns // 2 :: columns])
+        assert max(overview.labels.shape) <= longest
+        # What is counted is counted of every pixel, overview or not.
+        assert overview.pixels.sum() == (whole.labels >= 0).sum()
+        assert overview.clear == pytest.approx([0.5, 1.0])
 
 
 def test_curves_are_those_of_all_valid_labelled_pixels(tmp_path: Path) -> None:
     tile = raster_tile((100, 120), dates=3)
-    with open_holding(write_store(tmp_path, tile), "store") as holding:
-        curves = thin(holding.pieces, 20).curves
+    with open_tile_set(write_store(tmp_path, tile), "store") as tile_set:
+        curves = read_overview(tile_set.tiles, 20).curves
     red, infrared = tile.values[:, 2].astype(float), tile.values[:, 3].astype(float)
     index = (infrared - red) / (infrared + red)
     for number in range(3):
@@ -166,22 +171,22 @@ def test_a_date_without_observations_has_no_value() -> None:
 
 
 def test_years_of_a_table_lie_on_one_season(tmp_path: Path) -> None:
-    with open_holding(write_store(tmp_path, series_tile()), "store") as holding:
-        curves, used, total = read_curves(holding.pieces, holding.fingerprint)
+    with open_tile_set(write_store(tmp_path, series_tile()), "store") as tile_set:
+        curves, used, total = read_sample_curves(tile_set.tiles, tile_set.fingerprint)
     assert (used, total) == (30, 30)
     assert len(curves.positions) == 10
     assert curves.mean(0, 0) == pytest.approx([0.5] * 10)
 
 
 def test_masked_pixels_are_hatched_and_never_shown(tmp_path: Path) -> None:
-    with open_holding(write_store(tmp_path, raster_tile((40, 40))), "store") as holding:
-        thinned = thin(holding.pieces)
-        picture = paint_date(thinned, 0, stretch(thinned), 80, 80)
+    with open_tile_set(write_store(tmp_path, raster_tile((40, 40))), "store") as tile_set:
+        overview = read_overview(tile_set.tiles)
+        picture = paint_date(overview, 0, stretch(overview), 80, 80)
         hatched = count_colour(picture[:, :40], MASKED_GROUND) + count_colour(picture[:, :40], MASKED_LINES)
         assert hatched == 80 * 40
         assert len(np.unique(picture[:, 40:].reshape(-1, 3), axis=0)) > 500
-        labels = paint_labels(thinned, holding.fingerprint.classes, 40, 40)
-    assert count_colour(labels, holding.fingerprint.classes[0].colour) == 6 * 40  # eight columns without the borders
+        labels = paint_labels(overview, tile_set.fingerprint.classes, 40, 40)
+    assert count_colour(labels, tile_set.fingerprint.classes[0].colour) == 6 * 40  # eight columns without the borders
 
 
 @pytest.mark.parametrize(
@@ -227,8 +232,8 @@ def test_any_shape_draws(
 def test_a_table_draws_its_curves(tmp_path: Path) -> None:
     store = write_store(tmp_path / "store", series_tile())
     pixels = draw(tmp_path / "sheet.png", store)
-    with open_holding(store, "store") as holding:
-        for entry in holding.fingerprint.classes:
+    with open_tile_set(store, "store") as tile_set:
+        for entry in tile_set.fingerprint.classes:
             assert count_colour(pixels, entry.colour) > 20, entry.name
     draw(tmp_path / "again.png", store)
     assert (tmp_path / "sheet.png").read_bytes() == (tmp_path / "again.png").read_bytes()
@@ -237,13 +242,13 @@ def test_a_table_draws_its_curves(tmp_path: Path) -> None:
 def test_panels_fit_the_sheet() -> None:
     for height, width in ((100, 100), (353, 232), (50, 400), (10980, 10980)):
         for number in (1, 2, 9, 24, 48):
-            places = place_panels(Grid(UTM, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0), height, width), number)
+            places = arrange_panels(Grid(UTM, (10.0, 0.0, 0.0, 0.0, -10.0, 0.0), height, width), number)
             assert places.columns * places.rows >= number
             assert places.columns * places.width <= 2400
             assert places.total < 9
 
 
 def test_an_unknown_scene_is_named(small_store: Path, tmp_path: Path) -> None:
-    with open_holding(small_store, "store") as holding, pytest.raises(UsageError, match="unknown scene 'nowhere'"):
-        draw_sheet(tmp_path / "sheet.png", holding, scene="nowhere")
+    with open_tile_set(small_store, "store") as tile_set, pytest.raises(UsageError, match="unknown scene 'nowhere'"):
+        draw_sheet(tmp_path / "sheet.png", tile_set, scene="nowhere")
     assert not (tmp_path / "sheet.png").exists()

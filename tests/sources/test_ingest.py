@@ -15,7 +15,7 @@ import rasterio
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import Window
-from cropstar.reports.summary import summarise
+from cropstar.reports.contents import summarise
 from cropstar.sources.catalogue import SOURCES
 from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.request import Request

@@ -14,7 +14,7 @@ from cropstar.config import ModelConfig, TrainConfig
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.reports.diagnosis import draw_diagnosis
+from cropstar.reports.figures import draw_diagnosis
 from cropstar.resolving import resolve
 from cropstar.training import loop
 from cropstar.training.diagnosis import Diagnosis, read_rows

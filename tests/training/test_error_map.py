@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cropstar.config import SplitConfig
 from cropstar.datasets.splits import Split, split_parcels
 from cropstar.geo.grid import Grid
-from cropstar.reports.error_codes import LONGEST, NOTHING, OTHER, RIGHT, UNSEEN, WRONG, unpack
+from cropstar.reports.figures import LONGEST_CANVAS, NOTHING, OTHER, RIGHT, UNSEEN, WRONG, unpack_codes
 from cropstar.store.store import Store
 from cropstar.store.tile import RasterTile
 from cropstar.training.error_map import MOST_SCENES, error_map_facts
@@ -71,9 +71,9 @@ def test_two_tiles_side_by_side(scale: int, tmp_path: Path) -> None:
     facts = error_map_facts(store, split, judged(split, outcome))
     assert facts["why"] is None
     (scene,) = facts["scenes"]
-    step = -(-12 * scale // LONGEST)
+    step = -(-12 * scale // LONGEST_CANVAS)
     assert scene["step"] == step
-    codes = unpack(scene["codes"], Grid.from_json(scene["grid"]).shape)
+    codes = unpack_codes(scene["codes"], Grid.from_json(scene["grid"]).shape)
     assert codes.tolist() == by_hand(parcels, split, outcome, step)
     assert set(np.unique(codes)) == {NOTHING, OTHER, UNSEEN, RIGHT, WRONG}
     right = sum(outcome.values())
@@ -88,7 +88,7 @@ def test_a_large_scene_stays_small(tmp_path: Path) -> None:
     split = split_parcels(store, SplitConfig(), 0)
     test = {parcel: parcel[1] % 2 == 0 for parcel, part in split.part_of.items() if part == "test"}
     facts = error_map_facts(store, split, judged(split, test))
-    assert max(facts["scenes"][0]["grid"]["shape"]) <= LONGEST
+    assert max(facts["scenes"][0]["grid"]["shape"]) <= LONGEST_CANVAS
     assert len(json.dumps(facts)) < 60_000
     store.close()
 

@@ -18,7 +18,7 @@ from cropstar.datasets.fields import Fields
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.reports.summary import summarise
+from cropstar.reports.contents import summarise
 from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.table import TableOptions, open_table
 from cropstar.store.reader import TileReader
