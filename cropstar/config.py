@@ -65,8 +65,14 @@ def _share_or_groups(value: Any) -> float | tuple[str, ...]:
     return float(value)
 
 
+def _share_groups_or_null(value: Any) -> float | tuple[str, ...] | None:
+    return None if value is None else _share_or_groups(value)
+
+
 Groups = Annotated[tuple[str, ...], BeforeValidator(_group_names)]
 ShareOrGroups = Annotated[float | tuple[str, ...], BeforeValidator(_share_or_groups)]
+ShareGroupsOrNull = Annotated[float | tuple[str, ...] | None, BeforeValidator(_share_groups_or_null)]
+USUAL_VALIDATION = 0.15
 
 
 class SplitConfig(Section):
@@ -78,8 +84,16 @@ class SplitConfig(Section):
     folds: int | None = Field(None, ge=2, le=1000, description="cross-validation: one of so many is the test part")
     fold: int = Field(1, ge=1, description="which of the folds, from 1")
     train: Groups | None = Field(None, description="scenes or groups by name; null: all that are not named elsewhere")
-    validation: ShareOrGroups = 0.15
+    validation: ShareGroupsOrNull = Field(
+        None,
+        description="a share, or scenes or groups by name; null: about 0.15, and whole groups where the test has them",
+    )
     test: ShareOrGroups = 0.25
+
+    @property
+    def validation_share(self) -> float:
+        """The share that is wanted for validation, where it is not given by name."""
+        return self.validation if isinstance(self.validation, float) else USUAL_VALIDATION
 
     @property
     def named(self) -> dict[str, tuple[str, ...]]:
@@ -89,7 +103,8 @@ class SplitConfig(Section):
 
     @model_validator(mode="after")
     def _something_is_left(self) -> Self:
-        if isinstance(self.validation, float) and isinstance(self.test, float) and self.validation + self.test >= 1:
+        by_name = isinstance(self.validation, tuple)
+        if not by_name and isinstance(self.test, float) and self.validation_share + self.test >= 1:
             raise ValueError("validation and test together must leave something to train on")
         return self
 

@@ -30,7 +30,7 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
 @click.option("--target", help="pixel or parcel.  [default: pixels of images, parcels of tables]")
 @click.option("--split-by", help="parcel, block, scene, group or pixel.  [default: parcel]")
-@click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: parcels by lot]")
+@click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: a stratified random split]")
 @click.option("--epochs", type=int, help="Passes over the training parcels.  [default: 5]")
 @click.option("--batch", type=int, help="Patches or series a step.  [default: 8 patches, 64 series]")
 @click.option("--learning-rate", type=float, help="Peak learning rate.  [default: 0.001]")

@@ -30,7 +30,7 @@ space.yaml:
 )
 @click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
 @click.option("--model", help="See 'cropstar models'.  [default: convstar]")
-@click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: parcels by lot]")
+@click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: a stratified random split]")
 @click.option("--epochs", type=int, help="Of every trial.  [default: 5]")
 @click.option("--seed", type=int, help="Seed of the search and of every training.  [default: 0]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")

@@ -11,11 +11,11 @@ from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 
 HOW = {
-    "parcel": "parcels by lot, class by class",
-    "block": "blocks of {block:g} m, whole",
-    "scene": "scenes, whole",
-    "group": "groups, whole",
-    "pixel": "single pixels: parts share their fields, and figures flatter",
+    "parcel": "stratified random split of the parcels",
+    "block": "split by whole blocks of {block:g} m",
+    "scene": "split by whole scenes",
+    "group": "split by whole groups",
+    "pixel": "split by random pixels, where the parts share fields and scores are too good",
     "name": "the data set's own split '{name}'",
 }
 
@@ -39,7 +39,7 @@ def describe_split(store: Store, split: Split) -> dict[str, Any]:
 
 def describe_lines(description: dict[str, Any], names: list[str]) -> list[str]:
     """The same as a table to print: a line a class, a column a part, parcels and then pixels."""
-    lines = [f"split by {description['by']}: {description['how']} (seed {description['seed']})"]
+    lines = [f"{description['how']} (seed {description['seed']})"]
     if "units" in description:
         counts = ", ".join(f"{count} for {part}" for part, count in description["units"].items())
         lines.append(f"{description['by']}s: {counts}")

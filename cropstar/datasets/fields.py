@@ -62,7 +62,7 @@ class Fields:
             yield sorted(members, key=lambda field: lot(seed, *field))
 
     def share(self, seed: int, chosen: Iterable[FieldName], part: float) -> list[FieldName]:
-        """A share of some fields, by lot, of every class alike."""
+        """A stratified random share of some fields."""
         return [field for members in self.dealt(seed, chosen) for field in members[: round(len(members) * part)]]
 
 

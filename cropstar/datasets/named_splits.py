@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
+from cropstar.config import SplitConfig
 from cropstar.datasets.fields import FieldName, Fields, ParcelId
+from cropstar.datasets.units import Tally, leave_out
 from cropstar.errors import UsageError
 from cropstar.logs import logger
 from cropstar.registry import did_you_mean
@@ -19,12 +23,12 @@ def named_splits(store: Store) -> dict[str, dict[tuple[str, str], str]]:
     return found
 
 
-def by_name(store: Store, fields: Fields, name: str, share: float, seed: int) -> dict[ParcelId, str]:
-    """A published split; where it has no validation part, a share of its training fields becomes one."""
-    known = named_splits(store)
+def by_name(store: Store, fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:
+    """A published split; where it has no validation part, some of its training fields become one."""
+    name, known = str(config.name), named_splits(store)
     if name not in known:
         why = "the data set has none of its own" if not known else ""
-        remedy = did_you_mean(name, known) if known else "leave split.name out: parcels are dealt out by lot"
+        remedy = did_you_mean(name, known) if known else "leave split.name out, for a stratified random split"
         raise UsageError(f"unknown split '{name}'", path=store.folder, why=why, remedy=remedy)
     part_of_field: dict[FieldName, str] = {}
     torn = 0
@@ -38,5 +42,22 @@ def by_name(store: Store, fields: Fields, name: str, share: float, seed: int) ->
         logger.warning("%d fields lie in two parts of the split '%s' and are left out of all", torn, name)
     if "validation" not in part_of_field.values():
         training = [field for field, part in part_of_field.items() if part == "train"]
-        part_of_field.update(dict.fromkeys(fields.share(seed, training, share), "validation"))
+        part_of_field.update(dict.fromkeys(_validation(fields, training, config, seed), "validation"))
     return {parcel: part for field, part in part_of_field.items() for parcel in fields.pieces[field]}
+
+
+def _validation(fields: Fields, training: list[FieldName], config: SplitConfig, seed: int) -> list[FieldName]:
+    """Whole groups of the training fields, each in the group of its first piece; else a stratified share."""
+    how = "a stratified share of its training fields is taken"
+    if config.validation is None:
+        firsts = {field: fields.pieces[field][0] for field in training}
+        unit_of = {field: f"{fields.group_of[first]} of {first[0]}" for field, first in firsts.items()}
+        tallies: dict[str, Tally] = defaultdict(Counter)
+        for field, unit in unit_of.items():
+            tallies[unit][fields.label(field)] += 1
+        units, why = leave_out(tallies, config.validation_share, seed, "group")
+        if units:
+            return [field for field in training if unit_of[field] in units]
+        how += f", for {why}"
+    logger.info("the split '%s' has no validation part: %s", config.name, how)
+    return fields.share(seed, training, config.validation_share)

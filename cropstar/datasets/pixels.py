@@ -87,9 +87,8 @@ def split_pixels(store: Store, fields: Fields, config: SplitConfig, seed: int, a
         why = "the store holds series, each of a whole field"
         raise UsageError("no split by pixel", path=store.folder, why=why, remedy="take split.by=parcel")
     logger.warning(WARNING)
-    assert isinstance(config.validation, float)
     assert isinstance(config.test, float)
-    shares = config.validation, config.test
+    shares = config.validation_share, config.test
     split = PixelSplit(
         {}, fields.label_of, about, seed, shares, config.folds, config.fold, {part: set() for part in PARTS}
     )

@@ -47,8 +47,7 @@ def _part_of(
 ) -> tuple[dict[ParcelId, str], dict[str, str]]:
     """The part of every parcel, and of every unit where whole units were dealt out."""
     if config.name is not None:
-        assert isinstance(config.validation, float)
-        return by_name(store, fields, config.name, config.validation, seed), {}
+        return by_name(store, fields, config, seed), {}
     if config.by == "parcel":
         return (_by_fold if config.folds else _by_lot)(fields, config, seed), {}
     if config.by == "block":
@@ -60,12 +59,11 @@ def _part_of(
 
 
 def _by_lot(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:
-    assert isinstance(config.validation, float)
     assert isinstance(config.test, float)
     part_of: dict[ParcelId, str] = {}
     for members in fields.dealt(seed, fields.pieces):
         test = round(len(members) * config.test)
-        validation = round(len(members) * config.validation)
+        validation = round(len(members) * config.validation_share)
         for rank, field in enumerate(members):
             part = "test" if rank < test else "validation" if rank < test + validation else "train"
             part_of.update(dict.fromkeys(fields.pieces[field], part))
@@ -75,19 +73,20 @@ def _by_lot(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, st
 def _by_fold(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:
     """Fields dealt to the folds in turn, class after class; of the rest a share becomes validation."""
     assert config.folds is not None
-    assert isinstance(config.validation, float)
     order = [field for members in fields.dealt(seed, fields.pieces) for field in members]
     rest = [field for place, field in enumerate(order) if place % config.folds + 1 != config.fold]
     part_of_field = {**dict.fromkeys(order, "test"), **dict.fromkeys(rest, "train")}
-    part_of_field.update(dict.fromkeys(fields.share(seed, rest, config.validation), "validation"))
+    part_of_field.update(dict.fromkeys(fields.share(seed, rest, config.validation_share), "validation"))
     return {parcel: part for field, part in part_of_field.items() for parcel in fields.pieces[field]}
 
 
 def _about(config: SplitConfig, seed: int) -> dict[str, Any]:
     """By what, from which seed, with the settings that matter."""
     given = config.model_dump(mode="json")
+    if config.validation is None:
+        given["validation"] = config.validation_share
     if config.name is not None:
-        return {"by": "name", "seed": seed, "name": config.name, "validation": config.validation}
+        return {"by": "name", "seed": seed, "name": config.name, "validation": given["validation"]}
     chosen = ["validation", *(["folds", "fold"] if config.folds else ["test"])]
     chosen += ["block"] if config.by == "block" else []
     chosen += ["train"] if config.train is not None else []

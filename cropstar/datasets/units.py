@@ -1,8 +1,8 @@
-"""Whole units (blocks of ground, scenes, groups) dealt out to the parts of a split.
+"""Splits by whole units: blocks of ground, scenes, groups.
 
-By lot: larger units before smaller ones (by powers of two), in random order among those of like size; each goes where
-its classes are wanted most: the part with the largest sum, over the classes, of the unit's share of a class times what
-the part still lacks of it. As soon as there are no more units left than parts without one, these parts come first.
+At random: larger units before smaller ones (by powers of two), in random order among those of like size; each goes
+where its classes are wanted most: the part with the largest sum, over the classes, of the unit's share of a class times
+what the part still lacks of it. As soon as there are no more units left than parts without one, these parts come first.
 The order depends on the seed and the units' names alone.
 """
 
@@ -19,7 +19,9 @@ from cropstar.logs import logger
 from cropstar.registry import did_you_mean
 
 Tally = Counter[int]  # parcels of each class
-USUAL_SHARES = {"validation": 0.15, "test": 0.25}  # where groups are given by name and a field lies in several parts
+USUAL_TEST = 0.25  # where groups are given by name and a field lies in several parts
+TRIES = 64  # random choices, of which the best is taken
+FEW_UNITS = 30  # of more than these, dealing them out comes near enough to any share
 
 
 def by_units(
@@ -27,16 +29,17 @@ def by_units(
 ) -> tuple[dict[ParcelId, str], dict[str, str]]:
     """The part of every parcel, and of every unit.
 
-    A field in units of several parts is kept in one of these, by lot; its pieces elsewhere are left out. Where no unit
-    is for validation, a share of the training fields is, class by class.
+    A field in units of several parts is kept in one of these, at random; its pieces elsewhere are left out. Where no
+    unit is for validation, a stratified share of the training fields is.
     """
     tallies: dict[str, Tally] = defaultdict(Counter)
     for parcel, unit in unit_of.items():
         tallies[unit][fields.label_of[parcel]] += 1
+    why = ""
     if config.named:
-        part_of_unit = _by_name(tallies, config, path)
+        part_of_unit, why = _by_name(tallies, config, seed, path)
     elif config.folds:
-        part_of_unit = _by_fold(tallies, config, seed, path)
+        part_of_unit, why = _by_fold(tallies, config, seed, path)
     else:
         part_of_unit = deal(tallies, _shares(config), seed)
     parts = {parcel: part_of_unit[unit] for parcel, unit in unit_of.items() if unit in part_of_unit}
@@ -47,9 +50,13 @@ def by_units(
         for parcel in fields.pieces[field]
         if parts.get(parcel) == part
     }
-    if "validation" not in part_of_unit.values() and isinstance(config.validation, float):
+    if "validation" not in part_of_unit.values():
+        if list(part_of_unit.values()).count("train") == 1:
+            why = f"only one {config.by} is left to train on"
+        if why:
+            _warn(config, why)
         training = [field for field, part in part_of_field.items() if part == "train"]
-        for field in fields.share(seed, training, config.validation):
+        for field in fields.share(seed, training, config.validation_share):
             kept.update({parcel: "validation" for parcel in fields.pieces[field] if parcel in kept})
     return kept, part_of_unit
 
@@ -74,13 +81,70 @@ def deal(tallies: Mapping[str, Tally], shares: Mapping[str, float], seed: int) -
     return found
 
 
+def leave_out(tallies: Mapping[str, Tally], share: float, seed: int, by: str) -> tuple[set[str], str]:
+    """Whole units for validation, so that it is as new to the model as the test is; or none, and why.
+
+    Of several random choices the one is taken that costs training the fewest fields of classes which it then lacks, and
+    that comes nearest to the share in every class. Choices within five points of each other count as equally good: the
+    seed decides among them.
+    """
+    if len(tallies) < 2:
+        return set(), f"only one {by} is left to train on"
+    totals: Tally = sum(tallies.values(), Counter())
+    count = totals.total()
+
+    def drawn(number: int) -> set[str]:
+        """Units in random order, as long as they bring validation nearer to its share."""
+        held: set[str] = set()
+        lacking = share * count
+        for unit in sorted(tallies, key=lambda unit: lot(seed, "leave out", str(number), unit))[:-1]:
+            size = tallies[unit].total()
+            if not held or abs(lacking - size) < abs(lacking):
+                held.add(unit)
+                lacking -= size
+        return held
+
+    def lost(units: set[str]) -> float:
+        """The share of fields whose classes training would lack."""
+        known = {label for unit, tally in tallies.items() if unit not in units for label in tally if tally[label]}
+        return sum(totals[label] for label in totals if label not in known) / count
+
+    def cost(units: set[str]) -> tuple[int, int]:
+        held: Tally = sum((tallies[unit] for unit in units), Counter())
+        distance = sum(abs(held[label] - share * totals[label]) for label in totals) / count
+        return round(lost(units) / 0.05), round(distance / 0.05)
+
+    if len(tallies) > FEW_UNITS:
+        dealt = deal(tallies, {"train": 1 - share, "validation": share}, seed)
+        best = {unit for unit, part in dealt.items() if part == "validation"}
+    else:
+        best = min(map(drawn, range(TRIES)), key=cost)
+    if lost(best) > 0.05:
+        return set(), f"every {by} that is left has crops of its own"
+    if sum(tallies[unit].total() for unit in best) < share * count / 3:
+        return set(), f"the smaller {by}s that are left have too few fields"
+    names = ", ".join(sorted(best)) if len(best) <= 10 else f"{len(best)} of them"
+    logger.info("validation takes whole %ss, as the test does: %s", by, names)
+    return best, ""
+
+
+def _warn(config: SplitConfig, why: str) -> None:
+    logger.warning(
+        "validation is a stratified share of the training fields, for %s: its scores will look better than those on "
+        "the held-out %ss",
+        why,
+        config.by,
+    )
+
+
 def _shares(config: SplitConfig) -> dict[str, float]:
-    given = {"validation": config.validation, "test": config.test}
-    held = {part: share if isinstance(share, float) else USUAL_SHARES[part] for part, share in given.items()}
+    test = config.test if isinstance(config.test, float) else USUAL_TEST
+    held = {"validation": config.validation_share, "test": test}
     return {"train": max(1 - sum(held.values()), 0.1), **held}
 
 
-def _by_name(tallies: Mapping[str, Tally], config: SplitConfig, path: Path) -> dict[str, str]:
+def _by_name(tallies: Mapping[str, Tally], config: SplitConfig, seed: int, path: Path) -> tuple[dict[str, str], str]:
+    """Units as they are named; of those for training some for validation, or why not."""
     found = {name: part for part, names in config.named.items() for name in names}
     for name in found:
         if name not in tallies:
@@ -93,22 +157,28 @@ def _by_name(tallies: Mapping[str, Tally], config: SplitConfig, path: Path) -> d
         found.update(dict.fromkeys(others, "train"))
     elif others:
         logger.info("left out, for no part names them: %s", ", ".join(others))
-    return found
+    if config.validation is not None:
+        return found, ""
+    training = {unit: tallies[unit] for unit, part in found.items() if part == "train"}
+    units, why = leave_out(training, config.validation_share, seed, config.by)
+    return {**found, **dict.fromkeys(units, "validation")}, why
 
 
-def _by_fold(tallies: Mapping[str, Tally], config: SplitConfig, seed: int, path: Path) -> dict[str, str]:
-    """One fold for the test; of the rest a share for validation, in whole units where there is more than one."""
+def _by_fold(tallies: Mapping[str, Tally], config: SplitConfig, seed: int, path: Path) -> tuple[dict[str, str], str]:
+    """One fold for the test; of the rest some for validation, in whole units where there is more than one."""
     assert config.folds is not None
-    assert isinstance(config.validation, float)
     if len(tallies) < config.folds:
         why = f"the store has {len(tallies)} by {config.by}"
         remedy = "take fewer folds" + (", or make split.block smaller" if config.by == "block" else "")
         raise InputError(f"no {config.folds} folds", path=path, why=why, remedy=remedy)
     folds = deal(tallies, {str(fold): 1 / config.folds for fold in range(1, config.folds + 1)}, seed)
     rest = {unit: tally for unit, tally in tallies.items() if folds[unit] != str(config.fold)}
-    shares = {"train": 1 - config.validation, "validation": config.validation}
-    dealt = deal(rest, shares, seed) if len(rest) > 1 else dict.fromkeys(rest, "train")
-    return {**dict.fromkeys(tallies, "test"), **dealt}
+    parts = {**dict.fromkeys(tallies, "test"), **dict.fromkeys(rest, "train")}
+    if config.validation is None:
+        units, why = leave_out(rest, config.validation_share, seed, config.by)
+        return {**parts, **dict.fromkeys(units, "validation")}, why
+    shares = {"train": 1 - config.validation_share, "validation": config.validation_share}
+    return {**parts, **(deal(rest, shares, seed) if len(rest) > 1 else {})}, ""
 
 
 def _untorn(

@@ -184,8 +184,8 @@ def _dealt(split: dict[str, Any]) -> str:
     by = split["by"]
     if by == "pixel":
         return (
-            "Before training, every pixel went to one of three parts by lot. Pixels of one field are nearly copies of "
-            "each other and stand in all three: the figures tell how well known fields are found again, and not how "
+            "Before training, every pixel went to one of three parts at random. Pixels of one field are nearly copies "
+            "of each other and stand in all three: the figures tell how well known fields are found again, and not how "
             "well new ones are."
         )
     wholes = {"block": "whole blocks of ground", "scene": "whole scenes", "group": "whole groups of parcels"}
@@ -207,7 +207,7 @@ def _counted(split: dict[str, Any]) -> str:
         return "Divided by pixel: a parcel counts in every part that has a pixel of it, which most of them do."
     if by == "name":
         return f"Divided by the data set\u2019s own split \u2018{split['name']}\u2019."
-    return "Divided by parcel, class by class." if by == "parcel" else f"Divided by {by}."
+    return "A stratified random split of the parcels." if by == "parcel" else f"Divided by {by}."
 
 
 def _of_evaluation(data: dict[str, Any], main: AccuracyTable, share: str, sample: str) -> Sentences:

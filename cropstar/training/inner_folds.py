@@ -12,6 +12,7 @@ from cropstar.datasets.splits import Split
 from cropstar.datasets.targets import Target
 from cropstar.datasets.units import deal
 from cropstar.errors import InputError, UsageError
+from cropstar.logs import logger
 from cropstar.store.store import Store
 
 
@@ -28,7 +29,8 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
 
     Fields are dealt class by class. By block, scene or group the units are; of a field in several units only the
     pieces in the fold of its first one are kept. Where the split itself took fields of the training units for
-    validation, as it does when groups are named for the test alone, fields are dealt here as well.
+    validation, as it does when a single group is left to train on, fields are dealt here as well. Of fewer units than
+    folds, each is a fold, unless the user chose what validation is.
     """
     if config.split.by == "pixel":
         raise UsageError("no folds by pixel", why="neighbours would be in all of them", remedy="take split.by=parcel")
@@ -52,6 +54,9 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         dealt = deal(tallies, {str(fold): 1 / folds for fold in range(folds)}, config.seed)
         fold_of = _untorn({parcel: int(dealt[unit]) for parcel, unit in unit_of.items()}, pieces)
         count = len(tallies)
+    if count < folds and count > 1 and whole_units and config.split.validation is None:
+        logger.info("%d folds, for training and validation have no more by %s", count, config.split.by)
+        return inner_folds(store, split, config, target, count)
     if count < folds:
         why = f"training and validation have {count} by {config.split.by}"
         raise InputError(f"no {folds} folds", path=store.folder, why=why, remedy="take fewer folds")

@@ -247,7 +247,7 @@ def _recipes(store: Store) -> dict[str, str]:
 def _say_split(store: Store, split: Split, description: dict[str, Any]) -> None:
     counts = split.counts(len(store.fingerprint.classes))
     totals = ", ".join(f"{sum(counts[part])} for {part}" for part in PARTS)
-    event(f"split by {description['how']}: {totals}", **{part: sum(counts[part]) for part in PARTS})
+    event(f"{description['how']}: {totals}", **{part: sum(counts[part]) for part in PARTS})
     for line in describe_lines(description, store.fingerprint.classes.names):
         logger.debug("  %s", line)
     for crop in store.fingerprint.classes:

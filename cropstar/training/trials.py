@@ -39,11 +39,11 @@ class Trainer:
     """The data of all trials: a store and its split, once for all or fold by fold."""
 
     def __init__(self, store: Store, config: TrainConfig, folds: int | None, device: torch.device) -> None:
-        self.folds = folds or 1
         self._store, self._device = store, device
         target = choose_target(config, store)
         split = split_parcels(store, config.split, config.seed, target)
         self._splits = [without_test(split)] if folds is None else inner_folds(store, split, config, target, folds)
+        self.folds = len(self._splits)
         self._opened: dict[tuple[int, str], dict[str, Prepared]] = {}
         # Whatever is wrong with the configuration itself is said now, not twenty times as a failed trial.
         self._parts(config, self._model(config), 0)

@@ -28,7 +28,7 @@ def test_image_series_of_tum(run_cli: Cli, tmp_path: Path) -> None:
     assert "1 tile, 4 images, 8 parcels, 3 dates" in said
     assert "maize" in said
     said = done(run_cli("train", "--store", "store", "--split", "fold0", *SMALL, cwd=tmp_path))
-    assert "split by the data set's own split 'fold0': 4 for train, 2 for validation, 2 for test" in said
+    assert "the data set's own split 'fold0': 4 for train, 2 for validation, 2 for test" in said
     answer = run_cli("train", "--store", "store", "--split", "fold9", *SMALL, cwd=tmp_path)
     assert answer.returncode == 2
     assert "unknown split 'fold9'" in answer.stderr

@@ -31,11 +31,19 @@ def described(store: Store, **settings: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("settings", "saved", "how"),
     [
-        ({}, {"by": "parcel", "validation": 0.15, "test": 0.25}, "parcels by lot, class by class"),
-        ({"by": "block", "block": 250}, {"by": "block", "block": 250.0}, "blocks of 250 m, whole"),
-        ({"by": "scene", "folds": 3, "fold": 2}, {"folds": 3, "fold": 2}, "scenes, whole; fold 2 of 3 for the test"),
-        ({"by": "group", "test": [2]}, {"by": "group", "test": ["2"]}, "groups, whole"),
-        ({"by": "pixel"}, {"by": "pixel"}, "single pixels: parts share their fields, and figures flatter"),
+        ({}, {"by": "parcel", "validation": 0.15, "test": 0.25}, "stratified random split of the parcels"),
+        ({"by": "block", "block": 250}, {"by": "block", "block": 250.0}, "split by whole blocks of 250 m"),
+        (
+            {"by": "scene", "folds": 3, "fold": 2},
+            {"folds": 3, "fold": 2},
+            "split by whole scenes; fold 2 of 3 for the test",
+        ),
+        ({"by": "group", "test": [2]}, {"by": "group", "test": ["2"]}, "split by whole groups"),
+        (
+            {"by": "pixel"},
+            {"by": "pixel"},
+            "split by random pixels, where the parts share fields and scores are too good",
+        ),
     ],
 )
 def test_it_says_how_and_counts_everything(
@@ -61,7 +69,7 @@ def test_units_are_counted_and_saved_by_name(landscape: Store) -> None:
 def test_the_table_can_be_read(landscape: Store) -> None:
     description = described(landscape, by="scene")
     lines = describe_lines(description, ["maize", "wheat"])
-    assert lines[0] == "split by scene: scenes, whole (seed 7)"
+    assert lines[0] == "split by whole scenes (seed 7)"
     assert lines[1].startswith("scenes: ")
     assert lines[2].split() == list(PARTS)
     assert lines[3].split() == ["parcels", "pixels"] * 3

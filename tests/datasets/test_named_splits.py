@@ -65,6 +65,33 @@ def test_a_share_of_training_becomes_validation_where_the_split_has_none(folder:
     assert {group for group, parts in other.items() if parts["test"]} == {"16", "17", "18", "19"}
 
 
+def test_whole_groups_of_training_become_validation_unless_a_share_is_asked_for(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Sixteen groups of like size: two or three of them are nearest to 15 %."""
+    with caplog.at_level("INFO", logger="cropstar"):
+        found = parts_of_groups(folder, split_of(folder, SplitConfig(name="fold0")))
+    assert all(len(parts) == 1 and parts.total() == 4 for parts in found.values())
+    assert {group for group, parts in found.items() if parts["test"]} == {"16", "17", "18", "19"}
+    assert sum(parts["validation"] > 0 for parts in found.values()) in (2, 3)
+    assert "validation takes whole groups, as the test does: " in caplog.text
+
+
+def test_of_one_training_group_a_share_becomes_validation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tile = a_patch_tile([3] * 20)
+    halves = ["train" if int(key) < 14 else "test" for key in tile.table.keys]
+    splits = {"published": {"train": ["train"], "validation": [], "test": ["test"]}}
+    table = replace(tile.table, groups=halves)
+    folder = store_of(tmp_path / "store", {"a": replace(tile, table=table)}, splits)
+    with caplog.at_level("INFO", logger="cropstar"):
+        found = parts_of_groups(folder, split_of(folder, SplitConfig(name="published")))
+    assert found == {"train": {"train": 48, "validation": 8}, "test": {"test": 24}}
+    assert caplog.messages == [
+        "the split 'published' has no validation part: a stratified share of its training fields is taken, for only "
+        "one group is left to train on"
+    ]
+
+
 def test_a_field_in_two_parts_is_in_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tile = a_patch_tile([3] * 5)
     torn = ["shared" if key in ("1", "3") else key for key in tile.table.keys]  # of training and of test

@@ -19,7 +19,7 @@ def test_years_are_groups_whether_yaml_reads_them_as_numbers_or_text() -> None:
     split = resolve(None, STORE, ("split.by=group", "split.test=[2017, '2016', north]")).split
     assert split.test == ("2017", "2016", "north")
     assert split.named == {"test": ("2017", "2016", "north")}
-    assert split.validation == 0.15
+    assert (split.validation, split.validation_share) == (None, 0.15)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cropstar.config import SplitConfig
 from cropstar.datasets.blocks import blocks_of
 from cropstar.datasets.fields import Fields
 from cropstar.datasets.splits import PARTS, Split, split_parcels
-from cropstar.datasets.units import deal
+from cropstar.datasets.units import deal, leave_out
 from cropstar.errors import InputError, UsageError
 from cropstar.store.store import Manifest, Store
 from tests.datasets.landscapes import a_landscape, field_tile, renamed
@@ -184,6 +184,104 @@ def test_without_named_validation_a_share_of_the_training_fields_is_taken(landsc
     assert parts_of(scenes, split) == {"scene 1": both, "scene 2": both, "scene 3": {"test"}}
     assert sum(split.counts(2)["validation"]) == pytest.approx(32, abs=2)
     assert all(len(parts) <= 1 for parts in parts_of_fields(landscape, split).values())
+
+
+# --- validation in whole groups, where the test has them
+
+
+@given(seeds)
+def test_validation_takes_a_whole_group_where_two_are_left(landscape: Store, seed: int) -> None:
+    settings = {"train": ["scene 1", "scene 2"], "test": ["scene 3"]}
+    split = split_parcels(landscape, config("scene", **settings), seed)
+    found = parts_of({parcel: parcel[0] for parcel in split.part_of}, split)
+    assert found.pop("scene 3") == {"test"}
+    assert sorted(found.values(), key=min) == [{"train"}, {"validation"}]
+    assert [len(split.about["units"][part]) for part in PARTS] == [1, 1, 1]
+
+
+@given(seeds, st.integers(1, 3))
+def test_validation_takes_the_groups_nearest_to_its_share(landscape: Store, seed: int, held: int) -> None:
+    """Of six, five or four scenes of about one size, one is nearest to 15 %."""
+    tested = [f"scene {place}" for place in range(1, held + 1)]
+    split = split_parcels(landscape, config("scene", test=tested), seed)
+    found = parts_of({parcel: parcel[0] for parcel in split.part_of}, split)
+    assert Counter(map(tuple, found.values())) == {("test",): held, ("validation",): 1, ("train",): 6 - held}
+    assert all(len(parts) == 1 for parts in parts_of_fields(landscape, split).values())
+
+
+def test_the_seed_decides_which_of_like_groups_is_validation(landscape: Store) -> None:
+    held = {
+        tuple(split_parcels(landscape, config("scene", test=["scene 3"]), seed).about["units"]["validation"])
+        for seed in range(12)
+    }
+    assert len(held) > 3
+
+
+def test_of_two_groups_the_one_nearer_to_the_share_is_validation(caplog: pytest.LogCaptureFixture) -> None:
+    tallies = {"north": Counter({0: 20, 1: 20}), "south": Counter({0: 30, 1: 30})}
+    with caplog.at_level("INFO", logger="cropstar"):
+        assert {tuple(leave_out(tallies, 0.15, seed, "region")[0]) for seed in range(20)} == {("north",)}
+    assert "validation takes whole regions, as the test does: north" in caplog.text
+
+
+def test_no_group_is_left_out_that_takes_its_crops_along() -> None:
+    tallies = {"north": Counter({0: 30}), "south": Counter({1: 30}), "both": Counter({0: 30, 1: 30})}
+    for seed in range(20):
+        units, why = leave_out(tallies, 0.15, seed, "region")
+        assert units in ({"north"}, {"south"})
+        assert why == ""
+    del tallies["both"]
+    assert leave_out(tallies, 0.15, 0, "region") == (set(), "every region that is left has crops of its own")
+    small = {"north": Counter({0: 3000}), "south": Counter({0: 5})}
+    assert leave_out(small, 0.15, 0, "region") == (set(), "the smaller regions that are left have too few fields")
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.tuples(*[st.integers(0, 50)] * 3).filter(any), min_size=1, max_size=40),
+    seeds,
+)
+def test_something_is_always_left_to_train_on(units: dict[str, tuple[int, ...]], seed: int) -> None:
+    tallies = {name: Counter(dict(enumerate(counts))) for name, counts in units.items()}
+    held, why = leave_out(tallies, 0.15, seed, "group")
+    assert held < set(tallies)
+    assert bool(held) != bool(why)
+    assert leave_out(dict(reversed(tallies.items())), 0.15, seed, "group") == (held, why)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"test": ["2017"]}, {"test": ["2017"], "validation": 0.2}, {}, {"folds": 2}], ids=str
+)
+def test_where_one_group_is_left_it_is_said(
+    settings: dict[str, object], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiles = {year: field_tile(year, 1, 8, 8, (6e5, 5.4e6)) for year in ("2016", "2017")}
+    store = Store.open(store_of(tmp_path, tiles))
+    split = split_parcels(store, config("group", **settings), 0)
+    found = parts_of(Fields.of(store).group_of, split)
+    assert sorted(found.values(), key=len) == [{"test"}, {"train", "validation"}]
+    assert split.counts(2)["validation"][0] == split.counts(2)["validation"][1]
+    assert [record.getMessage() for record in caplog.records] == [
+        "validation is a stratified share of the training fields, for only one group is left to train on: its scores "
+        "will look better than those on the held-out groups"
+    ]
+    store.close()
+
+
+def test_a_share_that_was_given_is_that_of_every_training_group(
+    landscape: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    split = split_parcels(landscape, config("scene", test=["scene 3"], validation=0.15), 0)
+    found = parts_of({parcel: parcel[0] for parcel in split.part_of}, split)
+    assert {tuple(sorted(parts)) for parts in found.values()} == {("test",), ("train", "validation")}
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("by", ["parcel", "block", "scene", "group"])
+def test_at_random_the_split_is_the_one_of_the_usual_share(landscape: Store, by: str) -> None:
+    """Runs of older versions wrote the share down; theirs go on as they were."""
+    for seed in range(3):
+        old, new = (split_parcels(landscape, config(by, **given), seed) for given in ({"validation": 0.15}, {}))
+        assert old == new
 
 
 def test_unknown_groups_are_answered_with_the_known(landscape: Store) -> None:

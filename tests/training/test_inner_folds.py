@@ -62,6 +62,19 @@ def test_folds_within_the_only_unit_for_training(tmp_path: Path) -> None:
     store.close()
 
 
+def test_each_of_a_few_units_is_a_fold(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Three scenes, one of them for the test: validation takes whole scenes, and so do the folds."""
+    tiles = {name: a_patch_tile([3] * 5, scene=name, first=5 * place) for place, name in enumerate("abc")}
+    store = Store.open(store_of(tmp_path, tiles))
+    config = TrainConfig(store=store.folder, split=SplitConfig(by="scene", test=("c",)))
+    with caplog.at_level("INFO", logger="cropstar"):
+        _, found = folds_of(store, config, 3)
+    assert "2 folds, for training and validation have no more by scene" in caplog.text
+    held = [{scene for (scene, _), part in one.part_of.items() if part == "validation"} for one in found]
+    assert sorted(map(sorted, held)) == [["a"], ["b"]]
+    store.close()
+
+
 def test_the_test_part_is_taken_out(store: Store) -> None:
     split = split_parcels(store, config_of(store).split, 0)
     rest = without_test(split)
