@@ -205,4 +205,7 @@ class TrainConfig(Section):
     compile: bool | Literal["graphs"] = Field(
         False, description="let torch compile the model for training; graphs: and on CUDA replay a step as one launch"
     )
+    ensemble: int = Field(1, ge=1, le=100, description="models trained from different seeds, whose mean is the answer")
+    beside: list[ModelConfig] = Field([], description="models of other kinds whose answers are averaged with `model`'s")
+    refit: bool = Field(False, description="at the end train anew on training and validation, up to the best epoch")
     seed: int = Field(0, ge=0, lt=2**63)

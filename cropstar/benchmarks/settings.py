@@ -20,7 +20,19 @@ from cropstar.resolving import SHORT, read_config, resolve
 from cropstar.strictyaml import load_yaml
 
 SECTION = "task"
-UNUSED = ("split", "target", "loss", "sampling", "augmentation", "regular", "compile", "patch")  # but for stores
+UNUSED = (
+    "split",
+    "target",
+    "loss",
+    "sampling",
+    "augmentation",
+    "regular",
+    "compile",
+    "patch",
+    "ensemble",
+    "beside",
+    "refit",
+)  # but for stores
 
 
 def shipped_config(name: str) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, backend, checkpoints, device, examples, speech
+from cropstar.cli.options import PATH, HeadedCommand, backend, checkpoints, device, examples, headed, speech
 from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
 from cropstar.logs import event
@@ -16,11 +16,15 @@ EXAMPLES = examples("""
 cropstar train --model convstar --layers 4            on the newest store
 cropstar train --model star --store data/stores/demo --epochs 20
 cropstar train --config demo-convstar --set optimiser.learning_rate=1e-3
+cropstar train --model star --ensemble 5 --refit      five models that answer together
 cropstar train --resume data/runs/convstar-4x32-001
 """)
 
 
-@click.command(epilog=EXAMPLES)
+BETTER = "A better model for more time"
+
+
+@click.command(cls=HeadedCommand, epilog=EXAMPLES)
 @click.option(
     "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
 )
@@ -34,6 +38,14 @@ cropstar train --resume data/runs/convstar-4x32-001
 @click.option("--epochs", type=int, help="Passes over the training parcels.  [default: 5]")
 @click.option("--batch", type=int, help="Patches or series a step.  [default: 8 patches, 64 series]")
 @click.option("--learning-rate", type=float, help="Peak learning rate.  [default: 0.001]")
+@headed(BETTER, "--ensemble", type=int, metavar="N", help="Train N models and average their answers.  [default: 1]")
+@headed(
+    BETTER,
+    "--refit",
+    is_flag=True,
+    default=None,
+    help="At the end train anew on training and validation; the figures stay those of the model before.",
+)
 @click.option("--seed", type=int, help="Seed of split, order and weights.  [default: 0]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")
 @click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the run folder goes.")
@@ -59,6 +71,8 @@ def train(
     epochs: int | None,
     batch: int | None,
     learning_rate: float | None,
+    ensemble: int | None,
+    refit: bool | None,
     seed: int | None,
     assignments: tuple[str, ...],
     runs: Path,
@@ -91,6 +105,8 @@ def train(
         "batch": batch,
         "series_batch": batch,
         "optimiser.learning_rate": learning_rate,
+        "ensemble": ensemble,
+        "refit": refit,
         "seed": seed,
     }
     file = find_config(config_file) if config_file else None

@@ -15,10 +15,16 @@ from cropstar.store.store import Store
 
 
 def open_parts(
-    store: Store, split: Split, config: TrainConfig, *, spatial: bool, regular: RegularConfig | None = None
+    store: Store,
+    split: Split,
+    config: TrainConfig,
+    *,
+    spatial: bool,
+    regular: RegularConfig | None = None,
+    normalisation: Normalisation | None = None,
 ) -> tuple[dict[str, Prepared], Normalisation]:
-    """Training, validation and test, and the normalisation measured on the training part."""
-    parts, normalisation = _open(store, split, config, spatial=spatial)
+    """Training, validation and test, and the normalisation: that which is given, or measured on the training part."""
+    parts, normalisation = _open(store, split, config, normalisation, spatial=spatial)
     season = store.fingerprint.season
     return {
         part: Prepared(samples, season, regular or RegularConfig()) for part, samples in parts.items()
@@ -26,22 +32,22 @@ def open_parts(
 
 
 def _open(
-    store: Store, split: Split, config: TrainConfig, *, spatial: bool
+    store: Store, split: Split, config: TrainConfig, normalisation: Normalisation | None, *, spatial: bool
 ) -> tuple[dict[str, Countable], Normalisation]:
     target = require_samples(store, config, spatial=spatial)
     if any(entry.layout == "series" for entry in store.manifest.tiles):
-        normalisation = measure_series(store, split)
+        normalisation = normalisation or measure_series(store, split)
         return {
             part: SeriesDataset(store, split, part, normalisation, config.series_batch, dated=target == "date")
             for part in PARTS
         }, normalisation
     if target == "parcel":
         pooled = pool_parcels(store, split)
-        normalisation = measure_pooled(pooled, store, split)
+        normalisation = normalisation or measure_pooled(pooled, store, split)
         return {
             part: ParcelDataset(pooled, store, split, part, normalisation, config.series_batch) for part in PARTS
         }, normalisation
-    normalisation = measure_patches(store, split)
+    normalisation = normalisation or measure_patches(store, split)
     return {
         # Larger patches for judging: fewer pixels have their neighbours cut off. A map, computed with the
         # model's whole margin, cuts none off.

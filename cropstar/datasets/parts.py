@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ class Split:
         for parcel, part in self.part_of.items():
             table[part][self.label_of[parcel]] += 1
         return table
+
+    def with_validation(self) -> Split:
+        """The same with the validation parcels among those for training."""
+        part_of = {parcel: "train" if part == "validation" else part for parcel, part in self.part_of.items()}
+        return replace(self, part_of=part_of)
 
     def to_json(self) -> dict[str, Any]:
         """How the split was made and, scene by scene, what is in each part."""

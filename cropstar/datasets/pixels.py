@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,10 @@ class PixelSplit(Split):
             for parcel in parcels:
                 table[part][self.label_of[parcel]] += 1
         return table
+
+    def with_validation(self) -> PixelSplit:
+        held = {**self.held, "train": self.held["train"] | self.held["validation"], "validation": set[ParcelId]()}
+        return replace(self, shares=(0.0, self.shares[1]), held=held)
 
     def to_json(self) -> dict[str, Any]:
         """No list of members: they follow from the seed."""

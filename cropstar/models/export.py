@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier, ModelState
+from cropstar.models.ensemble import Ensemble
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -37,7 +38,7 @@ INPUTS = ("x", "valid", "days")
 
 def export_forward(model: Classifier, bands: int, dates: int, metadata: Mapping[str, str]) -> bytes:
     """The file's content of a model that takes a season of so many dates, or of fewer and dates that are not valid."""
-    if not isinstance(model, RecurrentClassifier):
+    if not is_recurrent(model):
         why = "others bring the valid dates together first, and how many these are differs from pixel to pixel"
         raise UsageError("only recurrent models can be written as ONNX", why=why, remedy="train one, such as star")
     axes = _free_axes(model, dated=True)
@@ -54,7 +55,7 @@ def export_forward(model: Classifier, bands: int, dates: int, metadata: Mapping[
 
 def export_step(model: Classifier, bands: int, metadata: Mapping[str, str]) -> bytes:
     """The file's content of a model that takes one date and its state; `metadata` in it tell how a state begins."""
-    if not isinstance(model, RecurrentClassifier) or not model.streaming:
+    if not is_recurrent(model) or not model.streaming:
         raise UsageError("this model has no step", why="it reads all dates at once", remedy="export its forward alone")
     stepping = _Stepping(model).eval()  # the exporter sets a model back to the mode that it finds at the top
     x, valid, days = _season(model, bands, 1, batch=2, height=6, width=7, seed=0)
@@ -75,15 +76,24 @@ def export_step(model: Classifier, bands: int, metadata: Mapping[str, str]) -> b
     return content
 
 
-def initial_state(model: RecurrentClassifier, like: Tensor) -> ModelState:
+def is_recurrent(model: Classifier) -> bool:
+    """A recurrent stack, or an ensemble of nothing else."""
+    members = model.classifiers if isinstance(model, Ensemble) else [model]
+    return all(isinstance(each, RecurrentClassifier) for each in members)
+
+
+def initial_state(model: Classifier, like: Tensor) -> ModelState:
     """What `step` begins with where it is given no state, for a batch shaped like one date's input."""
+    if isinstance(model, Ensemble):
+        return tuple(layer for each in model.classifiers for layer in initial_state(each, like))
+    assert isinstance(model, RecurrentClassifier)
     return model.initial_state(like)
 
 
 class _Stepping(nn.Module):
     """`step` and `classify` as one call whose state is a flat list of tensors."""
 
-    def __init__(self, model: RecurrentClassifier) -> None:
+    def __init__(self, model: Classifier) -> None:
         super().__init__()
         self.model = model
 
@@ -95,7 +105,7 @@ class _Stepping(nn.Module):
         return (self.model.classify(after), *_flat(after))
 
 
-def _check_steps(model: RecurrentClassifier, content: bytes, names: Sequence[str], bands: int) -> None:
+def _check_steps(model: Classifier, content: bytes, names: Sequence[str], bands: int) -> None:
     """Three dates in both worlds, each with the state that it made itself."""
     x, valid, days = _season(model, bands, 3, batch=3, height=11, width=9, seed=1)
     state: ModelState | None = None

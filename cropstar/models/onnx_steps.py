@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.export import INPUTS, _library, export_step, initial_state
 from cropstar.native.tensors import watched
@@ -24,14 +23,12 @@ class OnnxSteps(Classifier):
         self.spatial = model.spatial
         self.makes_maps = model.makes_maps
         content = _without_scores(export_step(model, bands, {}))
-        assert isinstance(model, RecurrentClassifier)  # export_step refuses any other
         runtime = _library("onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = torch.get_num_threads()
         self._session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self._known = {each.name for each in self._session.get_inputs()}
-        self._recurrent = model
 
     def radius(self, length: int) -> int:
         return self.model.radius(length)
@@ -51,7 +48,7 @@ class OnnxSteps(Classifier):
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:
         if watched():  # a counter of operations wants to see some
             return self.model.step(x, valid, days, state)
-        before = initial_state(self._recurrent, x) if state is None else state
+        before = initial_state(self.model, x) if state is None else state
         parts = [part for layer in before for part in layer]
         names = [*INPUTS, *(f"state_{place}" for place in range(len(parts)))]
         tensors = (x.float(), valid, days.long(), *parts)

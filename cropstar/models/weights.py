@@ -13,6 +13,7 @@ from torch import nn
 from cropstar.config import ModelConfig
 from cropstar.errors import ArtifactError, CropstarError
 from cropstar.models.contract import Classifier
+from cropstar.models.ensemble import build_ensemble
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 
@@ -33,9 +34,11 @@ def load_weights(model: nn.Module, arrays: dict[str, NDArray[Any]], path: Path) 
 def restore_model(
     config: dict[str, Any], shape: Mapping[str, Any], arrays: dict[str, NDArray[Any]], path: Path
 ) -> Classifier:
-    """Build the model that a file describes and give it its weights."""
+    """Build the model, or the ensemble, that a file describes and give it its weights."""
     try:
-        model = build_model(ModelConfig.model_validate(config), Shape.from_json(shape))
+        kinds = [ModelConfig.model_validate(own) for own in config.get("members", [config])]
+        given = Shape.from_json(shape)
+        model = build_ensemble(kinds, given) if "members" in config else build_model(kinds[0], given)
     except CropstarError:
         raise
     except (TypeError, ValueError) as failure:

@@ -91,6 +91,7 @@ def _render(data: dict[str, Any]) -> str:
         costs=_cost_rows(data),
         loss=_as_data_uri(loss_curve(history, best_epoch)) if history else None,
         scores=_as_data_uri(score_curve(history, best_epoch)) if history else None,
+        ensemble=data.get("ensemble"),
         calibration=calibration,
         reliability=[_as_data_uri(plot) for plot in reliability_plots(calibration)] if calibration else [],
         sets=sets,
@@ -157,6 +158,16 @@ def _sentences(data: dict[str, Any]) -> Sentences:
     epochs = len(data["history"])
     best = data["best_epoch"]
     chosen = f" Epoch {best} of {epochs} was chosen on the validation {many}." if best and epochs else ""
+    if data.get("ensemble"):
+        chosen = (
+            f" It is {plural(len(data['ensemble']['members']), 'model')} whose calibrated probabilities are averaged; "
+            f"the best epoch of each was chosen on the validation {many}."
+        )
+    if data.get("refit"):
+        chosen += (
+            f" The model file holds a refit: the same training once more on training and validation {many} together, "
+            "up to the best epoch. The figures and the confidence here are those of the model before the refit."
+        )
     return Sentences(
         lead=_lead(main, share, by_pixel=by_pixel),
         dealt=_dealt(split),

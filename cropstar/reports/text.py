@@ -120,24 +120,30 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     finished = "test" in facts
     lines = _title(facts, "a model file" if facts["kind"] == "model" else "a run" if finished else "an unfinished run")
     head = str(model.get("name", DASH))
-    if head != "rf":  # a forest has no layers
+    if "members" in model:
+        head = f"ensemble of {head}"
+    elif head != "rf":  # a forest has no layers
         head += f", {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
     lines += _fact("model", f"{head} \u00b7 {facts['parameters']:,} parameters \u00b7 {size_words(facts['bytes'])}")
-    rest = {name: value for name, value in model.items() if name not in ("name", "layers", "hidden")}
-    words = [f"{name.replace('_', ' ')} {DASH if value is None else value}" for name, value in sorted(rest.items())]
-    lines += _fact("settings", " \u00b7 ".join(words) or DASH)
+    for number, own in enumerate(members := model.get("members", [model]), 1):
+        rest = {key: own[key] for key in own if len(members) > 1 or key not in ("name", "layers", "hidden")}
+        words = [f"{name.replace('_', ' ')} {DASH if value is None else value}" for name, value in sorted(rest.items())]
+        lines += _fact("settings" if len(members) == 1 else f"member {number}", " \u00b7 ".join(words) or DASH)
     lines += _fact("season", f"{season_words(facts['season'])}, up to {facts['shape'].get('length', DASH)} dates")
     lines += _fact("grid", _pixel(facts)) + _band_facts(facts)
     provenance = facts["provenance"]
     scenes = ", ".join(f"{name} ({str(recipe)[:8]})" for name, recipe in provenance.get("scenes", {}).items())
     if scenes:
         lines += _fact("trained on", scenes)
-    others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name != "scenes"]
+    if "refit" in provenance:
+        lines += _fact("refit", "on training and validation; the figures are of the model before it")
+    others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in ("scenes", "refit")]
     lines += _fact("made by", f"cropstar, {', '.join(others)}" if others else "cropstar")
     lines += _fact("digest", f"{facts['digest']} (verified)")
     if finished:
         test = facts["test"]
-        lines += ["", f"  test, on {plural(test['parcels'], 'parcel')} that training never saw"]
+        before = ", of the model before the refit" if "refit" in provenance else ""
+        lines += ["", f"  test, on {plural(test['parcels'], 'parcel')} that training never saw{before}"]
         for level in (level for level in ("pixel", "date", "parcel") if level in test):
             row = test[level]
             accuracy, f1 = percent(row["overall_accuracy"]), score(row["macro_f1"])

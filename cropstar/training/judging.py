@@ -28,6 +28,7 @@ class Judgement:
     calibration: Calibration
     sets: ConformalSets
     facts: dict[str, Any]  # what the report shows beside the confusion matrices
+    validation: Evaluation
 
 
 def judge(
@@ -44,7 +45,7 @@ def judge(
     and the test says how nearly.
     """
     known = ScoreSample(classes)
-    evaluate(model, parts["validation"], classes, device, Witness(known))
+    validation = evaluate(model, parts["validation"], classes, device, Witness(known))
     scores, labels, parcels = known.arrays()
     calibration = calibrate(scores, labels, parcel_weights(parcels))
     if calibration.bounded:
@@ -62,4 +63,4 @@ def judge(
     }
     if earliness is not None and tested.unit != "date":  # how early the class of one date is known says nothing
         facts["earliness"] = earliness.result().to_json()
-    return Judgement(tested, calibration, sets, facts)
+    return Judgement(tested, calibration, sets, facts, validation)

@@ -27,7 +27,7 @@ from cropstar.training.accumulation import Engine
 from cropstar.training.averaging import WeightAverage
 from cropstar.training.loading import read_epoch
 from cropstar.training.losses import Criterion, class_weights
-from cropstar.training.objective import Crops, Objective
+from cropstar.training.objective import Crops, Objective, Verdict
 from cropstar.training.precision import Precision, compile_forward
 from cropstar.training.processes import one_signal_is_enough
 from cropstar.training.state import Progress, Trained, load_newest_checkpoint, save_checkpoint
@@ -68,15 +68,15 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         objective, counts = _crops(task)
     tools = _tools(task, objective)
     progress = _begin(task, tools)
-    total = config.epochs * task.batches
+    total = config.epochs * task.batches  # of the schedule, which a refit leaves at its best epoch
     clock = Clock(progress)
     with (
         one_signal_is_enough(task.processes),
         stop_on_request() as stop,
-        progress_bar(total, "train", "batch") as bar,
+        progress_bar(task.epochs * task.batches, "train", "batch") as bar,
     ):
         bar.update(progress.step)
-        while progress.epoch < config.epochs and not _is_enough(task, progress) and not _is_spent(task, progress):
+        while progress.epoch < task.epochs and not _is_enough(task, progress) and not _is_spent(task, progress):
             order = list(range(len(task.training)))
             if not objective.in_order:
                 order = epoch_order(len(order), config.seed, progress.epoch, config.sampling, counts).tolist()
@@ -86,7 +86,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                     clock.note(progress)
                     bar.update()
                     bar.set_postfix(
-                        epoch=f"{progress.epoch + 1}/{config.epochs}",
+                        epoch=f"{progress.epoch + 1}/{task.epochs}",
                         loss=f"{outcome.loss:.3f}",
                         best=f"{progress.best_score if progress.best_epoch else 0:.3f}",
                         samples=f"{clock.rate(progress):,.0f}/s",
@@ -164,7 +164,7 @@ def _begin(task: Task, tools: Tools) -> Progress:
         why = "not all processes found the same checkpoint"
         raise ArtifactError("cannot go on with the run", path=task.run.folder, why=why, remedy="use a shared folder")
     task.processes.copy_first(task.model)
-    if progress.epoch >= task.config.epochs:
+    if progress.epoch >= task.epochs:
         event("all epochs are done, going on with the evaluation")
     elif progress.step:
         event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
@@ -204,7 +204,10 @@ def _is_spent(task: Task, progress: Progress) -> bool:
 
 def finish_epoch(task: Task, objective: Objective, progress: Progress, save_model: SaveModel) -> None:
     """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
-    verdict = objective.judge(task.model, task.validation, task.device)
+    if task.refit_of is None:
+        verdict = objective.judge(task.model, task.validation, task.device)
+    else:  # it learns from validation: its last epoch is kept, whatever that would say
+        verdict = Verdict({}, float(progress.epoch + 1), "learnt from, too")
     progress.epoch += 1
     loss = progress.loss_sum / max(progress.pixels, 1)
     row = {
@@ -222,7 +225,6 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
         save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
     event(
-        f"epoch {progress.epoch}/{task.config.epochs}  loss {loss:.3f}  validation {verdict.text}  "
-        f"({progress.seconds:.0f} s)",
+        f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {verdict.text}  ({progress.seconds:.0f} s)",
         **row,
     )

@@ -6,7 +6,10 @@
   checkpoints/*.safetensors the last two states; each is enough to go on from
   diagnosis.jsonl, .png     with --diagnose: gradients, weights and states of the first epoch, layer by layer
   tensorboard/              with --tensorboard: curves by step
-  model.safetensors         the best model so far, by validation
+  model.safetensors         the best model so far, by validation; of an ensemble or a refit, the finished one
+  member-1/ ...             of an ensemble: the run of each member
+  refit/                    with --refit: the run that learns from validation too (of an ensemble in each member)
+  before-refit.safetensors  with --refit: the model that the figures are of
   result.json, report.html  written at the end: their presence means that the run is finished
 """
 
@@ -42,6 +45,17 @@ class Run:
         return self.folder / MODEL
 
     @property
+    def before_refit(self) -> Path:
+        return self.folder / "before-refit.safetensors"
+
+    @property
+    def refit(self) -> Run:
+        return Run(self.folder / "refit")
+
+    def member(self, number: int) -> Run:
+        return Run(self.folder / f"member-{number}")
+
+    @property
     def result(self) -> Path:
         return self.folder / "result.json"
 
@@ -74,7 +88,8 @@ class Run:
             unseen = "on pixels of fields that training has seen, which flatters: "
         # A series without a grid is a parcel: there are no pixels to count.
         unit = result["test"].get("unit") or ("pixel" if result["data"]["resolution"] else "parcel")
-        return unseen + (parcel if unit == "parcel" else f"{pixel} by {unit}; {parcel} by parcel")
+        figures = parcel if unit == "parcel" else f"{pixel} by {unit}; {parcel} by parcel"
+        return unseen + figures + (" (of the model before the refit)" if "refit" in result else "")
 
     @property
     def finished(self) -> bool:
@@ -98,6 +113,8 @@ def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitS
     stem = config.model.name
     if stem != FOREST:  # which has no layers
         stem += f"-{config.model.layers}x{config.model.hidden}"
+    if (members := config.ensemble * (1 + len(config.beside))) > 1:
+        stem += f"-x{members}"
     taken = _numbered(root, stem)
     for _, folder in sorted(taken.items(), reverse=True):
         run = Run(folder)
@@ -152,6 +169,6 @@ def _try_lock(run: Run, hold: ExitStack) -> bool:
         hold.enter_context(locked(run.folder, "the run"))
     except ArtifactError:
         return False
-    sweep(run.folder)
-    sweep(run.folder / "checkpoints")
+    for folder in (run.folder, *(path for path in run.folder.rglob("*") if path.is_dir())):
+        sweep(folder)
     return True

@@ -11,15 +11,16 @@ from cropstar.training.losses import Lineages
 
 
 def shape_of(store: Store, config: TrainConfig) -> Shape:
-    """Of what not every model looks at, only what this one does."""
-    bands, classes = store.fingerprint.bands, store.fingerprint.classes
+    """Of what not every model looks at, only what this one, or a member of the ensemble, does."""
+    models = [config.model, *config.beside]
+    bands, classes, season = store.fingerprint.bands, store.fingerprint.classes, store.fingerprint.season
     return Shape(
         len(bands),
         len(classes),
         _longest(store, config),
-        find_thermal(bands) if config.model.day_encoding == "thermal" else None,
-        (lineages_of(store) or None) if config.model.hierarchy else None,
-        (store.fingerprint.season.start, store.fingerprint.season.length) if config.model.pool == "season" else None,
+        find_thermal(bands) if any(model.day_encoding == "thermal" for model in models) else None,
+        (lineages_of(store) or None) if any(model.hierarchy for model in models) else None,
+        (season.start, season.length) if any(model.pool == "season" for model in models) else None,
     )
 
 

@@ -41,8 +41,9 @@ class Outcome:
 def train_step(task: Task, tools: Tools, stop: bool, batch: Batch | None, progress: Progress, total: int) -> Outcome:
     """`batch` is this process's share, or None where it has none."""
     config, optimiser, model = task.config, tools.optimiser, task.model
+    history = progress.history if task.refit_of is None else task.refit_of.history[: progress.epoch]
     for group in optimiser.param_groups:
-        group["lr"] = learning_rate(config.optimiser, progress.step, total, progress.history)
+        group["lr"] = learning_rate(config.optimiser, progress.step, total, history)
     model.train()
     tally = _gradient(task, tools, batch, progress)
     tally, stop = _over_all_processes(task, tally, stop)

@@ -48,6 +48,12 @@ class Task:
     after_epoch: Callable[[Progress], None] | None = None  # told before it is saved: a run cut off is told again
     objective: Objective | None = None  # None: crops
     budget: Budget | None = None
+    refit_of: Progress | None = None  # the training whose schedule this one follows to its best epoch, unjudged
+
+    @property
+    def epochs(self) -> int:
+        """Where training ends at the latest."""
+        return self.config.epochs if self.refit_of is None else self.refit_of.best_epoch
 
     @property
     def batches(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,24 +15,38 @@ from cropstar import __version__
 from cropstar.config import TrainConfig
 from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
+from cropstar.datasets.prepared import Prepared
 from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
 from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
-from cropstar.errors import UsageError
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
+from cropstar.models.ensemble import Ensemble, describe_model, name_ensemble
 from cropstar.models.networks.forest import Forest
 from cropstar.models.normalisation import normalises_by_batch
+from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
+from cropstar.reports.wording import plural
 from cropstar.resolving import dump
 from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.diagnosis import Diagnosis
+from cropstar.training.ensembles import (
+    Member,
+    Outcome,
+    calibrate_member,
+    ensemble_facts,
+    finished_outcome,
+    member_configs,
+    summed,
+    write_metrics,
+)
 from cropstar.training.error_map import error_map_facts
 from cropstar.training.forest import grow, require_growable
 from cropstar.training.judging import Judgement, judge
@@ -71,24 +86,27 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         device = processes.own_device(options.device)
         store = Store.open(config.store)
         hold.callback(store.close)
-        split = split_parcels(store, config.split, config.seed, choose_target(config, store))
+        split = _split(config, store)
         description = describe_split(store, split)
         _say_split(store, split, description)
         shape = shape_of(store, config)
-        torch.manual_seed(config.seed)
-        model = build_model(config.model, shape)  # before a run folder is made: an unknown name leaves nothing
-        require_target(config, store, model)
-        _require_possible(config, options, model, processes, device)
-        use_backend(model, options.backend, device, training=True)
+        configs = member_configs(config)
+        models = [_built(own, shape, options, device) for own in configs]
+        # Before a run folder is made: an unknown name, or what cannot be trained, leaves nothing.
+        model = models[0] if len(models) == 1 else Ensemble(models, shape.bands)
+        for own, each in zip(configs, models, strict=True):
+            require_target(own, store, each)
+            _require_possible(own, options, each, processes, device)
         data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
         run = _claim(config, options, data, hold, processes)
+        places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
+        members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        size = "" if isinstance(model, Forest) else f", {config.model.layers} layers, {parameters:,} parameters"
-        event(f"{config.model.name}{size}; run {run.folder}")
+        event(f"{_in_words(config, configs, model, parameters)}; run {run.folder}")
 
         parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
         card = ModelCard(
-            config.model.model_dump(mode="json"),
+            describe_model([own.model for own in configs]),
             shape.to_json(),
             store.fingerprint,
             normalisation,
@@ -101,33 +119,164 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 **({"target": config.target} if config.target else {}),
             },
         )
-        task = Task(
-            config,
-            run,
-            model,
-            parts["train"],
-            parts["validation"],
-            shape.classes,
-            device,
-            options.checkpoint_seconds,
-            Diagnosis(model, run.folder) if options.diagnose and processes.is_first else None,
-            processes,
-            _event_files(run, hold) if options.tensorboard and processes.is_first else None,
-            lineages_of(store),
-        )
-        progress = _trained(task, store, lambda best, _: _save(run.model, card, best))
+        training = _Training(run, members, parts, card, store, shape.classes, device, processes, options, hold)
+        outcomes = [training.fit(member) for member in members]
+        refits = _refit(training, split, config, outcomes, shape) if config.refit else []
         if not processes.is_first:
             return run, {}
-        _, weights, _ = read_model(run.model)
-        load_weights(model, weights, run.model)
+        for member in members:
+            _load(member.model, training.best(member))
+        if isinstance(model, Ensemble):
+            model.calibrate([outcome.temperature for outcome in outcomes])
+            model.to(device)
         levels = levels_of(store.fingerprint.classes)
         judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
-        _save(run.model, replace(card, calibration=confidence), model)
-        result = _result(config, run, store, split, parameters, progress, judged)
+        card = replace(card, calibration=confidence)
+        _save(run.before_refit if config.refit else run.model, card, model)
+        result = _result(config, run, store, split, parameters, summed(outcomes), judged)
+        if isinstance(model, Ensemble):
+            result["model"]["name"] = card.model["name"]
+            result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
+        if config.refit:
+            for member in members:
+                _load(member.model, member.run.refit.model)
+            epochs = [outcome.progress.best_epoch for outcome in outcomes]
+            _save(run.model, replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}}), model)
+            result["refit"] = {"epochs": epochs, "seconds": round(sum(each.seconds for each in refits), 1)}
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
+
+
+def _split(config: TrainConfig, store: Store) -> Split:
+    try:
+        return split_parcels(store, config.split, config.seed, choose_target(config, store))
+    except InputError as failure:
+        if not config.refit or not failure.what.endswith("left for validation"):
+            raise
+        why = failure.why
+        raise UsageError(
+            "--refit needs validation parcels", path=store.folder, why=why, remedy="leave it out"
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Training:
+    """What all members of a run are trained with."""
+
+    run: Run
+    members: Sequence[Member]
+    parts: Mapping[str, Prepared]
+    card: ModelCard  # of what they are together
+    store: Store
+    classes: int
+    device: torch.device
+    processes: Processes
+    options: TrainOptions
+    hold: ExitStack
+
+    @property
+    def alone(self) -> bool:
+        return len(self.members) == 1
+
+    def best(self, member: Member) -> Path:
+        """The file of a member's best epoch."""
+        return member.run.before_refit if self.alone and member.config.refit else member.run.model
+
+    def fit(self, member: Member) -> Outcome:
+        """Train a member, or take over what an earlier start of the run made of it."""
+        if self.alone:
+            return Outcome(self._fit(member, self.parts["train"], member.run, self.best(member)))
+        event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
+        known = self.processes.tell(bool(finished_outcome(member.run)))
+        if not known:
+            progress = self._fit(member, self.parts["train"], member.run, self.best(member))
+            if self.processes.is_first:
+                _load(member.model, self.best(member))
+                calibrate_member(member, progress, self.parts["validation"], self.classes, self.device)
+            self.processes.tell(None)  # the others wait until it is written
+        outcome = finished_outcome(member.run)
+        assert outcome is not None
+        return outcome
+
+    def refit(self, member: Member, training: Prepared, of: Progress) -> Progress:
+        """Train a member with new weights on training and validation, as far as the best epoch."""
+        number = f" of member {member.number}" if not self.alone else ""
+        event(f"refit{number} on training and validation, {plural(of.best_epoch, 'epoch')} as at its best")
+        return self._fit(member, training, member.run.refit, member.run.refit.model, refit_of=of)
+
+    def _fit(
+        self, member: Member, training: Prepared, run: Run, file: Path, refit_of: Progress | None = None
+    ) -> Progress:
+        is_first = self.processes.is_first
+        diagnosed = self.options.diagnose and is_first and member.number == 1 and refit_of is None
+        task = Task(
+            member.config,
+            run,
+            member.model,
+            training,
+            self.parts["validation"],
+            self.classes,
+            self.device,
+            self.options.checkpoint_seconds,
+            Diagnosis(member.model, self.run.folder) if diagnosed else None,
+            self.processes,
+            _event_files(run, self.hold) if self.options.tensorboard and is_first else None,
+            lineages_of(self.store),
+            None if self.alone or refit_of is not None else self._note,
+            refit_of=refit_of,
+        )
+        card = replace(self.card, model=member.config.model.model_dump(mode="json"))
+        return _trained(task, self.store, lambda best, _: _save(file, card, best))
+
+    def _note(self, progress: Progress) -> None:
+        """The epochs of all members so far in one file."""
+        before = [outcome.progress for member in self.members if (outcome := finished_outcome(member.run))]
+        write_metrics(self.run, [each.history for each in (*before, progress)])
+
+
+def _refit(
+    training: _Training, split: Split, config: TrainConfig, outcomes: Sequence[Outcome], shape: Shape
+) -> list[Progress]:
+    """Every member anew, with the normalisation that was measured before: the model file has one."""
+    spatial, normalisation = training.members[0].model.spatial, training.card.normalisation
+    parts, _ = open_parts(
+        training.store,
+        split.with_validation(),
+        config,
+        spatial=spatial,
+        regular=config.regular,
+        normalisation=normalisation,
+    )
+    return [
+        training.refit(
+            replace(member, model=_built(member.config, shape, training.options, training.device)),
+            parts["train"],
+            outcome.progress,
+        )
+        for member, outcome in zip(training.members, outcomes, strict=True)
+    ]
+
+
+def _built(config: TrainConfig, shape: Shape, options: TrainOptions, device: torch.device) -> Classifier:
+    """A new model, with weights from the seed."""
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, shape)
+    use_backend(model, options.backend, device, training=True)
+    return model
+
+
+def _load(model: Classifier, file: Path) -> None:
+    _, weights, _ = read_model(file)
+    load_weights(model, weights, file)
+
+
+def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classifier, parameters: int) -> str:
+    if isinstance(model, Ensemble):
+        return f"ensemble of {name_ensemble([own.model for own in configs])}, {parameters:,} parameters"
+    size = "" if isinstance(model, Forest) else f", {config.model.layers} layers, {parameters:,} parameters"
+    return f"{config.model.name}{size}"
 
 
 def _require_possible(
@@ -135,6 +284,9 @@ def _require_possible(
 ) -> None:
     """Refuse, before a run folder is made, what cannot be trained as it was asked for."""
     if isinstance(model, Forest):
+        if config.refit:
+            why = "it has no epochs to choose, and nothing else is chosen on validation"
+            raise UsageError(f"'{FOREST}' has no use for --refit", why=why, remedy="leave it out")
         require_growable(config, diagnose=options.diagnose)
         asked = {
             "torchrun": processes.size > 1,

@@ -68,6 +68,10 @@ class Trainer:
             return fit(task, lambda *_: None)
 
     def _model(self, config: TrainConfig) -> Classifier:
+        for name in ("ensemble", "beside", "refit"):
+            if getattr(config, name) != TrainConfig.model_fields[name].default:
+                why = "trials compare single models on validation"
+                raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape_of(self._store, config))
         if isinstance(model, Forest):

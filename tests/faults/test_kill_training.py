@@ -68,6 +68,34 @@ def test_killed_training_ends_with_the_same_weights(kills: int, epochs: int, sma
         assert "going on from epoch" in said or "all epochs are done" in said
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_killed_ensemble_with_a_refit_ends_with_the_same_weights(small_store: Path, tmp_path: Path) -> None:
+    wanted = [*command(small_store, 2), "--ensemble", "2", "--refit"]
+    for place in ("unbroken", "killed"):
+        (tmp_path / place).mkdir()
+    _, seconds = run_to_the_end(wanted, tmp_path / "unbroken")
+    runs = tmp_path / "killed" / "data"
+
+    def start_over_if_finished() -> None:
+        if any(Run(folder).finished for folder in (runs / "runs").glob("*")):
+            shutil.rmtree(runs)
+
+    kill_repeatedly(
+        wanted,
+        tmp_path / "killed",
+        kills=8,
+        seconds=seconds,
+        seed=8,
+        after_each=start_over_if_finished,
+        start_over=lambda: shutil.rmtree(runs, ignore_errors=True),
+    )
+    run_to_the_end(wanted, tmp_path / "killed")
+    unbroken, killed = only_run(tmp_path / "unbroken"), only_run(tmp_path / "killed")
+    assert killed.model.read_bytes() == unbroken.model.read_bytes()
+    assert killed.before_refit.read_bytes() == unbroken.before_refit.read_bytes()
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_polite_signal_saves_and_says_so(number: int, code: int, small_store: Path, tmp_path: Path) -> None:
     process = start([*command(small_store), "--set", "epochs=500", "--checkpoint-seconds", "1000"], tmp_path)

@@ -1,0 +1,146 @@
+"""The members of an ensemble: what each is trained with, what became of it, and what the report says of them.
+
+Members are trained one after the other, each in a folder of its own below that of the run, and a finished one leaves
+a `result.json`: a run that was killed goes on inside of the member it was at. The split is that of the run for all;
+weights, order, dropout and augmentation follow from the member's own seed. The first member has the seed of the run,
+so that it is the model which the run would give without an ensemble.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from cropstar.config import ModelConfig, TrainConfig
+from cropstar.datasets.batch import Dataset
+from cropstar.errors import ArtifactError
+from cropstar.models.contract import Classifier
+from cropstar.store.atomic import write_json, write_text
+from cropstar.training.calibration import fit_temperature, parcel_weights
+from cropstar.training.evaluation import Evaluation, Witness, evaluate
+from cropstar.training.forest import UNUSED
+from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.runs import FOREST, Run
+from cropstar.training.score_sample import ScoreSample
+from cropstar.training.state import Progress
+
+NOT_OF_TREES = (*UNUSED, "precision", "compile")
+
+
+@dataclass(frozen=True)
+class Member:
+    number: int  # from 1
+    config: TrainConfig
+    run: Run
+    model: Classifier
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A member at its best epoch."""
+
+    progress: Progress
+    temperature: float = 1.0
+    validation: dict[str, float | None] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"progress": vars(self.progress), "temperature": self.temperature, "validation": self.validation}
+
+
+def member_configs(config: TrainConfig) -> list[TrainConfig]:
+    """The configuration of every member; of a run without an ensemble its own."""
+    kinds = [config.model, *config.beside] * config.ensemble
+    if len(kinds) == 1:
+        return [config]
+    return [_member_config(config, kind, number) for number, kind in enumerate(kinds)]
+
+
+def _member_config(config: TrainConfig, kind: ModelConfig, number: int) -> TrainConfig:
+    seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0]) if number else config.seed
+    changes: dict[str, Any] = {"model": kind, "seed": seed, "ensemble": 1, "beside": []}
+    if kind.name == FOREST:  # settings of the networks beside it
+        changes |= {name: TrainConfig.model_fields[name].default for name in NOT_OF_TREES}
+    return config.model_copy(update=changes)
+
+
+def finished_outcome(run: Run) -> Outcome | None:
+    """What an earlier start of the run made of a member, if it got to its end."""
+    if not run.finished:
+        return None
+    try:
+        data = json.loads(run.result.read_text(encoding="utf-8"))
+        return Outcome(Progress(**data["progress"]), float(data["temperature"]), data["validation"])
+    except (ValueError, KeyError, TypeError) as failure:
+        why = f"it cannot be understood ({failure})"
+        raise ArtifactError("a member of the run", path=run.result, why=why, remedy="start anew with --fresh") from None
+
+
+def calibrate_member(
+    member: Member, progress: Progress, dataset: Dataset, classes: int, device: torch.device
+) -> Outcome:
+    """The temperature of a trained member, and its figures on validation; noted as the end of the member."""
+    known = ScoreSample(classes)
+    judged = evaluate(member.model, dataset, classes, device, Witness(known))
+    scores, labels, parcels = known.arrays()
+    temperature, _ = fit_temperature(scores, labels, parcel_weights(parcels))
+    outcome = Outcome(progress, temperature, validation_figures(judged))
+    write_json(member.run.result, outcome.to_json())
+    return outcome
+
+
+def validation_figures(judged: Evaluation) -> dict[str, float | None]:
+    return {"overall_accuracy": overall_accuracy(judged.pixel), "macro_f1": macro_f1(judged.pixel)}
+
+
+def write_metrics(run: Run, histories: Sequence[list[dict[str, Any]]]) -> None:
+    """One line an epoch, member after member."""
+    rows = [{"member": number, **row} for number, rows in enumerate(histories, 1) for row in rows]
+    write_text(run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+
+
+def summed(outcomes: Sequence[Outcome]) -> Progress:
+    """What the members took together; the history is the mean of those that got to an epoch."""
+    if len(outcomes) == 1:
+        return outcomes[0].progress
+    own = [outcome.progress for outcome in outcomes]
+    longest = max(len(progress.history) for progress in own)
+    return Progress(
+        samples=sum(progress.samples for progress in own),
+        seconds=sum(progress.seconds for progress in own),
+        history=[
+            _mean_row([progress.history[place] for progress in own if place < len(progress.history)])
+            for place in range(longest)
+        ],
+    )
+
+
+def _mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = rows[0]["validation"]
+    return {
+        "epoch": rows[0]["epoch"],
+        "loss": float(np.mean([row["loss"] for row in rows])),
+        "validation": {key: float(np.mean([row["validation"][key] for row in rows])) for key in keys},
+        "seconds": round(sum(row["seconds"] for row in rows), 1),
+    }
+
+
+def ensemble_facts(members: Sequence[Member], outcomes: Sequence[Outcome], together: Evaluation) -> dict[str, Any]:
+    """For the report: the members on validation, and what they reach together."""
+    rows = [
+        {
+            "name": member.config.model.name,
+            "layers": member.config.model.layers,
+            "hidden": member.config.model.hidden,
+            "seed": member.config.seed,
+            "best_epoch": outcome.progress.best_epoch,
+            "temperature": outcome.temperature,
+            "validation": outcome.validation,
+        }
+        for member, outcome in zip(members, outcomes, strict=True)
+    ]
+    return {"validation": validation_figures(together), "members": rows}

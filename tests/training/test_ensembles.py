@@ -1,0 +1,165 @@
+"""`--ensemble` and `--refit`, from the configuration to the report, whole and interrupted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cropstar.config import TrainConfig
+from cropstar.errors import UsageError
+from cropstar.models.ensemble import Ensemble
+from cropstar.models.weights import restore_model
+from cropstar.store.model_file import read_model
+from cropstar.training import loop
+from cropstar.training.ensembles import member_configs
+from cropstar.training.runs import Run
+from cropstar.training.train import train
+from tests.training.test_train import options, tiny
+
+
+def small(store: Path, **changes: object) -> TrainConfig:
+    settings: dict[str, object] = {
+        "model.name": "star",
+        "model.dropout": 0.2,
+        "model.pool": "mean",
+        "optimiser.average": 0.5,
+        "epochs": 3,
+        "target": "parcel",
+        "series_batch": 4,
+    }
+    return tiny(store, **(settings | changes))
+
+
+class Cut(Exception):
+    """A power cut."""
+
+
+def count_steps(monkeypatch: pytest.MonkeyPatch, last: float = math.inf) -> list[int]:
+    """A list that grows by one a step; the one after `last` is cut off."""
+    whole, done = loop.train_step, list[int]()
+
+    def counted(*args: object) -> object:
+        if len(done) >= last:
+            raise Cut
+        done.append(1)
+        return whole(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "train_step", counted)
+    return done
+
+
+def test_an_ensemble_is_one_model_file(small_store: Path, tmp_path: Path) -> None:
+    plain, _ = train(small(small_store), options(tmp_path))
+    run, result = train(small(small_store, ensemble=2), options(tmp_path))
+    assert run.name == "star-2x6-x2-001"
+    card, weights, _ = read_model(run.model)
+    model = restore_model(card.model, card.shape, weights, run.model)
+    assert isinstance(model, Ensemble)
+    assert card.calibration is not None
+
+    _, alone, _ = read_model(plain.model)
+    first, second = ({n: weights[f"members.{k}.{n}"] for n in alone} for k in (0, 1))
+    assert all(np.array_equal(alone[name], first[name]) for name in alone)  # the first has the seed of the run
+    assert any(not np.array_equal(alone[name], second[name]) for name in alone)
+
+    members = result["ensemble"]["members"]
+    assert [round(own["temperature"], 5) for own in members] == [round(float(t), 5) for t in model.temperatures]
+    assert members[0]["seed"] == 0 != members[1]["seed"]
+    rows = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert [(row["member"], row["epoch"]) for row in rows] == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+    assert result["history"][0]["loss"] == pytest.approx(np.mean([rows[0]["loss"], rows[3]["loss"]]))
+    report = run.report.read_text()
+    assert "Members of the ensemble" in report
+    assert "2: star" in report
+
+
+def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
+    """The mean of a network and a forest, which has no use for the network's settings."""
+    pytest.importorskip("sklearn")
+    config = small(small_store, beside=[{"name": "rf"}], epochs=1)
+    assert [own.model.name for own in member_configs(config)] == ["star", "rf"]
+    run, result = train(config, options(tmp_path))
+    card, weights, _ = read_model(run.model)
+    assert not restore_model(card.model, card.shape, weights, run.model).streaming
+    assert result["model"]["name"] == "star & rf"
+    with pytest.raises(UsageError, match="models that differ"):
+        train(small(small_store, beside=[{"name": "convstar"}], target="pixel"), options(tmp_path / "other"))
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [({"ensemble": 2}, 0.3), ({"ensemble": 2}, 0.7), ({"refit": True}, 0.8), ({"ensemble": 2, "refit": True}, 0.9)],
+)
+def test_a_run_cut_off_ends_with_the_bytes_of_an_unbroken_one(
+    changes: dict[str, object], share: float, small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(small_store, **changes)
+    with monkeypatch.context() as patched:
+        steps = count_steps(patched)
+        whole, expected = train(config, options(tmp_path / "whole"))
+    with monkeypatch.context() as patched:
+        count_steps(patched, share * len(steps))
+        with pytest.raises(Cut):
+            train(config, options(tmp_path / "cut", checkpoint_seconds=0.0))
+    (folder,) = (tmp_path / "cut").iterdir()
+    first = folder / "member-1" / "result.json"
+    finished = first.stat().st_mtime_ns if first.exists() else None
+    run, result = train(config, options(tmp_path / "cut"))
+    assert run.folder == folder
+    assert run.model.read_bytes() == whole.model.read_bytes()
+    if "refit" in changes:
+        assert run.before_refit.read_bytes() == whole.before_refit.read_bytes()
+    assert result["test"] == expected["test"]
+    if finished is not None:  # a finished member is not touched again
+        assert first.stat().st_mtime_ns == finished
+
+
+def test_a_refit_keeps_the_figures_and_the_confidence_of_the_model_before(small_store: Path, tmp_path: Path) -> None:
+    plain, judged = train(small(small_store), options(tmp_path / "plain"))
+    run, result = train(small(small_store, refit=True), options(tmp_path / "refit"))
+    assert result["test"] == judged["test"]
+    (before, kept, _), (after, refitted, _) = read_model(run.before_refit), read_model(run.model)
+    _, alone, _ = read_model(plain.model)
+    assert all(np.array_equal(alone[name], kept[name]) for name in alone)
+    assert any(not np.array_equal(kept[name], refitted[name]) for name in kept)
+    assert after.calibration == before.calibration
+    assert after.normalisation == before.normalisation
+    assert after.provenance["refit"] == {"epochs": [result["best_epoch"]]} == {"epochs": result["refit"]["epochs"]}
+    epochs = Run(run.folder / "refit").metrics.read_text().splitlines()
+    assert len(epochs) == result["best_epoch"]
+    assert "before the refit" in run.headline()
+    assert "before the refit" in run.report.read_text()
+
+
+def test_a_refit_learns_from_validation_and_not_from_the_test(small_store: Path) -> None:
+    from cropstar.datasets.splits import split_parcels
+    from cropstar.store.store import Store
+
+    store = Store.open(small_store)
+    try:
+        for by in ("parcel", "pixel"):
+            config = small(small_store, target="pixel", **{"split.by": by})
+            split = split_parcels(store, config.split, config.seed)
+            merged = split.with_validation()
+            for entry, reader in store.readers():
+                masks = [split.tile_mask(entry.name, reader, part) for part in ("train", "validation", "test")]
+                assert np.array_equal(masks[0] | masks[1], merged.tile_mask(entry.name, reader, "train"))
+                assert not merged.tile_mask(entry.name, reader, "validation").any()
+                assert np.array_equal(masks[2], merged.tile_mask(entry.name, reader, "test"))
+    finally:
+        store.close()
+
+
+def test_what_cannot_be_refitted_says_so(small_store: Path, tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    config = TrainConfig.model_validate({"store": small_store, "model": {"name": "rf"}, "refit": True})
+    with pytest.raises(UsageError, match="'rf' has no use for --refit"):
+        train(config, options(tmp_path))
+    with pytest.raises(UsageError, match="--refit needs validation parcels"):
+        train(small(small_store, refit=True, **{"split.validation": 0.001}), options(tmp_path))
+    assert not list(tmp_path.iterdir())
