@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ class Evaluation:
     parcel_counts: ParcelCounts
     unit: Target = "pixel"
     levels: tuple[LevelCounts, ...] = ()  # the coarser ones, coarsest first
+    loss: float | None = None  # mean cross-entropy of what the first counts; None where it is not finite
 
     @property
     def pixel(self) -> Confusion:
@@ -123,6 +125,7 @@ def evaluate(
     tally, coarser = ParcelTally(classes), [LevelTally(level) for level in levels]
     sums: dict[int, np.ndarray[Any, Any]] = {}
     truths: dict[int, int] = {}
+    loss, count = 0.0, 0
     starts = range(0, len(dataset), dataset.batch_size)
     for start in track(starts, len(starts), f"evaluate on {dataset.part}", "batch"):
         batch = dataset.batch(list(range(start, min(start + dataset.batch_size, len(dataset)))))
@@ -132,6 +135,8 @@ def evaluate(
         scores = scored.scores.double().cpu()
         probabilities = nn.functional.softmax(scores, dim=1).numpy()[seen]
         labels, parcels = scored.labels.numpy()[seen], scored.parcels.numpy()[seen]
+        loss += float(nn.functional.cross_entropy(scores[scored.seen], scored.labels[scored.seen], reduction="sum"))
+        count += len(labels)
         tally.add(parcels, labels, probabilities.argmax(axis=1))
         for own in coarser:
             own.add(parcels, labels, probabilities)
@@ -148,7 +153,8 @@ def evaluate(
     numbers, truth = (np.array(each, dtype=np.int64) for each in (order, [truths[parcel] for parcel in order]))
     summed = np.array([sums[parcel] for parcel in order]).reshape(len(order), classes)
     whole = count_parcels(numbers, truth, summed.argmax(axis=1), classes)
-    return Evaluation(tally.counts(), whole, unit, tuple(own.counts(numbers, truth, summed) for own in coarser))
+    coarse = tuple(own.counts(numbers, truth, summed) for own in coarser)
+    return Evaluation(tally.counts(), whole, unit, coarse, loss / count if count and math.isfinite(loss) else None)
 
 
 def _add_dates(earliness: EarlinessTally, model: Classifier, batch: Batch, device: torch.device) -> None:

@@ -202,6 +202,13 @@ def _is_spent(task: Task, progress: Progress) -> bool:
     return task.budget is not None and progress.seconds >= task.budget.seconds
 
 
+def _is_best(verdict: Verdict, progress: Progress) -> bool:
+    """By the score; of epochs with one score, as where validation is solved, by the loss."""
+    if not progress.best_epoch or verdict.score != progress.best_score:
+        return not progress.best_epoch or verdict.score > progress.best_score
+    return verdict.loss is not None and progress.best_loss is not None and verdict.loss < progress.best_loss
+
+
 def finish_epoch(task: Task, objective: Objective, progress: Progress, save_model: SaveModel) -> None:
     """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
     if task.refit_of is None:
@@ -220,8 +227,8 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
         row["score"] = verdict.score
     progress.history.append(row)
     progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
-    if not progress.best_epoch or verdict.score > progress.best_score:
-        progress.best_score, progress.best_epoch = verdict.score, progress.epoch
+    if _is_best(verdict, progress):
+        progress.best_score, progress.best_epoch, progress.best_loss = verdict.score, progress.epoch, verdict.loss
         save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
     event(

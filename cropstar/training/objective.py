@@ -26,6 +26,7 @@ class Verdict:
     figures: dict[str, float]
     score: float  # by which the best epoch is chosen: larger is better
     text: str  # the figures in words
+    loss: float | None = None  # decides between epochs of one score: smaller is better; None: the earliest is the best
 
 
 class Measure(Protocol):
@@ -57,7 +58,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Crops:
-    """Cross-entropy by class; of the epochs, the one with the best macro-F1 is kept."""
+    """Cross-entropy by class. The epoch with the best macro-F1 is kept; of equal ones that with the least loss."""
 
     measure: Criterion
     classes: int
@@ -67,4 +68,8 @@ class Crops:
         measured = evaluate(model, dataset, self.classes, device)
         reached, accuracy = macro_f1(measured.pixel) or 0.0, overall_accuracy(measured.pixel) or 0.0
         figures = {"overall_accuracy": accuracy, "macro_f1": reached}
-        return Verdict(figures, reached, f"accuracy {accuracy:.3f}, macro-F1 {reached:.3f}")
+        text = f"accuracy {accuracy:.3f}, macro-F1 {reached:.3f}"
+        if measured.loss is not None:
+            figures["loss"] = measured.loss
+            text += f", loss {measured.loss:.3f}"
+        return Verdict(figures, reached, text, measured.loss)

@@ -33,6 +33,7 @@ class Progress:
     samples: int = 0  # labelled pixels or series that were trained on, over all epochs
     best_score: float = -1.0
     best_epoch: int = 0
+    best_loss: float | None = None  # on validation; None: not known, as in checkpoints of older versions
     micro_batch: int | None = None  # samples at once that memory was found to have room for; None: not yet too few
     history: list[dict[str, Any]] = field(default_factory=list)
 
