@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 LaxPath = Annotated[Path, Field(strict=False)]
 CONVOLUTIONAL = re.compile("(bi)?conv")  # how the names of image models begin
+FITTED = ("rf", "hgb")  # models of trees, which are fitted at once and have neither layers nor epochs
 
 
 class Section(BaseModel):
@@ -39,6 +40,8 @@ class ModelConfig(Section):
     )
     head: Literal["pixel", "video"] = Field("pixel", description="of image models; video: one class for a whole clip")
     hierarchy: bool = Field(False, description="a head for each level of classes that have levels")
+    trees: int | None = Field(None, ge=1, le=100_000, description="of rf: trees, null: 300; of hgb: rounds, null: 100")
+    leaf: int | None = Field(None, ge=1, description="of rf and hgb: samples of the smallest leaf; null: by the model")
 
     @model_validator(mode="before")
     @classmethod

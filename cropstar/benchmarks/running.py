@@ -26,7 +26,7 @@ from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.logs import event
 from cropstar.models.contract import Classifier
-from cropstar.models.networks.forest import Forest
+from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.places import DATA
 from cropstar.resolving import dump, resolve
@@ -217,7 +217,7 @@ class _Bench:
 
 def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material) -> Classifier:
     model = task.build(config.model_copy(update={"model": chosen}), material)
-    if isinstance(model, Forest):
+    if isinstance(model, FittedClassifier):
         raise UsageError(f"'{config.model.name}' is not for benchmarks", why="it has no epochs", remedy="take another")
     objective = material.objective
     asks_steps = isinstance(objective, SequenceObjective) and objective.measure.by_step and not objective.in_order

@@ -24,9 +24,8 @@ from pydantic import Field, ValidationError
 from cropstar.benchmarks.settings import resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.contract import BenchTask, StoreTask
-from cropstar.config import Section, TrainConfig
+from cropstar.config import FITTED, Section, TrainConfig
 from cropstar.errors import UsageError
-from cropstar.models.networks.forest import NAME as FOREST
 from cropstar.models.registry import NETWORKS
 from cropstar.models.zoo import parse
 from cropstar.registry import did_you_mean
@@ -161,7 +160,7 @@ def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> It
     assert models is not None
     assert layers is not None
     for name in [*models, *entry.by_model]:
-        if name not in NETWORKS and name != FOREST:
+        if name not in NETWORKS and name not in FITTED:
             parse(name)
     for name in entry.by_model.keys() - set(models):
         raise UsageError(f"'{entry.title}' has settings for '{name}'", path=file, remedy="list it under 'models'")

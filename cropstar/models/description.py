@@ -3,7 +3,7 @@
 Counted are multiply-accumulates (MACs) of products: matrices, convolutions and attention, not what is done number by
 number. They are counted in a real pass over one pixel, so that any network is counted by what it does; a 3x3
 convolution has 9 x in x out of them at each pixel, at the raster's edge too. A head that reads a whole clip is counted
-over the smallest clip, and spread over its pixels. A forest asks questions instead: it has none.
+over the smallest clip, and spread over its pixels. Trees ask questions instead: they have none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cropstar.models.cells.cell import Cell
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier
 from cropstar.models.heads import VideoHead
-from cropstar.models.networks.forest import Forest
+from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.parts import kind_of, name_of, parts_of
 from cropstar.models.registry import Shape
 from cropstar.models.stack import BidirectionalStack
@@ -43,6 +43,8 @@ TRIALS = {
     "kernel": 3,
     "head": "video",
     "hierarchy": True,
+    "trees": 7,
+    "leaf": 7,
 }
 ON_TRIAL = Shape(bands=1, classes=2, length=2, lineages=((0, 0), (0, 1)))
 
@@ -94,7 +96,7 @@ class ModelFacts:
 def describe(config: ModelConfig, shape: Shape) -> ModelFacts:
     """The facts of a member of the zoo, composed ones too; an unknown name is answered with the nearest known."""
     model = _build(config, shape)
-    grown = isinstance(model, Forest)
+    grown = isinstance(model, FittedClassifier)
     parts = () if grown else measure(model, shape)
     season = sum(part.macs for part in parts)
     once = sum(part.macs for part in parts if part.once)
@@ -217,7 +219,7 @@ def _build(config: ModelConfig, shape: Shape) -> Classifier:
     if _count(model) > LARGEST:
         why = f"it would have {_count(model):,} parameters, more than {LARGEST:,}"
         raise ResourceError(f"'{config.name}' of this size is too large", why=why, remedy="choose a smaller width")
-    if isinstance(model, Forest):
+    if isinstance(model, FittedClassifier):
         return model
     zeros = {name: torch.zeros((), dtype=each.dtype).expand(each.shape) for name, each in model.state_dict().items()}
     model.load_state_dict(zeros, assign=True)

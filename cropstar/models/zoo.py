@@ -2,8 +2,8 @@
 
 A recurrent model is called after its cell, with `conv` before it for images and `bi` for both directions of time:
 `star`, `convstar`, `biconvgru`. Several cells are joined by `+`, from the lowest layer up, the last of them for all
-layers above: `lstm_forget+star` is one LSTM layer under STAR layers. `rf` is a random forest, the baseline: it is
-grown, not trained, and so stands beside the list of known networks.
+layers above: `lstm_forget+star` is one LSTM layer under STAR layers. `rf` and `hgb` are trees: they are fitted at once,
+not trained in epochs, and so stand beside the list of known networks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ from cropstar.models.contract import Classifier
 from cropstar.models.days import EXTRA_CHANNELS, THERMAL_BANDS
 from cropstar.models.heads import Head, ImageHead, SeriesHead, VideoHead
 from cropstar.models.hierarchy import problem_of
-from cropstar.models.networks import forest, inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
+from cropstar.models.networks import inceptiontime, ltae, tcn, tempcnn, transformer  # noqa: F401  (registers them)
+from cropstar.models.networks.boosting import Boosting
+from cropstar.models.networks.forest import Forest
 from cropstar.models.networks.options import refuse_others
+from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.pooling import BINS, LastState, MeanState, SeasonState
 from cropstar.models.registry import NETWORKS, Shape
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
 from cropstar.models.stem import KERNEL, Stem
 from cropstar.registry import did_you_mean
+
+FITTED: dict[str, type[FittedClassifier]] = {kind.name: kind for kind in (Forest, Boosting)}
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,8 @@ def build_model(config: ModelConfig, shape: Shape) -> Classifier:
     shape = _as_configured(config, shape)
     if config.name in NETWORKS:
         return NETWORKS[config.name](config, shape)
-    if config.name == forest.NAME:
-        return forest.build(config, shape)
+    if config.name in FITTED:
+        return FITTED[config.name](config, shape)
     return _recurrent(parse(config.name), config, shape)
 
 
@@ -51,8 +56,8 @@ def known_models() -> list[str]:
 
 
 def listed_models() -> list[str]:
-    """All names that `cropstar models` lists, the baseline among them."""
-    return sorted([*known_models(), forest.NAME])
+    """All names that `cropstar models` lists, those of trees among them."""
+    return sorted([*known_models(), *FITTED])
 
 
 def parse(name: str) -> Recurrent:

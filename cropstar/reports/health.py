@@ -20,7 +20,7 @@ State = Literal["good", "note", "missing"]
 
 # A package, and the command or option that it is for.
 EXTRAS = {
-    "sklearn": ("forest", "--model rf"),
+    "sklearn": ("forest", "--model rf, hgb, auto"),
     "optuna": ("tune", "cropstar tune"),
     "onnxruntime": ("onnx", "cropstar export"),
     "exactextract": ("parcels", "predict --parcels"),

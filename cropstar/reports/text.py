@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cropstar.config import FITTED
 from cropstar.reports.wording import DASH, ELLIPSIS, areas, count, percent, plural, printable, score
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     head = str(model.get("name", DASH))
     if "members" in model:
         head = f"ensemble of {head}"
-    elif head != "rf":  # a forest has no layers
+    elif head not in FITTED:  # which have no layers
         head += f", {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
     lines += _fact("model", f"{head} \u00b7 {facts['parameters']:,} parameters \u00b7 {size_words(facts['bytes'])}")
     for number, own in enumerate(members := model.get("members", [model]), 1):

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from cropstar.config import ModelConfig, TrainConfig
+from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.batch import Dataset
 from cropstar.errors import ArtifactError
 from cropstar.models.contract import Classifier
 from cropstar.store.atomic import write_json, write_text
 from cropstar.training.calibration import fit_temperature, parcel_weights
 from cropstar.training.evaluation import Evaluation, Witness, evaluate
-from cropstar.training.forest import UNUSED
+from cropstar.training.fitting import UNUSED
 from cropstar.training.metrics import macro_f1, overall_accuracy
-from cropstar.training.runs import FOREST, Run
+from cropstar.training.runs import Run
 from cropstar.training.score_sample import ScoreSample
 from cropstar.training.state import Progress
 
@@ -47,6 +47,7 @@ class Outcome:
     progress: Progress
     temperature: float = 1.0
     validation: dict[str, float | None] | None = None
+    held_out: ScoreSample | None = None  # to calibrate by, of a model that has learnt from validation too
 
     def to_json(self) -> dict[str, Any]:
         return {"progress": vars(self.progress), "temperature": self.temperature, "validation": self.validation}
@@ -63,7 +64,7 @@ def member_configs(config: TrainConfig) -> list[TrainConfig]:
 def _member_config(config: TrainConfig, kind: ModelConfig, number: int) -> TrainConfig:
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0]) if number else config.seed
     changes: dict[str, Any] = {"model": kind, "seed": seed, "ensemble": 1, "beside": []}
-    if kind.name == FOREST:  # settings of the networks beside it
+    if kind.name in FITTED:  # settings of the networks beside it
         changes |= {name: TrainConfig.model_fields[name].default for name in NOT_OF_TREES}
     return config.model_copy(update=changes)
 

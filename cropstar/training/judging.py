@@ -38,15 +38,18 @@ def judge(
     season: Season,
     device: torch.device,
     levels: Sequence[Level] = (),
+    held_out: ScoreSample | None = None,
 ) -> Judgement:
     """Every parcel counts as one in the calibration, however many pixels it has.
+
+    `held_out` are the scores to calibrate by, of a model that has learnt from the validation parcels too.
 
     Temperature and sets are learnt on the parcels on which the epoch was chosen too: what they promise holds nearly,
     and the test says how nearly.
     """
     known = ScoreSample(classes)
     validation = evaluate(model, parts["validation"], classes, device, Witness(known))
-    scores, labels, parcels = known.arrays()
+    scores, labels, parcels = (held_out or known).arrays()
     calibration = calibrate(scores, labels, parcel_weights(parcels))
     if calibration.bounded:
         logger.warning("the confidence could not be calibrated: validation has too few mistakes, or nothing but them")

@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import TrainConfig
+from cropstar.config import FITTED, TrainConfig
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.resolving import dump
 from cropstar.store.atomic import locked, sweep, write_text
 
 MODEL = "model.safetensors"
 CHECKPOINTS_KEPT = 2
-FOREST = "rf"
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitS
     """An unfinished run of the very same configuration and data, else a new one; held until `hold` closes."""
     text, described = dump(config), json.dumps(data, sort_keys=True)
     stem = config.model.name
-    if stem != FOREST:  # which has no layers
+    if stem not in FITTED:  # which have no layers
         stem += f"-{config.model.layers}x{config.model.hidden}"
     if (members := config.ensemble * (1 + len(config.beside))) > 1:
         stem += f"-x{members}"

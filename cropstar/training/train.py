@@ -25,7 +25,7 @@ from cropstar.logs import event, logger
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
 from cropstar.models.ensemble import Ensemble, describe_model, name_ensemble
-from cropstar.models.networks.forest import Forest
+from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.registry import Shape
 from cropstar.models.weights import load_weights, weights_of
@@ -48,13 +48,13 @@ from cropstar.training.ensembles import (
     write_metrics,
 )
 from cropstar.training.error_map import error_map_facts
-from cropstar.training.forest import grow, require_growable
+from cropstar.training.fitting import fit_at_once, require_fittable
 from cropstar.training.judging import Judgement, judge
 from cropstar.training.levels import levels_of
 from cropstar.training.loop import SaveModel, Task, fit
 from cropstar.training.precision import Precision
 from cropstar.training.processes import Processes, joined, require_shareable
-from cropstar.training.runs import FOREST, Run, claim_run, open_run
+from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.shaping import lineages_of, shape_of
 from cropstar.training.state import Progress
 from cropstar.training.targets import require_target
@@ -119,7 +119,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 **({"target": config.target} if config.target else {}),
             },
         )
-        training = _Training(run, members, parts, card, store, shape.classes, device, processes, options, hold)
+        training = _Training(run, members, parts, card, store, split, shape.classes, device, processes, options, hold)
         outcomes = [training.fit(member) for member in members]
         refits = _refit(training, split, config, outcomes, shape) if config.refit else []
         if not processes.is_first:
@@ -130,7 +130,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             model.calibrate([outcome.temperature for outcome in outcomes])
             model.to(device)
         levels = levels_of(store.fingerprint.classes)
-        judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels)
+        held_out = outcomes[0].held_out if len(outcomes) == 1 else None
+        judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels, held_out)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
         card = replace(card, calibration=confidence)
         _save(run.before_refit if config.refit else run.model, card, model)
@@ -170,6 +171,7 @@ class _Training:
     parts: Mapping[str, Prepared]
     card: ModelCard  # of what they are together
     store: Store
+    split: Split
     classes: int
     device: torch.device
     processes: Processes
@@ -186,6 +188,12 @@ class _Training:
 
     def fit(self, member: Member) -> Outcome:
         """Train a member, or take over what an earlier start of the run made of it."""
+        if self.alone and isinstance(member.model, FittedClassifier):
+            task, save = self._task(member, self.parts["train"], member.run, self.best(member))
+            whole_units = bool(self.split.about.get("units", {}).get("validation"))
+            season = self.store.fingerprint.season
+            progress, held_out = fit_at_once(task, season, save, self.parts["validation"], whole_units=whole_units)
+            return Outcome(progress, held_out=held_out)
         if self.alone:
             return Outcome(self._fit(member, self.parts["train"], member.run, self.best(member)))
         event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
@@ -209,6 +217,15 @@ class _Training:
     def _fit(
         self, member: Member, training: Prepared, run: Run, file: Path, refit_of: Progress | None = None
     ) -> Progress:
+        """Beside others, trees learn from the training part alone: validation calibrates what they are together."""
+        task, save = self._task(member, training, run, file, refit_of)
+        if isinstance(member.model, FittedClassifier):
+            return fit_at_once(task, self.store.fingerprint.season, save)[0]
+        return fit(task, save)
+
+    def _task(
+        self, member: Member, training: Prepared, run: Run, file: Path, refit_of: Progress | None = None
+    ) -> tuple[Task, SaveModel]:
         is_first = self.processes.is_first
         diagnosed = self.options.diagnose and is_first and member.number == 1 and refit_of is None
         task = Task(
@@ -228,7 +245,7 @@ class _Training:
             refit_of=refit_of,
         )
         card = replace(self.card, model=member.config.model.model_dump(mode="json"))
-        return _trained(task, self.store, lambda best, _: _save(file, card, best))
+        return task, lambda best, _: _save(file, card, best)
 
     def _note(self, progress: Progress) -> None:
         """The epochs of all members so far in one file."""
@@ -275,19 +292,20 @@ def _load(model: Classifier, file: Path) -> None:
 def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classifier, parameters: int) -> str:
     if isinstance(model, Ensemble):
         return f"ensemble of {name_ensemble([own.model for own in configs])}, {parameters:,} parameters"
-    size = "" if isinstance(model, Forest) else f", {config.model.layers} layers, {parameters:,} parameters"
-    return f"{config.model.name}{size}"
+    if isinstance(model, FittedClassifier):
+        return config.model.name
+    return f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters"
 
 
 def _require_possible(
     config: TrainConfig, options: TrainOptions, model: Classifier, processes: Processes, device: torch.device
 ) -> None:
     """Refuse, before a run folder is made, what cannot be trained as it was asked for."""
-    if isinstance(model, Forest):
+    if isinstance(model, FittedClassifier):
         if config.refit:
             why = "it has no epochs to choose, and nothing else is chosen on validation"
-            raise UsageError(f"'{FOREST}' has no use for --refit", why=why, remedy="leave it out")
-        require_growable(config, diagnose=options.diagnose)
+            raise UsageError(f"'{model.name}' has no use for --refit", why=why, remedy="leave it out")
+        require_fittable(config, diagnose=options.diagnose)
         asked = {
             "torchrun": processes.size > 1,
             "--tensorboard": options.tensorboard,
@@ -295,7 +313,7 @@ def _require_possible(
             "compile": config.compile,
         }
         for name in (name for name, given in asked.items() if given):
-            raise UsageError(f"'{FOREST}' has no use for {name}", remedy="leave it out")
+            raise UsageError(f"'{model.name}' has no use for {name}", remedy="leave it out")
     if options.backend == "native" and (config.compile or config.precision != "float32"):
         why = "the kernels compute in float32, and what is compiled is PyTorch's"
         raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
@@ -328,10 +346,6 @@ def _event_files(run: Run, hold: ExitStack) -> EventFiles:
     events = EventFiles(run)
     hold.callback(events.close)
     return events
-
-
-def _trained(task: Task, store: Store, save_model: SaveModel) -> Progress:
-    return grow(task, store.fingerprint.season, save_model) if isinstance(task.model, Forest) else fit(task, save_model)
 
 
 def _save(path: Path, card: ModelCard, model: Classifier) -> None:

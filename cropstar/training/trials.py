@@ -20,13 +20,13 @@ from cropstar.datasets.targets import choose_target
 from cropstar.errors import UsageError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier
-from cropstar.models.networks.forest import Forest
+from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.zoo import build_model
 from cropstar.store.store import Store
 from cropstar.training.inner_folds import inner_folds, without_test
 from cropstar.training.loop import Task, fit
 from cropstar.training.precision import Precision
-from cropstar.training.runs import FOREST, Run
+from cropstar.training.runs import Run
 from cropstar.training.shaping import lineages_of, shape_of
 from cropstar.training.state import Progress
 from cropstar.training.targets import require_target
@@ -74,8 +74,8 @@ class Trainer:
                 raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape_of(self._store, config))
-        if isinstance(model, Forest):
-            raise UsageError(f"'{FOREST}' cannot be tuned", why="it has no epochs", remedy="take another model")
+        if isinstance(model, FittedClassifier):
+            raise UsageError(f"'{model.name}' cannot be tuned", why="it has no epochs", remedy="take another model")
         require_target(config, self._store, model)
         Precision(config.precision, self._device)
         return model

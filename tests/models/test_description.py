@@ -131,7 +131,7 @@ def test_the_state_of_a_pixel(name: str, changes: dict[str, Any], floats: int) -
         ("lstm_forget+star", {"variant", "pool", "stem", "normalise", "memory", "hierarchy"}),
         ("tcn", {"pool", "kernel", "hierarchy"}),
         ("ltae", {"heads", "hierarchy"}),
-        ("rf", set()),
+        ("rf", {"trees", "leaf"}),
     ],
 )
 def test_settings_are_those_that_the_model_has(name: str, expected: set[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
 from cropstar.config import TrainConfig
@@ -17,16 +18,15 @@ from cropstar.datasets.opening import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.models.networks.forest import Forest
-from cropstar.models.networks.forest_features import DayGrid
+from cropstar.models.networks import forest as growing
+from cropstar.models.networks.forest import Forest, forest_arrays
+from cropstar.models.networks.trees import DayGrid, Trees
 from cropstar.models.weights import restore_model
 from cropstar.prediction.predictor import Predictor
 from cropstar.sources.stack import StackSeries
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
-from cropstar.training import forest as growing
-from cropstar.training.forest import to_arrays
-from cropstar.training.forest_samples import gather
+from cropstar.training.fitting import gather
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 from tests.examples import a_series_tile, store_of
@@ -37,7 +37,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three hundred take seconds; twenty are grown in steps as well, the last of them a small one."""
-    monkeypatch.setattr(growing, "TREES", 20)
+    monkeypatch.setattr(growing.Forest, "usual_trees", 20)
     monkeypatch.setattr(growing, "AT_ONCE", 8)
 
 
@@ -49,22 +49,27 @@ def trained(store: Path, runs: Path, **changes: Any) -> tuple[Run, dict[str, Any
     return train(a_config(store, **changes), TrainOptions(runs, CPU))
 
 
+def asked(trees: Trees, features: NDArray[Any]) -> NDArray[Any]:
+    mean: NDArray[Any] = np.mean([trees.leaf_of(features, tree) for tree in range(len(trees))], axis=0)
+    return mean
+
+
 def test_the_arrays_answer_as_scikit_learn_does() -> None:
     random = np.random.default_rng(0)
     features = np.round(random.standard_normal((600, 7)), 2).astype(np.float32)  # rounded: values on the thresholds
     labels = np.array([0, 2, 5])[(features[:, 0] > 0).astype(int) + (features[:, 3] + random.normal(size=600) > 0)]
     features[-50:], labels[-50:] = features[:50], 2  # alike, and not of one class: leaves that are not pure
     grown = RandomForestClassifier(30, random_state=1, n_jobs=1).fit(features, labels)
-    trees = to_arrays(grown, 6)
-    assert trees.problem(7, 6) is None
+    trees = forest_arrays(grown, 6)
+    trees.check(7, 6)
     assert len(trees) == 30
     unseen = np.concatenate([features, np.round(random.standard_normal((600, 7)), 2).astype(np.float32)])
-    answer = trees.probabilities(unseen)
+    answer = asked(trees, unseen)
     assert answer[:, [0, 2, 5]] == pytest.approx(grown.predict_proba(unseen), abs=1e-6)
     assert not answer[:, [1, 3, 4]].any()  # classes that training never saw
     thresholds = np.concatenate([each.tree_.threshold for each in grown.estimators_])
     exact = np.repeat(np.unique(thresholds)[:, None], 7, axis=1).astype(np.float32)  # the hardest questions
-    assert trees.probabilities(exact)[:, [0, 2, 5]] == pytest.approx(grown.predict_proba(exact), abs=1e-6)
+    assert asked(trees, exact)[:, [0, 2, 5]] == pytest.approx(grown.predict_proba(exact), abs=1e-6)
 
 
 def test_growing_in_steps_gives_the_same_forest(small_store: Path, tmp_path: Path) -> None:
@@ -78,9 +83,9 @@ def test_growing_in_steps_gives_the_same_forest(small_store: Path, tmp_path: Pat
     parts, _ = open_parts(store, split_parcels(store, config.split, 3), config, spatial=False)
     grid = DayGrid(store.fingerprint.season.start, store.fingerprint.season.length)
     classes = len(store.fingerprint.classes)
-    samples = gather(parts["train"], classes, grid, seed=3)
+    samples = gather({part: parts[part] for part in ("train", "validation")}, classes, grid, seed=3)
     grown = RandomForestClassifier(20, random_state=3).fit(samples.features, samples.labels)
-    test = gather(parts["test"], classes, grid, seed=3)
+    test = gather({"test": parts["test"]}, classes, grid, seed=3)
     batch = parts["test"].batch(list(range(len(parts["test"]))))
     found = torch.softmax(model(batch.x, batch.valid, batch.days), dim=1)[batch.valid.any(dim=1)]
     assert found.numpy()[:, grown.classes_] == pytest.approx(grown.predict_proba(test.features), abs=1e-6)
@@ -143,8 +148,8 @@ def test_too_many_pixels_are_drawn_by_the_seed(small_store: Path, caplog: pytest
     parts, _ = open_parts(store, split_parcels(store, config.split, 0), config, spatial=False)
     grid = DayGrid(store.fingerprint.season.start, store.fingerprint.season.length)
     classes = len(store.fingerprint.classes)
-    everything = gather(parts["train"], classes, grid, seed=0)
-    some, same, others = (gather(parts["train"], classes, grid, seed=seed, most=300) for seed in (0, 0, 1))
+    everything = gather({"train": parts["train"]}, classes, grid, seed=0)
+    some, same, others = (gather({"train": parts["train"]}, classes, grid, seed=seed, most=300) for seed in (0, 0, 1))
     store.close()
     assert 250 < len(some.labels) <= 300 < len(everything.labels)
     assert np.array_equal(some.features, same.features)

@@ -1,10 +1,9 @@
 """`rf`: a random forest on gap-filled series, the baseline to beat.
 
-Every band is filled linearly to a day in ten of the season, from the valid dates alone; with each day goes the distance
-to the nearest valid date. The trees are scikit-learn's, 300 of them; a trained forest is asked with numpy alone.
-
-It has no weights that a gradient could change: it is grown, not trained in epochs. Its scores are logarithms of
-probabilities, so that their softmax gives the probabilities back.
+Every band is brought to a day in ten of the season, from the valid dates alone, and its changes from one such day to
+the next come beside it. The trees are scikit-learn's, `model.trees` of them (300), each grown until its leaves are pure
+or hold `model.leaf` samples; a fitted forest is asked with numpy alone. It learns from training and validation fields
+together: nothing is chosen on validation, and what calibrates its probabilities are trees that did not see the field.
 """
 
 from __future__ import annotations
@@ -15,101 +14,78 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cropstar.config import ModelConfig
-from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.networks.forest_features import DayGrid, features_of
-from cropstar.models.networks.forest_trees import Trees
-from cropstar.models.networks.options import refuse_others
-from cropstar.models.registry import Shape
+from cropstar.models.networks.trees import (
+    TREES,
+    FittedClassifier,
+    Floats,
+    OnTrees,
+    TreeArrays,
+    Trees,
+    rounded_down,
+)
 
-NAME = "rf"
-SERIES_AT_ONCE = 2048
-LEAST = 1e-7  # instead of a probability of zero, whose logarithm is no number to calculate with
-TREES = "trees."
-NAMES = ("season", "means", *(f"{TREES}{name}" for name in Trees.__dataclass_fields__))
+AT_ONCE = 20  # trees between two looks at the clock and at signals
 
 
-class Forest(Classifier):
-    """Its state is not made of parameters but of arrays whose sizes only the grown forest knows."""
+class Forest(FittedClassifier):
+    """Leaves are probabilities; the forest's are their mean over the trees."""
 
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.bands, self.classes = shape.bands, shape.classes
-        self._grown: tuple[DayGrid, NDArray[np.float32], Trees] | None = None
+    name = "rf"
+    usual_trees = 300
 
-    def become(self, grid: DayGrid, means: NDArray[np.float32], trees: Trees) -> None:
-        """Take over a grown forest; a ValueError says why it cannot be used."""
-        problem = grid.problem()
-        if problem is None and (means.dtype != np.float32 or means.shape != (len(grid.offsets) * self.bands,)):
-            problem = f"its means are not those of {self.bands} bands and {len(grid.offsets)} days"
-        if problem is None and not np.isfinite(means).all():
-            problem = "one of its means is no number"
-        problem = problem or trees.problem(grid.features(self.bands), self.classes)
-        if problem is not None:
-            raise ValueError(problem)
-        self._grown = grid, means, trees
+    def ask(self, features: Floats) -> NDArray[np.float64]:
+        assert self.trees is not None
+        total = np.zeros((len(features), self.classes))
+        for tree in range(len(self.trees)):
+            total += self.trees.leaf_of(features, tree)
+        return total / len(self.trees)
 
-    def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        values, clear = x.detach().cpu().numpy().astype(np.float32, copy=False), valid.cpu().numpy()
-        dates = days.cpu().numpy().astype(np.int64)
-        scores = np.empty((len(values), self.classes), dtype=np.float32)
-        for start in range(0, len(values), SERIES_AT_ONCE):
-            some = slice(start, start + SERIES_AT_ONCE)
-            scores[some] = np.log(np.maximum(self.probabilities(values[some], clear[some], dates[some]), LEAST))
-        return torch.from_numpy(scores).to(x.device)
+    def grow(
+        self, features: Floats, labels: NDArray[np.int64], seed: int, on_trees: OnTrees
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64] | None]:
+        """The same forest, whether it is grown at once or a few trees at a time."""
+        from sklearn.ensemble import RandomForestClassifier
 
-    def probabilities(
-        self, x: NDArray[np.float32], valid: NDArray[np.bool_], days: NDArray[np.int64]
-    ) -> NDArray[np.float64]:
-        if self._grown is None:
-            raise RuntimeError("the forest is not grown yet")
-        grid, means, trees = self._grown
-        return trees.probabilities(features_of(x, valid, days, grid, means))
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        if self._grown is None:
-            return
-        grid, means, trees = self._grown
-        arrays = {"season": np.array([grid.start, grid.length, grid.every], dtype=np.int64), "means": means}
-        arrays |= {f"{TREES}{name}": array for name, array in trees.arrays().items()}
-        destination |= {f"{prefix}{name}": torch.from_numpy(array) for name, array in arrays.items()}
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: Any,
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Sizes are those of the file; what does not make a forest is among the errors of `load_state_dict`."""
-        wanted = [f"{prefix}{name}" for name in NAMES]
-        missing = [name for name in wanted if name not in state_dict]
-        missing_keys += missing
-        unexpected_keys += [name for name in state_dict if name.startswith(prefix) and name not in wanted]
-        if missing:
-            return
-        season, means, *trees = (state_dict[name].detach().cpu().numpy() for name in wanted)
-        if season.shape != (3,) or season.dtype != np.int64:
-            error_msgs.append("its season cannot be read")
-            return
-        try:
-            self.become(DayGrid(*season.tolist()), means, Trees(*trees))
-        except ValueError as failure:
-            error_msgs.append(str(failure))
-
-
-def build(config: ModelConfig, shape: Shape) -> Forest:
-    refuse_others(config)
-    if config.day_encoding == "thermal":
-        raise UsageError(
-            f"'{NAME}' has no use for model.day_encoding thermal",
-            why="degree-days are a band to it like any other",
-            remedy="leave it out",
+        forest = RandomForestClassifier(
+            min_samples_leaf=self.leaf or 1, random_state=seed, n_jobs=torch.get_num_threads(), warm_start=True
         )
-    return Forest(shape)
+        for count in (*range(AT_ONCE, self.tree_count, AT_ONCE), self.tree_count):
+            forest.set_params(n_estimators=count).fit(features, labels)
+            on_trees(count, self.tree_count)
+        trees = {f"{TREES}{name}": array for name, array in forest_arrays(forest, self.classes).arrays().items()}
+        return trees, _out_of_bag(forest, features, self.classes)
+
+    def take(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
+        trees.check(features, self.classes)
+        sums = trees.leaves.sum(axis=1, dtype=np.float64)
+        if (trees.leaves < 0).any() or not np.allclose(sums, 1, atol=1e-4):
+            raise ValueError("the probabilities of a leaf do not sum to one")
+
+
+def forest_arrays(forest: Any, classes: int) -> Trees:
+    """The trees of a RandomForestClassifier; classes that it never saw have a probability of zero."""
+    return Trees.join([_one_tree(each.tree_, forest.classes_, classes) for each in forest.estimators_])
+
+
+def _one_tree(tree: Any, seen: NDArray[np.int64], classes: int) -> TreeArrays:
+    leaf = tree.children_left < 0
+    counts = tree.value[leaf, 0]
+    probabilities = np.zeros((len(counts), classes), dtype=np.float32)
+    probabilities[:, seen] = counts / counts.sum(axis=1, keepdims=True)
+    feature, threshold = np.where(leaf, -1, tree.feature), np.where(leaf, 0, rounded_down(tree.threshold))
+    return tree.children_left, tree.children_right, feature, threshold, probabilities
+
+
+def _out_of_bag(forest: Any, features: Floats, classes: int) -> NDArray[np.float64]:
+    """The mean over the trees whose bootstrap sample left a row out."""
+    total, count = np.zeros((len(features), classes)), np.zeros((len(features), 1))
+    for tree, drawn in zip(forest.estimators_, forest.estimators_samples_, strict=True):
+        left_out = np.ones(len(features), dtype=bool)
+        left_out[drawn] = False
+        if left_out.any():
+            total[np.ix_(left_out, forest.classes_)] += tree.predict_proba(features[left_out])
+            count[left_out] += 1
+    with np.errstate(invalid="ignore"):
+        mean: NDArray[np.float64] = total / count
+    return mean

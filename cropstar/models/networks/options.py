@@ -18,6 +18,8 @@ PARTICULAR = (
     "kernel",
     "head",
     "hierarchy",
+    "trees",
+    "leaf",
 )
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.models.networks.forest import LEAST, Forest
-from cropstar.models.networks.forest_features import DayGrid, features_of
-from cropstar.models.networks.forest_trees import Trees
+from cropstar.models.networks.forest import Forest
+from cropstar.models.networks.trees import LEAST, DayGrid, Trees, features_of
 from cropstar.models.registry import Shape
 from cropstar.models.weights import restore_model, weights_of
 
-GRID = DayGrid(start=80, length=125)
+GRID = DayGrid(start=80, length=125, every=10)
+OLD = DayGrid(start=80, length=125, every=10, differences=False)  # as older model files have it
 FIRST = 17_246  # 2017-03-21, day 80 of its year
 BANDS, CLASSES = 2, 3
 SHAPE = Shape(BANDS, CLASSES, 5)
@@ -32,10 +32,16 @@ def some_series(count: int, dates: int, seed: int) -> tuple[NDArray[Any], NDArra
     return x, random.random((count, dates)) < 0.6, np.sort(days, axis=1)
 
 
-def naive(x: NDArray[Any], valid: NDArray[Any], days: NDArray[Any]) -> NDArray[Any]:
-    """One series, one band and one day after the other."""
+def naive(x: NDArray[Any], valid: NDArray[Any], days: NDArray[Any], *, old: bool) -> NDArray[Any]:
+    """One series, one band and one day after the other; then changes, or of old files distances to a clear date."""
     seen = days[valid] - FIRST
     values = [[np.interp(day, seen, x[valid, band]) for band in range(BANDS)] for day in range(0, 126, 10)]
+    if not old:
+        for place, day in enumerate(range(0, 126, 10)):
+            near = (seen >= day - 5) & (seen < day + 5)
+            if near.any():
+                values[place] = list(x[valid][near].mean(axis=0))
+        return np.array([*np.ravel(values), *np.ravel(np.diff(values, axis=0))])
     distances = [np.abs(seen - day).min() for day in range(0, 126, 10)]
     return np.array([*np.ravel(values), *distances])
 
@@ -44,10 +50,12 @@ def naive(x: NDArray[Any], valid: NDArray[Any], days: NDArray[Any]) -> NDArray[A
 def test_features_are_those_of_the_naive_way(dates: int, seed: int) -> None:
     x, valid, days = some_series(4, dates, seed)
     valid[:, 0] = True
-    found = features_of(x, valid, days, GRID)
-    assert found.shape == (4, GRID.features(BANDS))
-    for row in range(4):
-        assert found[row] == pytest.approx(naive(x[row], valid[row], days[row]), abs=1e-5)
+    for grid in (GRID, OLD):
+        found = features_of(x, valid, days, grid)
+        assert found.shape == (4, grid.features(BANDS))
+        for row in range(4):
+            expected = naive(x[row], valid[row], days[row], old=grid is OLD)
+            assert found[row] == pytest.approx(expected, abs=1e-5)
 
 
 @given(st.integers(1, 12), st.integers(0, 2**32 - 1))
@@ -68,12 +76,13 @@ def test_a_series_that_no_date_saw_has_the_means_of_the_training() -> None:
     valid[1] = False
     means = np.arange(len(GRID.offsets) * BANDS, dtype=np.float32)
     seen, unseen = features_of(x, valid, days, GRID, means)
-    assert np.array_equal(unseen, [*means, *[GRID.length] * len(GRID.offsets)])
+    assert np.array_equal(unseen, [*means, *[BANDS] * (len(means) - BANDS)])  # and how they change
+    assert np.array_equal(features_of(x, valid, days, OLD, means)[1], [*means, *[OLD.length] * len(OLD.offsets)])
     assert np.array_equal(seen, features_of(x[:1], valid[:1], days[:1], GRID)[0])
 
 
 def test_a_season_over_new_year_is_one() -> None:
-    grid = DayGrid(start=300, length=200)  # from October on
+    grid = DayGrid(start=300, length=200, every=10)  # from October on
     x = np.arange(3, dtype=np.float32).reshape(1, 3, 1)
     days = np.array([["2016-10-26", "2017-01-04", "2017-05-14"]], dtype="datetime64[D]").astype(np.int64)
     found = features_of(x, np.ones((1, 3), dtype=bool), days, grid)[0]
@@ -85,7 +94,7 @@ def test_a_season_over_new_year_is_one() -> None:
 def two_trees() -> dict[str, NDArray[Any]]:
     """A fork on feature 0 at 0.5, its right side forked again on feature 3; and a tree of one leaf."""
     return {
-        "season": np.array([80, 125, 10], dtype=np.int64),
+        "season": np.array([80, 125, 10, 1], dtype=np.int64),
         "means": np.zeros(13 * BANDS, dtype=np.float32),
         "trees.offsets": np.array([0, 5, 6], dtype=np.int64),
         "trees.left": np.array([1, -1, 3, -1, -1, -1], dtype=np.int32),
@@ -108,7 +117,8 @@ def test_trees_are_walked_as_they_stand() -> None:
     trees = Trees(*(arrays[f"trees.{name}"] for name in Trees.__dataclass_fields__))
     features = np.array([[0.5, 9, 9, 9], [0.6, 9, 9, -1], [0.6, 9, 9, -0.9]], dtype=np.float32)
     expected = [[0.5, 0.125, 0.375], [0, 0.625, 0.375], [0, 0.25, 0.75]]
-    assert trees.probabilities(features) == pytest.approx(np.array(expected))
+    found = np.mean([trees.leaf_of(features, tree) for tree in range(2)], axis=0)
+    assert found == pytest.approx(np.array(expected))
     assert len(trees) == 2
 
 
@@ -130,6 +140,21 @@ def test_a_forest_keeps_the_contract_of_a_model() -> None:
         assert torch.equal(scores[place : place + 1], model(*(each[place : place + 1] for each in (x, valid, days))))
 
 
+def test_a_file_with_distances_among_its_features_is_read() -> None:
+    """Forests were told how far each day is from a clear date once, and their season had three numbers."""
+    arrays = two_trees() | {"season": np.array([80, 125, 10], dtype=np.int64)}
+    arrays["trees.feature"][2] = 38  # the last of 13 distances
+    model = restored(arrays)
+    assert model.grid == OLD
+    x, valid, days = some_series(20, 6, seed=3)
+    valid[:, 0] = True
+    features = features_of(x, valid, days, OLD)
+    expected = np.where(features[:, 0] <= 0.5, 0.5, 0)
+    assert model.probabilities(x, valid, days)[:, 0] == pytest.approx(expected)
+    again = weights_of(model)
+    assert np.array_equal(again["season"], [80, 125, 10])
+
+
 @pytest.mark.parametrize(
     ("name", "place", "value", "why"),
     [
@@ -139,13 +164,13 @@ def test_a_forest_keeps_the_contract_of_a_model() -> None:
         ("trees.right", 2, 2**31 - 1, "does not come after it"),
         ("trees.right", 0, -1, "does not come after it"),
         ("trees.left", 1, -2, "neither a fork nor a leaf"),
-        ("trees.right", 1, 3, "a leaf has no probabilities"),
-        ("trees.right", 5, -1, "a leaf has no probabilities"),
-        ("trees.feature", 0, 13 * 3, "beyond the 39"),
-        ("trees.feature", 2, -1, "beyond the 39"),
+        ("trees.right", 1, 3, "a leaf has no values"),
+        ("trees.right", 5, -1, "a leaf has no values"),
+        ("trees.feature", 0, 13 * 2 + 12 * 2, "beyond the 50"),
+        ("trees.feature", 2, -1, "beyond the 50"),
         ("trees.threshold", 0, np.nan, "a threshold is no number"),
         ("trees.leaves", (0, 0), 0.5, "sum to one"),
-        ("trees.leaves", (0, 1), np.nan, "sum to one"),
+        ("trees.leaves", (0, 1), np.nan, "a leaf is no number"),
         ("trees.leaves", (2, 0), -0.5, "sum to one"),
         ("trees.offsets", 0, 1, "do not share its nodes"),
         ("trees.offsets", 1, 6, "do not share its nodes"),
@@ -155,6 +180,7 @@ def test_a_forest_keeps_the_contract_of_a_model() -> None:
         ("season", 1, 2**60, "days from day 80"),
         ("season", 1, 200, "means are not those"),
         ("season", 2, 0, "every 0"),
+        ("season", 3, 2, "a season of 125 days"),
     ],
 )
 def test_a_file_that_holds_no_forest_is_refused(name: str, place: Any, value: Any, why: str) -> None:

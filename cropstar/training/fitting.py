@@ -1,0 +1,183 @@
+"""Fitting models of trees: the part of the training loop, of models that are not trained in epochs.
+
+All fields but those of the test are learnt from, for nothing is chosen on the validation fields. What calibrates a
+model are probabilities of its own samples by trees that never saw their field: out of the bag where a forest has one
+sample a field, else by cross-validation over fields. Where whole groups are held out for validation, they
+calibrate instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.config import ModelConfig, TrainConfig
+from cropstar.datasets.prepared import Prepared
+from cropstar.errors import InputError, Interrupted, UsageError
+from cropstar.geo.calendar import Season
+from cropstar.logs import event
+from cropstar.models.networks.trees import DayGrid, FittedClassifier, Floats, OnTrees, features_of, log_probabilities
+from cropstar.models.registry import Shape
+from cropstar.progress import progress_bar, track
+from cropstar.signals import stop_on_request
+from cropstar.training.loop import SaveModel, Task
+from cropstar.training.score_sample import ScoreSample
+from cropstar.training.state import Progress
+
+MOST_PIXELS = 200_000  # of images: neighbouring pixels tell little that is new, and all must be in memory
+MOST_VALUES = 60_000_000  # of their features altogether: boosting takes 8 bytes of each
+FOLDS = 3  # of the cross-validation that calibrates
+UNUSED = ("optimiser", "loss", "sampling", "augmentation", "patience")
+
+
+def require_fittable(config: TrainConfig, *, diagnose: bool) -> None:
+    """Refuse, before a run is made, what trees have no use for, and a machine that cannot grow them."""
+    name = config.model.name
+    for unused in UNUSED:
+        if getattr(config, unused) != TrainConfig.model_fields[unused].default:
+            raise UsageError(f"'{name}' has no use for {unused}", remedy="leave it out")
+    if diagnose:
+        raise UsageError(f"'{name}' has no layers to look into", remedy="leave --diagnose out")
+    if importlib.util.find_spec("sklearn") is None:
+        why = "scikit-learn is not installed"
+        raise UsageError(f"'{name}' cannot be trained", why=why, remedy="pip install 'cropstar[forest]'")
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What is learnt from, as one table of features."""
+
+    features: Floats  # (N, F)
+    labels: NDArray[np.int64]  # (N,)
+    parcels: NDArray[np.int64]  # (N,): running numbers
+    validation: NDArray[np.bool_]  # (N,): those of the validation part
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> Samples:
+        return Samples(*(column[rows] for column in vars(self).values()))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def fit_at_once(
+    task: Task,
+    season: Season,
+    save_model: SaveModel,
+    validation: Prepared | None = None,
+    *,
+    whole_units: bool = False,
+) -> tuple[Progress, ScoreSample | None]:
+    """Fit the model to the training part and save it. A run that was stopped begins anew and comes to the same model.
+
+    With `validation` it learns from that too, and there are scores of samples by trees that never saw their field, to
+    calibrate by; `whole_units` says that validation holds groups of its own.
+    """
+    model, seed = task.model, task.config.seed
+    assert isinstance(model, FittedClassifier)
+    started = time.monotonic()
+    grid = DayGrid(season.start, season.length)
+    parts = {"train": task.training, **({} if validation is None else {"validation": validation})}
+    samples = gather(parts, task.classes, grid, seed)
+    event(f"{len(samples):,} series of {samples.features.shape[1]} features", samples=len(samples))
+    with _growing(model.name) as on_trees:
+        unseen = model.fit(samples.features, samples.labels, grid, seed, on_trees)
+    assert model.trees is not None
+    progress = Progress(samples=len(samples), seconds=time.monotonic() - started)
+    nodes = len(model.trees.left)
+    event(f"{len(model.trees)} trees with {nodes:,} nodes ({progress.seconds:.0f} s)", nodes=nodes)
+    save_model(model, progress)
+    if validation is None:
+        return progress, None
+    alone = len(np.unique(samples.parcels)) == len(samples)  # one sample a field: no other tells of it
+    if unseen is None or np.isnan(unseen).any() or not alone or whole_units:
+        fold_of = samples.validation - 1 if whole_units else _folds(samples, seed)
+        samples, unseen = cross_fitted(task.config.model, model, samples, fold_of, grid, seed)
+    scores = ScoreSample(task.classes)
+    scores.add(log_probabilities(unseen), samples.labels, samples.parcels)
+    progress.seconds = time.monotonic() - started
+    return progress, scores
+
+
+def gather(parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int, most: int = MOST_PIXELS) -> Samples:
+    """Every series, or the labelled pixels of images, at most so many, drawn by the seed; none without a clear date."""
+    totals = {name: int(part.class_counts(classes).sum()) for name, part in parts.items()}
+    total = sum(totals.values())
+    wanted = np.ones(total, dtype=bool)
+    first = next((part.batch([0]) for part in parts.values() if len(part)), None)
+    if first is not None and first.is_image:
+        most = min(most, MOST_VALUES // grid.features(first.x.shape[2]))
+        if total > most:
+            wanted[:] = False
+            wanted[np.random.default_rng([seed, total]).choice(total, most, replace=False)] = True
+            event(f"of {total:,} labelled training pixels, {most:,} are drawn for the trees", pixels=total, drawn=most)
+    tables, before = [], 0
+    for name, part in parts.items():
+        starts = range(0, len(part), part.batch_size)
+        for start in track(starts, len(starts), f"gather {name}", "batch"):
+            series = part.batch(list(range(start, min(start + part.batch_size, len(part))))).as_series()
+            count = len(series.labels)
+            kept = wanted[before : before + count] & series.valid.any(dim=1).numpy()
+            before += count
+            x, valid, days, labels, parcels = (
+                column.numpy()[kept] for column in (series.x, series.valid, series.days, series.labels, series.parcels)
+            )
+            if len(x):
+                features = features_of(x, valid, days.astype(np.int64), grid)
+                tables.append((features, labels.astype(np.int64), parcels, np.full(len(x), name == "validation")))
+    if not tables:
+        raise InputError("no clear observation of a training parcel", remedy="check the masks and the dates")
+    return Samples(*(np.concatenate(column) for column in zip(*tables, strict=True)))
+
+
+def cross_fitted(
+    config: ModelConfig,
+    model: FittedClassifier,
+    samples: Samples,
+    fold_of: NDArray[np.int64],
+    grid: DayGrid,
+    seed: int,
+) -> tuple[Samples, NDArray[np.float64]]:
+    """The samples that are in a fold (from 0), with their probabilities by a model fitted to all but that fold."""
+    found = np.zeros((len(samples), model.classes))
+    with _growing(f"calibrate {model.name}") as on_trees:
+        for fold in range(int(fold_of.max()) + 1):
+            held_out = fold_of == fold
+            other = type(model)(config, Shape(model.bands, model.classes, 1))
+            rest = samples[~held_out]
+            other.fit(rest.features, rest.labels, grid, seed, on_trees)
+            found[held_out] = other.ask(samples.features[held_out])
+    inside = fold_of >= 0
+    return samples[inside], found[inside]
+
+
+def _folds(samples: Samples, seed: int) -> NDArray[np.int64]:
+    """Fields dealt to the folds in turn, class after class; pixels of a single field one by one."""
+    fields, rows, place = np.unique(samples.parcels, return_index=True, return_inverse=True)
+    if len(fields) == 1:
+        return np.random.default_rng(seed).permutation(len(samples)) % FOLDS
+    order = np.lexsort((np.random.default_rng(seed).random(len(fields)), samples.labels[rows]))
+    fold_of_field = np.empty(len(fields), dtype=np.int64)
+    fold_of_field[order] = np.arange(len(fields)) % FOLDS
+    folds: NDArray[np.int64] = fold_of_field[place.ravel()]
+    return folds
+
+
+@contextmanager
+def _growing(label: str) -> Iterator[OnTrees]:
+    """A progress bar and an ear for signals; trees that are not all there are not kept."""
+    with stop_on_request() as stop, progress_bar(0, label, "tree") as bar:
+
+        def on_trees(count: int, total: int) -> None:
+            bar.total = total
+            bar.update(count - bar.n)
+            if stop:
+                assert stop.signal is not None
+                raise Interrupted(stop.signal, f"{count} of {total} trees were grown, none is kept")
+
+        yield on_trees
