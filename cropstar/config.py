@@ -30,6 +30,9 @@ class ModelConfig(Section):
         "last", description="scores from the last state, the mean of all states, or their means in bins of the season"
     )
     bins: int | None = Field(None, ge=2, le=64, description="of pool season: bins of the season; null: 12")
+    dense: int = Field(
+        0, ge=0, le=4096, description="of pool season: units of a layer between bins and classes; 0: none"
+    )
     stem: int = Field(0, ge=0, le=4, description="layers of temporal convolution below the recurrent ones")
     normalise: bool = Field(False, description="batch normalisation between layers")
     variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh; of lstm_forget: paper or janet")
@@ -43,13 +46,15 @@ class ModelConfig(Section):
     trees: int | None = Field(None, ge=1, le=100_000, description="of rf: trees, null: 300; of hgb: rounds, null: 100")
     leaf: int | None = Field(None, ge=1, description="of rf and hgb: samples of the smallest leaf; null: by the model")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _width_by_kind(cls, data: Any) -> Any:
-        """Series models are cheap a pixel and want the paper's 128."""
-        if isinstance(data, dict) and "hidden" not in data and not CONVOLUTIONAL.match(str(data.get("name", "conv"))):
-            return {**data, "hidden": 128}
-        return data
+    @model_validator(mode="after")
+    def _width_by_kind(self) -> Self:
+        """Series models are cheap a pixel and want the paper's 128.
+
+        Not among the fields that were set: a recipe may choose another width.
+        """
+        if "hidden" not in self.model_fields_set and not CONVOLUTIONAL.match(self.name):
+            self.__dict__["hidden"] = 128
+        return self
 
 
 def _group_names(value: Any) -> tuple[str, ...]:
@@ -186,6 +191,9 @@ class TrainConfig(Section):
     """Everything that decides the outcome of a training run."""
 
     store: LaxPath
+    recipe: Literal["auto", "quick", "paper"] = Field(
+        "auto", description="fills in what is not given: by the data, for a quick look, or as in the paper"
+    )
     model: ModelConfig = ModelConfig()
     split: SplitConfig = SplitConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
@@ -202,6 +210,9 @@ class TrainConfig(Section):
     augmentation: AugmentationConfig = AugmentationConfig()
     regular: RegularConfig = RegularConfig()
     patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better validation score")
+    choose_after: float = Field(
+        0.0, ge=0, lt=1, description="share of the epochs after which the best is chosen; before, it is provisional"
+    )
     precision: Literal["float32", "bfloat16", "float16"] = Field(
         "float32", description="of a training step; float16 needs CUDA"
     )

@@ -29,15 +29,21 @@ BETTER = "A better model for more time"
     "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
 )
 @click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
+@click.option(
+    "--recipe",
+    type=click.Choice(["auto", "quick", "paper"]),
+    help="What fills in settings that are not given: the data (auto), a look within a minute (quick), or the paper.  "
+    "[default: auto]",
+)
 @click.option("--model", help="See 'cropstar models'; or rf, a random forest.  [default: convstar]")
-@click.option("--layers", type=int, help="Recurrent layers.  [default: 4]")
-@click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
+@click.option("--layers", type=int, help="Recurrent layers.  [default: by the recipe]")
+@click.option("--hidden", type=int, help="Width of a layer.  [default: by the recipe]")
 @click.option("--target", help="pixel or parcel.  [default: pixels of images, parcels of tables]")
 @click.option("--split-by", help="parcel, block, scene, group or pixel.  [default: parcel]")
 @click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: a stratified random split]")
-@click.option("--epochs", type=int, help="Passes over the training parcels.  [default: 5]")
-@click.option("--batch", type=int, help="Patches or series a step.  [default: 8 patches, 64 series]")
-@click.option("--learning-rate", type=float, help="Peak learning rate.  [default: 0.001]")
+@click.option("--epochs", type=int, help="Passes over the training parcels.  [default: by the recipe]")
+@click.option("--batch", type=int, help="Patches or series a step.  [default: by the recipe]")
+@click.option("--learning-rate", type=float, help="Peak learning rate.  [default: by the recipe]")
 @headed(BETTER, "--ensemble", type=int, metavar="N", help="Train N models and average their answers.  [default: 1]")
 @headed(
     BETTER,
@@ -54,7 +60,7 @@ BETTER = "A better model for more time"
 @checkpoints
 @click.option("--diagnose", is_flag=True, help="Record gradients, weights and states of the first epoch by layer.")
 @click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
-@click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
+@click.option("--print-config", is_flag=True, help="Show all settings, and why a recipe chose some, and stop.")
 @backend(training=True)
 @device
 @speech
@@ -62,6 +68,7 @@ BETTER = "A better model for more time"
 def train(
     config_file: str | None,
     store: Path | None,
+    recipe: str | None,
     model: str | None,
     layers: int | None,
     hidden: int | None,
@@ -90,11 +97,12 @@ def train(
     The split is by parcel and class, the best epoch is chosen on validation parcels, and the test
     parcels are looked at once, at the end. A run that was stopped goes on by the same command.
     """
-    from cropstar.resolving import dump, find_config, resolve
+    from cropstar.resolving import find_config, resolve
     from cropstar.store.store import newest_store
 
     options = {
         "store": store,
+        "recipe": recipe,
         "model.name": model,
         "model.layers": layers,
         "model.hidden": hidden,
@@ -117,8 +125,11 @@ def train(
     config = resolve(
         file, options, assignments, defaults={"store": newest_store(STORES) or (STORES if print_config else None)}
     )
+    from cropstar.training.recipes import explained, with_recipe
+
+    config, choices = with_recipe(config)
     if print_config:
-        click.echo(dump(config), nl=False)
+        click.echo(explained(config, choices), nl=False)
         return
 
     from cropstar.devices import choose_device

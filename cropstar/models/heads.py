@@ -20,16 +20,20 @@ def class_layer(width: int, shape: Shape, *, spatial: bool = False) -> nn.Linear
 
 
 class SeriesHead(nn.Module):
-    """One linear layer."""
+    """One linear layer, or two with a rectifier between them."""
 
     radius = 0
     makes_maps = True
 
-    def __init__(self, hidden: int, shape: Shape) -> None:
+    def __init__(self, hidden: int, shape: Shape, dense: int = 0, dropout: float = 0.0) -> None:
         super().__init__()
-        self.scores = class_layer(hidden, shape)
+        self.mix = nn.Linear(hidden, dense) if dense else None
+        self.dropout = dropout
+        self.scores = class_layer(dense or hidden, shape)
 
     def forward(self, state: Tensor) -> Tensor:  # (B, H) -> (B, K)
+        if self.mix is not None:
+            state = nn.functional.dropout(nn.functional.relu(self.mix(state)), self.dropout, self.training)
         scores: Tensor = self.scores(state)
         return scores
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cropstar.models.cells.cell import State
 
 YEAR = 365.25
+NO_DAY = -1e6  # before the first date of a series
 BINS = 12  # of a season, where the configuration names no number
 
 
@@ -75,7 +76,9 @@ class MeanState(LastState):
 class SeasonState(LastState):
     """The means of the states within bins of the season, side by side.
 
-    Its state is one tensor a bin, and the counts of all: a date touches the tensor of its own bin alone.
+    Its state is one tensor a bin, and the counts of all: a date touches the tensor of its own bin alone. Series longer
+    than a year have some days of the year twice: their bins count from the beginning of the series, which is one more
+    channel beside the counts.
     """
 
     keeps_state = True
@@ -83,17 +86,23 @@ class SeasonState(LastState):
     def __init__(self, start: int, length: int, bins: int = BINS) -> None:
         super().__init__()
         self.start, self.length, self.bins = start, max(length, 1), bins
+        self.beyond_a_year = self.length > YEAR
 
-    def bin_of(self, days: Tensor) -> Tensor:
-        """The bin of each day; days a little before or after the season belong to the first or last."""
-        rest = max(YEAR - self.length, 0.0)
-        since = torch.remainder(days.to(torch.float64) - (self.start - 1) + rest / 2, YEAR) - rest / 2
+    def bin_of(self, days: Tensor, first: Tensor | None = None) -> Tensor:
+        """The bin of each day; days a little before or after the season belong to the first or last.
+
+        `first`, of series longer than a year: the first day of the series that each day belongs to.
+        """
+        rest = YEAR if self.beyond_a_year else YEAR - self.length
+        counted = days if first is None or not self.beyond_a_year else first
+        counted = counted.to(torch.float64)
+        since = torch.remainder(counted - (self.start - 1) + rest / 2, YEAR) - rest / 2 + (days - counted)
         place = torch.floor(since * self.bins / (self.length + 1))
         return place.clamp(0, self.bins - 1).to(torch.int64)
 
     def features(self, outputs: Tensor, last: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         weight = _weights(valid, outputs)
-        chosen = nn.functional.one_hot(self.bin_of(days), self.bins).to(outputs.dtype)  # (B, T, n)
+        chosen = nn.functional.one_hot(self.bin_of(days, days[:, :1]), self.bins).to(outputs.dtype)  # (B, T, n)
         sums = torch.einsum("btn,tbf->bnf", chosen, (outputs * weight).flatten(2))
         counts = torch.einsum("btn,tbf->bnf", chosen, weight.flatten(2))
         space = outputs.shape[3:]
@@ -111,22 +120,31 @@ class SeasonState(LastState):
 
     def add(self, state: State | None, output: Tensor, valid: Tensor, days: Tensor) -> State:
         *sums, counts = self.initial_state(output) if state is None else state
-        chosen = nn.functional.one_hot(self.bin_of(days), self.bins)  # (B, n)
-        seen = valid.unsqueeze(1).to(output.dtype)
         space = (1,) * (output.dim() - 2)
+        first = None
+        if self.beyond_a_year:
+            counts, beginning = counts[:, : self.bins], counts[:, self.bins :]
+            today = days.to(output.dtype).reshape(-1, 1, *space).expand_as(beginning)
+            beginning = torch.where(beginning == NO_DAY, today, beginning)
+            first = beginning.flatten(1)[:, 0]
+        chosen = nn.functional.one_hot(self.bin_of(days, first), self.bins)  # (B, n)
+        seen = valid.unsqueeze(1).to(output.dtype)
         touched = chosen.any(dim=0).tolist()
         for number in range(self.bins):
             if touched[number]:
                 inside = chosen[:, number].reshape(-1, 1, *space).to(output.dtype)
                 sums[number] = sums[number] + output * (seen * inside)
-        return (*sums, counts + chosen.reshape(-1, self.bins, *space).to(output.dtype) * seen)
+        counts = counts + chosen.reshape(-1, self.bins, *space).to(output.dtype) * seen
+        return (*sums, torch.cat([counts, beginning], dim=1) if self.beyond_a_year else counts)
 
     def read(self, state: State, last: Tensor) -> Tensor:
         *sums, counts = state
-        return self._means(sums, counts)
+        return self._means(sums, counts[:, : self.bins])
 
     def initial_state(self, output: Tensor) -> State:
-        counts = output.new_zeros(output.shape[0], self.bins, *output.shape[2:])
+        counts = output.new_zeros(output.shape[0], self.bins + self.beyond_a_year, *output.shape[2:])
+        if self.beyond_a_year:
+            counts[:, self.bins :] = NO_DAY
         return (*(torch.zeros_like(output) for _ in range(self.bins)), counts)
 
     def widened(self, width: int) -> int:

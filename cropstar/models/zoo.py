@@ -114,7 +114,7 @@ def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentC
     refuse_others(
         *(config, "memory", "pool", "stem", "normalise", "variant", "revisit", "hierarchy"),
         *(["head"] if kind.spatial else []),
-        *(["bins"] if config.pool == "season" else []),
+        *(["bins", *(["dense"] if not kind.spatial else [])] if config.pool == "season" else []),
         *(["kernel"] if config.stem else []),
     )
     inputs = shape.bands + EXTRA_CHANNELS[config.day_encoding]
@@ -133,10 +133,15 @@ def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentC
     # Layers pass memories on, so each needs only its share of the season: with the whole season in every
     # layer, four layers of new gates hardly let anything through and learn several times slower.
     stack.initialise(config.memory or max(shape.length / config.layers, 1.0))
-    kinds: dict[str, type[Head]] = {"pixel": ImageHead if kind.spatial else SeriesHead, "video": VideoHead}
     pool = _pool(config, shape)
-    head = kinds[config.head](pool.widened(stack.width), shape)
+    head = _head(config, shape, pool.widened(stack.width), spatial=kind.spatial)
     return RecurrentClassifier(stack, head, config.day_encoding, pool, shape.thermal, stem)
+
+
+def _head(config: ModelConfig, shape: Shape, width: int, *, spatial: bool) -> Head:
+    if config.head == "video":
+        return VideoHead(width, shape)
+    return ImageHead(width, shape) if spatial else SeriesHead(width, shape, config.dense, config.dropout)
 
 
 def _pool(config: ModelConfig, shape: Shape) -> LastState:

@@ -192,10 +192,20 @@ def _curves(progress: Progress, clock: Clock) -> dict[str, float]:
 def _is_enough(task: Task, progress: Progress) -> bool:
     """Whether validation has not become better for longer than the configuration has patience."""
     patience = task.config.patience
-    if patience is None or progress.batch or progress.epoch - progress.best_epoch < patience:
+    counted_from = max(progress.best_epoch, _provisional_epochs(task))
+    if patience is None or progress.batch or progress.epoch - counted_from < patience:
         return False
     event(f"stopped: no better validation score since epoch {progress.best_epoch}", epoch=progress.epoch)
     return True
+
+
+def _provisional_epochs(task: Task) -> int:
+    """The epochs at the beginning whose models are kept only until the first one after them.
+
+    With few validation fields the best of many epochs is the luckiest; the last ones, at a low learning rate, are
+    better than their validation scores can tell.
+    """
+    return int(task.config.choose_after * task.config.epochs)
 
 
 def _is_spent(task: Task, progress: Progress) -> bool:
@@ -227,7 +237,8 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
         row["score"] = verdict.score
     progress.history.append(row)
     progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
-    if _is_best(verdict, progress):
+    first_that_counts = progress.epoch == _provisional_epochs(task) + 1
+    if first_that_counts or _is_best(verdict, progress):
         progress.best_score, progress.best_epoch, progress.best_loss = verdict.score, progress.epoch, verdict.loss
         save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))

@@ -111,6 +111,22 @@ def test_dates_just_outside_the_season_go_to_its_ends() -> None:
     assert pool.bin_of(days).tolist() == [0, 0, 0, 4, 4]
 
 
+def test_series_of_more_than_a_year_have_no_bin_twice() -> None:
+    """September of the sowing year and of the harvest year are two bins, in one pass and step by step."""
+    pool = SeasonState(245, 480, 16)
+    first = 18_871  # 2021-09-01
+    days = (first + 30 * torch.arange(17)).expand(2, 17) + torch.tensor([[0], [365]])
+    bins = pool.bin_of(days, days[:, :1])
+    assert bins[:, 12].tolist() != bins[:, 0].tolist()  # a year later
+    assert bins[0].tolist() == [30 * month * 16 // 481 for month in range(17)] == bins[1].tolist()
+    outputs, valid = torch.randn(17, 2, 3), torch.rand(2, 17) > 0.3
+    state = None
+    for t in range(17):
+        state = pool.add(state, outputs[t], valid[:, t], days[:, t])
+    assert state is not None
+    torch.testing.assert_close(pool.read(state, outputs[-1]), pool.features(outputs, outputs[-1], valid, days))
+
+
 def test_an_empty_bin_has_the_mean_of_the_season() -> None:
     pool = SeasonState(1, 100, 4)
     outputs = torch.tensor([[[1.0]], [[3.0]], [[8.0]]])  # (T, B, H)

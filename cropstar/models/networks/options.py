@@ -10,6 +10,7 @@ PARTICULAR = (
     "memory",
     "pool",
     "bins",
+    "dense",
     "stem",
     "normalise",
     "variant",

@@ -1,0 +1,224 @@
+"""Recipes: the settings of a training that follow from the data, so that a first run with no options is a good run.
+
+A recipe fills in what the user left open, and nothing else: every setting that stands in the configuration file, in an
+option or in `--set` is kept. `auto` looks at the number of fields, dates, bands and classes and at what has a class;
+`quick` is a look within a minute; `paper` has the settings of "Gating Revisited". The evidence behind the numbers of
+`auto` is in docs/recipes.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cropstar.config import CONVOLUTIONAL, ModelConfig, TrainConfig
+from cropstar.datasets.splits import split_parcels
+from cropstar.datasets.targets import choose_target
+from cropstar.resolving import dump
+from cropstar.store.store import Store
+
+FITTED = ("rf", "hgb")  # models that are fitted at once have no epochs, rates or layers
+NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
+WARMUP = 30  # steps
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a recipe looks at."""
+
+    fields: int  # labelled fields in the training part
+    samples: int  # training samples of an epoch: series, or patches
+    dates: int
+    bands: int
+    classes: int
+    span: int  # days from the first to the last date
+    images: bool  # whether the model reads images
+    pixels: bool  # whether pixels have a class, and samples are patches
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One setting and the reason for it."""
+
+    key: str
+    value: Any
+    why: str
+
+
+def with_recipe(config: TrainConfig) -> tuple[TrainConfig, tuple[Choice, ...]]:
+    """The configuration with what was left open filled in, and what was chosen and why."""
+    with_store = Store.open(config.store)
+    try:
+        facts = look_at(with_store, config)
+    finally:
+        with_store.close()
+    return fill(config, facts)
+
+
+def fill(config: TrainConfig, facts: DataFacts) -> tuple[TrainConfig, tuple[Choice, ...]]:
+    """The same for facts that are known."""
+    open_keys = [choice for choice in RECIPES[config.recipe](config, facts) if not _is_set(config, choice.key)]
+    data = config.model_dump(mode="python")
+    for choice in open_keys:
+        *sections, last = choice.key.split(".")
+        inner = data
+        for section in sections:
+            inner = inner[section]
+        inner[last] = choice.value
+    return TrainConfig.model_validate(data), tuple(open_keys)
+
+
+def explained(config: TrainConfig, choices: tuple[Choice, ...]) -> str:
+    """The configuration as YAML, with the reason behind every setting that a recipe chose."""
+    reasons = {choice.key: choice.why for choice in choices}
+    lines: list[str] = []
+    path: list[str] = []
+    for line in dump(config).splitlines():
+        match = re.match(r"( *)([a-z_]+):", line)
+        if match:
+            path[len(match[1]) // 2 :] = [match[2]]
+            reason = reasons.get(".".join(path))
+            line += f"  # {reason}" if reason else ""
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def look_at(store: Store, config: TrainConfig) -> DataFacts:
+    """Facts of the training part of a store."""
+    target = choose_target(config, store)
+    split = split_parcels(store, config.split, config.seed, target)
+    fields = sum(part == "train" for part in split.part_of.values())
+    readers = [reader for _, reader in store.readers()]
+    spatial = bool(CONVOLUTIONAL.match(config.model.name)) and not _is_series(store)
+    samples = fields
+    if target == "pixel":
+        samples = sum(1 for _ in _labelled_patches(store, split, config.patch))
+    return DataFacts(
+        fields,
+        samples,
+        max(reader.length for reader in readers),
+        len(store.fingerprint.bands),
+        len(store.fingerprint.classes),
+        store.fingerprint.season.length,
+        spatial,
+        target == "pixel",
+    )
+
+
+def _labelled_patches(store: Store, split: Any, size: int) -> Iterator[Any]:
+    from cropstar.datasets.patches import labelled_places
+
+    return labelled_places(store, split, "train", size)
+
+
+def _is_series(store: Store) -> bool:
+    return any(entry.layout == "series" for entry in store.manifest.tiles)
+
+
+def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
+    if config.model.name in FITTED:
+        return
+    yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
+    yield from _optimisation(facts)
+    yield from _budget(config, facts, _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2))
+
+
+def _quick(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
+    if config.model.name in FITTED:
+        return
+    for choice in _auto(config, facts):
+        if choice.key not in ("epochs", "patience", "choose_after"):
+            yield choice
+    yield from _budget(config, facts, 300)
+
+
+def _paper(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
+    """The defaults of the configuration are the paper's; it trains its crop models for 30 epochs."""
+    if config.model.name not in FITTED:
+        yield Choice("epochs", 30, "as in the paper")
+
+
+Recipe = Callable[[TrainConfig, DataFacts], Iterator[Choice]]
+RECIPES: dict[str, Recipe] = {"auto": _auto, "quick": _quick, "paper": _paper}
+
+
+def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
+    yield Choice("model.layers", 2, "two layers; more brought nothing on fields")
+    if facts.images:
+        yield Choice("model.hidden", 32, "filters of an image model")
+        yield Choice(
+            "model.pool", "mean", "the mean of all states: few labels do not carry a dense layer over the season"
+        )
+        yield Choice("model.dropout", 0.2, "few fields, many pixels")
+    else:
+        yield Choice("model.hidden", 128, "the paper's width for series")
+        yield Choice("model.pool", "season", "knows when in the season a state was reached")
+        yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
+        yield Choice("model.dense", 128, "a layer over all bins")
+        yield Choice("model.stem", 1 if facts.bands > 3 else 2, f"slopes between dates; {facts.bands} bands")
+        yield Choice("model.dropout", 0.2, "holds on a few hundred fields as on some thousand")
+    yield Choice("model.normalise", True, "trains faster and further")
+
+
+def _network(facts: DataFacts) -> Iterator[Choice]:
+    yield Choice("model.layers", 3, "the usual depth of this kind of network on fields")
+    yield Choice("model.hidden", 64, "the usual width")
+    yield Choice("model.dropout", 0.2 if facts.fields < 2000 else 0.1, f"{facts.fields:,} training fields")
+
+
+def _optimisation(facts: DataFacts) -> Iterator[Choice]:
+    yield Choice("optimiser.learning_rate", 0.004, "with AdamW and a cosine schedule")
+    yield Choice("optimiser.weight_decay", 0.02 if facts.images else 0.01, "of the matrices")
+    yield Choice("optimiser.decoupled", True, "AdamW")
+    yield Choice("optimiser.schedule", "cosine", "falls to zero at the last step")
+    yield Choice("optimiser.warmup", WARMUP, "steps")
+    yield Choice("optimiser.average", 0.98, "a running mean of the weights is judged and kept")
+    yield Choice("loss.smoothing", 0.1, "labels of fields are not always right")
+    if facts.images:
+        yield Choice("augmentation.flips", True, "fields look alike from every side")
+    if facts.pixels:
+        yield Choice("augmentation.date_dropout", 0.2, "other places have other clouds")
+
+
+def _budget(config: TrainConfig, facts: DataFacts, steps: int) -> Iterator[Choice]:
+    """Epochs that make about so many steps."""
+    batch = _batch(config, facts)
+    key = "batch" if facts.pixels else "series_batch"
+    yield Choice(key, batch, f"{facts.samples:,} training samples")
+    per_epoch = max(math.ceil(facts.samples / batch), 1)
+    epochs = max(round(steps / per_epoch), 2)
+    yield Choice("epochs", epochs, f"{epochs * per_epoch:,} steps, {per_epoch:,} an epoch")
+    yield Choice("choose_after", 0.6, "the last epochs, at a low learning rate, compete on validation")
+    yield Choice("patience", max(epochs // 4, 5), "epochs without a better validation score")
+
+
+def _batch(config: TrainConfig, facts: DataFacts) -> int:
+    if facts.pixels:
+        return config.batch
+    return 32 if facts.samples < 3000 else 64
+
+
+def _steps(facts: DataFacts, layers: int) -> int:
+    """Of series: more where there is more to learn from. Of images: so many that a run takes minutes, not hours."""
+    if facts.pixels:
+        return int(min(max(1500 * 30 / (facts.dates * layers), 600), 1500))
+    return int(min(max(1500, facts.samples * 0.6), 6000))
+
+
+def _bins(facts: DataFacts) -> int:
+    """No more bins than dates; finer ones where there are fields enough to learn them."""
+    return min(12 if facts.fields < 2000 else 24, max(facts.dates, 2))
+
+
+def _is_set(config: TrainConfig, dotted: str) -> bool:
+    """Whether a setting was given: by a file, an option or `--set`."""
+    *sections, last = dotted.split(".")
+    inner: Any = config
+    for section in sections:
+        if section not in inner.model_fields_set:
+            return False
+        inner = getattr(inner, section)
+    return last in inner.model_fields_set
