@@ -1,0 +1,111 @@
+"""Recipes fill in what the user left open, by the data, and say why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from cropstar.config import TrainConfig
+from cropstar.resolving import dump, resolve
+from cropstar.strictyaml import load_yaml
+from cropstar.training.recipes import DataFacts, explained, fill
+
+FIELDS = DataFacts(fields=700, samples=700, dates=14, bands=13, classes=6, span=200, images=False, pixels=False)
+IMAGES = DataFacts(fields=70, samples=160, dates=9, bands=10, classes=8, span=250, images=True, pixels=True)
+
+
+def config_of(model: str, **given: Any) -> TrainConfig:
+    return resolve(None, {"store": Path("store"), "model.name": model, **given})
+
+
+def test_what_the_user_gives_is_kept() -> None:
+    given = {"model.hidden": 40, "model.pool": "last", "epochs": 3, "optimiser.learning_rate": 0.02, "patience": 2}
+    filled, choices = fill(config_of("star", **given), FIELDS)
+    assert (filled.model.hidden, filled.model.pool, filled.epochs) == (40, "last", 3)
+    assert (filled.optimiser.learning_rate, filled.patience) == (0.02, 2)
+    assert not {choice.key for choice in choices} & set(given)
+    assert filled.model.normalise
+
+
+def test_a_filled_configuration_is_filled_no_further(tmp_path: Path) -> None:
+    filled, _ = fill(config_of("star"), FIELDS)
+    file = tmp_path / "config.yaml"
+    file.write_text(dump(filled), encoding="utf-8")
+    again, choices = fill(resolve(file, {}), FIELDS)
+    assert again == filled
+    assert choices == ()
+
+
+def test_every_choice_is_explained_and_the_text_reads_back() -> None:
+    filled, choices = fill(config_of("convstar"), IMAGES)
+    text = explained(filled, choices)
+    assert load_yaml(text, "text") == load_yaml(dump(filled), "dump")
+    assert text.count("  # ") == len(choices)
+
+
+def test_models_that_are_fitted_at_once_need_no_recipe() -> None:
+    assert fill(config_of("rf"), FIELDS)[1] == ()
+
+
+def test_the_paper_has_the_papers_settings() -> None:
+    filled, _ = fill(config_of("convstar", recipe="paper"), IMAGES)
+    assert (filled.model.layers, filled.model.hidden, filled.model.pool, filled.model.normalise) == (
+        4,
+        32,
+        "last",
+        False,
+    )
+    assert filled.optimiser.learning_rate == 0.001
+    assert fill(config_of("star", recipe="paper"), FIELDS)[0].model.hidden == 128
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    fields=some.integers(3, 100_000),
+    dates=some.integers(1, 400),
+    bands=some.integers(1, 20),
+    images=some.booleans(),
+    recipe=some.sampled_from(["auto", "quick", "paper"]),
+    model=some.sampled_from(["star", "bistar", "gru", "transformer", "tempcnn", "ltae", "tcn", "inceptiontime"]),
+)
+def test_every_recipe_makes_a_valid_configuration(
+    fields: int, dates: int, bands: int, images: bool, recipe: str, model: str
+) -> None:
+    name = "convstar" if images else model
+    facts = DataFacts(fields, fields, dates, bands, 5, 5 * dates, images, images)
+    filled, _ = fill(config_of(name, recipe=recipe), facts)
+    steps = filled.epochs * fields / (filled.batch if images else filled.series_batch)
+    assert filled.epochs >= 2
+    if recipe != "paper" and fields > 100:
+        assert steps < max(8000, 3 * fields / 8)
+
+
+def test_print_config_says_why(
+    run_cli: Callable[..., CompletedProcess[str]], small_store: Path, tmp_path: Path
+) -> None:
+    shown = run_cli("train", "--store", str(small_store), "--model", "star", "--print-config", cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "pool: season  # " in shown.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("recipe", ["quick", "paper"])
+def test_recipes_by_option(
+    recipe: str, run_cli: Callable[..., CompletedProcess[str]], small_store: Path, tmp_path: Path
+) -> None:
+    split = ["--set", "split.validation=0.3", "--set", "split.test=0.3"]
+    done = run_cli(
+        *("train", "--store", str(small_store), "--model", "star", "--recipe", recipe, "--epochs", "1", *split),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    (result,) = tmp_path.glob("data/runs/*/result.json")
+    model = json.loads(result.read_text())["model"]
+    assert model["pool"] == ("season" if recipe == "quick" else "last")
