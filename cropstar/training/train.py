@@ -103,6 +103,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
         parameters = sum(parameter.numel() for parameter in model.parameters())
         event(f"{_in_words(config, configs, model, parameters)}; run {run.folder}")
+        if not model.streaming and model.makes_maps:
+            logger.info("it reads the season as a whole: for predict --state and update, train one that streams (star)")
 
         parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
         card = ModelCard(
