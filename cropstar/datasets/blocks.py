@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from cropstar.datasets.fields import FieldName, Fields, ParcelId
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.grid import Grid
-from cropstar.geo.ground import metres_per_unit
+from cropstar.geo.grid import Grid, metres_per_unit
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rasterio.crs import CRS
+from rasterio.errors import CRSError
 from rasterio.transform import Affine
 
 from cropstar.geo.windows import Window
@@ -90,3 +91,23 @@ def enclosing_grid(grids: Sequence[Grid]) -> tuple[Grid, list[tuple[int, int]]]:
     return Grid(first.crs, transform, bottom - top, right - left), [
         (row - top, column - left) for row, column in corners
     ]
+
+
+SQUARE_METRES_PER_HECTARE = 10_000.0
+
+
+def metres_per_unit(grid: Grid) -> float | None:
+    """Metres in one unit of a projected coordinate system; None where units are degrees or not known."""
+    try:
+        crs = grid.rasterio_crs
+        return float(crs.linear_units_factor[1]) if crs.is_projected else None
+    except CRSError:
+        return None
+
+
+def hectares_per_pixel(grid: Grid, resolution: float = 0.0) -> float | None:
+    """None where it is not known; without a coordinate system a pixel is `resolution` metres wide, if that is given."""
+    if not grid.crs and resolution > 0:
+        return resolution**2 / SQUARE_METRES_PER_HECTARE
+    unit = metres_per_unit(grid)
+    return None if unit is None else grid.pixel_area * unit**2 / SQUARE_METRES_PER_HECTARE

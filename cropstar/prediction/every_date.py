@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.grid import Grid
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.geo.windows import Window
 from cropstar.prediction.blocks import BlockResult
 from cropstar.prediction.cog import NODATA, Draft, RasterKind, drafting, publish

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cropstar.errors import MismatchError
-from cropstar.geo.alignment import grid_difference
+from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.predictor import Predictor

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.grid import Grid
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
 from cropstar.reports.map import NODATA, NODATA_GROUND
 from cropstar.reports.wording import areas, shares

@@ -22,7 +22,7 @@ from rasterio.errors import RasterioError
 
 from cropstar import __version__
 from cropstar.devices import keep_large_buffers
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.windows import Window, split
 from cropstar.logs import event
 from cropstar.prediction.blocks import BlockFolder, BlockResult, block_of

@@ -19,8 +19,7 @@ import rasterio
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError, ResourceError, UsageError
-from cropstar.geo.grid import Grid
-from cropstar.geo.ground import SQUARE_METRES_PER_HECTARE
+from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
 from cropstar.logs import event, logger
 from cropstar.prediction.layers import STEPS
 from cropstar.sources.parcels import shapes as outlines

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.calendar import from_days
-from cropstar.geo.grid import enclosing_grid
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import enclosing_grid, hectares_per_pixel
 from cropstar.geo.windows import split
 from cropstar.logs import event, logger
 from cropstar.progress import track

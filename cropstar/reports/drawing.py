@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from cropstar.geo.ground import metres_per_unit
+from cropstar.geo.grid import metres_per_unit
 from cropstar.reports.wording import ELLIPSIS, length, printable
 
 if TYPE_CHECKING:

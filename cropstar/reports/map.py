@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError, MismatchError
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import hectares_per_pixel
 from cropstar.reports.drawing import (
     DPI,
     HAIRLINE,

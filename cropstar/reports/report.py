@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import ArtifactError
-from cropstar.geo.ground import SQUARE_METRES_PER_HECTARE
+from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE
 from cropstar.reports.figures import (
     confusion_matrix,
     error_map,

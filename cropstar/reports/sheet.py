@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days, to_days
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import hectares_per_pixel
 from cropstar.reports.contents import TileSet
 from cropstar.reports.drawing import (
     DPI,

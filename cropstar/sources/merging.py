@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.radiometry import SCALE, SCENE_CLASSIFICATION, clear_sky
+from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, clear_sky
 from cropstar.geo.windows import Window
 from cropstar.logs import logger
 from cropstar.sources.series import Bands, Observations

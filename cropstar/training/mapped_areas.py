@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
 from cropstar.errors import InputError, MismatchError
-from cropstar.geo.grid import Grid
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.geo.paths import require_file
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import split

@@ -11,7 +11,7 @@ import rasterio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import hectares_per_pixel
 from cropstar.prediction.names import describe_names, names_file
 from cropstar.prediction.wanted import Wanted
 from cropstar.store.classes import ClassTable, CropClass

@@ -12,8 +12,7 @@ from PIL import Image
 from rasterio.crs import CRS
 
 from cropstar.errors import InputError, MismatchError
-from cropstar.geo.grid import Grid
-from cropstar.geo.ground import hectares_per_pixel
+from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.reports.drawing import Ruler, round_length
 from cropstar.reports.map import NODATA_GROUND, NODATA_LINES, draw_map
 from cropstar.reports.wording import printable

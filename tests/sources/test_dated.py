@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rasterio.enums import Resampling
 from rasterio.warp import reproject
 
-from cropstar.geo.alignment import Alignment, Piece
+from cropstar.geo.resampling import Alignment, RasterPart
 from cropstar.geo.windows import Window, split
 from cropstar.sources.stack import open_stack
 from cropstar.sources.stack.values import on_grid
@@ -252,10 +252,10 @@ def test_resampling_knows_zero_and_negative_numbers_from_nodata(low: int, high: 
     pixels[2, 3] = -9999
     window, alignment = Window(1, 2, 9, 8), Alignment(2, 0, 0, 6, 6)
     place = alignment.source(window)
-    piece = Piece(pixels[place.slices], place, alignment)
+    piece = RasterPart(pixels[place.slices], place, alignment)
     numbers, present = on_grid(piece, window, -9999, resampling)
     moved = np.where(piece.pixels == -9999, 0, piece.pixels.astype(np.int32) + 20_000)
-    others, there = on_grid(Piece(moved, place, alignment), window, None, resampling)
+    others, there = on_grid(RasterPart(moved, place, alignment), window, None, resampling)
     assert np.array_equal(present, there)
     assert np.count_nonzero(~present) == 4
     assert np.abs(numbers - (others - 20_000.0))[present].max() < 0.01

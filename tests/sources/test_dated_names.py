@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cropstar.errors import UsageError
-from cropstar.geo.bands import SENTINEL2, band_name
+from cropstar.geo.sensors import SENTINEL2, band_name
 from cropstar.sources.stack import StackOptions
 from cropstar.sources.stack.names import Name, Unclear, guess, tile_name
 from cropstar.sources.stack.patterns import Pattern

@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
-from cropstar.geo.bands import in_order, sentinel2_band
+from cropstar.geo.sensors import in_order, sentinel2_band
 from cropstar.logs import logger
 from cropstar.sources.breizhcrops.files import LABEL_COLUMNS, Parcel, RegionFiles
 from cropstar.sources.naming import short_list

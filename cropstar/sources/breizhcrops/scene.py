@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
-from cropstar.geo.radiometry import SCALE
+from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track

@@ -10,7 +10,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from cropstar.errors import InputError
-from cropstar.geo.bands import SENTINEL2, band_name
+from cropstar.geo.sensors import SENTINEL2, band_name
 from cropstar.sources.sentinel2.containers import REMEDY, Place
 
 MAXIMUM_XML_BYTES = 4 * 2**20  # the real ones have 55 kB

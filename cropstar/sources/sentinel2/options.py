@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cropstar.errors import UsageError
-from cropstar.geo.alignment import KERNELS
-from cropstar.geo.bands import SENTINEL2, band_name
-from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION
+from cropstar.geo.resampling import KERNELS
+from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, SENTINEL2, band_name
 from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Alignment, NotAligned, grid_difference
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCALE, SCENE_CLASSIFICATION
+from cropstar.geo.resampling import Alignment, NotAligned, grid_difference
+from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION
 from cropstar.geo.windows import split
 from cropstar.sources.merging import choose_bands, describe_merges, missing_bands
 from cropstar.sources.naming import left_out

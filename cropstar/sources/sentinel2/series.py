@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Piece, interpolate, nearest
-from cropstar.geo.radiometry import clear_sky
+from cropstar.geo.resampling import RasterPart, interpolate, nearest
+from cropstar.geo.sensors import clear_sky
 from cropstar.geo.windows import Window
 from cropstar.sources.decoding import Scratch
 from cropstar.sources.merging import MergedSeries, announce, to_values
@@ -123,10 +123,10 @@ class Sentinel2Series(MergedSeries[Layer]):
             numbers, present = interpolate(self._piece(layer, window), window, self.options.resampling)
         return to_values(numbers, layer.offset, layer.gain), present
 
-    def _piece(self, layer: Layer, window: Window) -> Piece:
+    def _piece(self, layer: Layer, window: Window) -> RasterPart:
         place = layer.alignment.source(window)
         pixels = self._scratch.read(self._layers.numbers[layer.place], place) if self._scratch else None
-        return Piece(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
+        return RasterPart(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
 
 
 def _provenance(tile: str, plan: Plan, options: Sentinel2Options) -> dict[str, Any]:

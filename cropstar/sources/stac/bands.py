@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from cropstar.geo.bands import sentinel2_band
+from cropstar.geo.sensors import sentinel2_band
 from cropstar.sources.sentinel2.options import NATIVE_WITH_CLASSES as NATIVE
 
 RESOLUTION = re.compile(r"_(\d{2})m(?:$|[-_])")

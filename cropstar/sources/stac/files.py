@@ -18,9 +18,9 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from rasterio.vrt import WarpedVRT
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import grid_difference
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
+from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window
 from cropstar.sources.open_files import OpenFiles
 from cropstar.sources.sentinel2.files import MAXIMUM_SIDE

@@ -15,7 +15,7 @@ from rasterio.errors import CRSError
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+from cropstar.geo.sensors import SCENE_CLASSIFICATION
 from cropstar.sources.sentinel2.files import MAXIMUM_SIDE
 from cropstar.sources.stac.bands import Json, assets_by_band
 from cropstar.sources.stac.connection import public_address

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.alignment import Alignment, NotAligned, Piece, interpolate, nearest
 from cropstar.geo.grid import Grid
+from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, interpolate, nearest
 from cropstar.geo.windows import Window, split
 from cropstar.sources.stac.files import AssetFiles
 from cropstar.sources.stac.items import Asset
@@ -43,7 +43,7 @@ def containing(files: AssetFiles, layer: Layer, window: Window, grid: Grid) -> N
     if layer.alignment is None:
         return files.read_warped(layer.asset, window, grid, "nearest")
     place = layer.alignment.source(window, margin=0)
-    return nearest(Piece(files.read(layer.asset, place), place, layer.alignment), window)
+    return nearest(RasterPart(files.read(layer.asset, place), place, layer.alignment), window)
 
 
 def resampled(
@@ -57,7 +57,7 @@ def resampled(
         numbers = files.read_warped(layer.asset, window, grid, method)
         return numbers, (containing(files, layer, window, grid) != 0) & (numbers != 0)
     place = layer.alignment.source(window)
-    return interpolate(Piece(files.read(layer.asset, place), place, layer.alignment), window, method)
+    return interpolate(RasterPart(files.read(layer.asset, place), place, layer.alignment), window, method)
 
 
 def has_data(files: AssetFiles, layer: Layer, grid: Grid) -> bool:

@@ -11,7 +11,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from cropstar.errors import UsageError
-from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES
+from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
 from cropstar.sources.sentinel2.options import Sentinel2Options
 from cropstar.sources.series import Bands
 

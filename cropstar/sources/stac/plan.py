@@ -11,7 +11,7 @@ from shapely import box, union_all
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+from cropstar.geo.sensors import SCENE_CLASSIFICATION
 from cropstar.sources.merging import choose_bands, describe_merges, missing_bands
 from cropstar.sources.naming import left_out, short_list
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS

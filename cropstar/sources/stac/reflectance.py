@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cropstar.errors import InputError
-from cropstar.geo.radiometry import SCALE
+from cropstar.geo.sensors import SCALE
 from cropstar.sources.stac.bands import Json, described_bands
 
 APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied", "s2:boa_offset_applied")

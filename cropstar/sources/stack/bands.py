@@ -7,8 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.bands import band_name, in_order
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+from cropstar.geo.sensors import SCENE_CLASSIFICATION, band_name, in_order
 from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands
 from cropstar.sources.stack.handles import OpenRasters

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 
 from cropstar.errors import InputError
-from cropstar.geo.bands import band_name
+from cropstar.geo.sensors import band_name
 from cropstar.sources.series import Bands
 from cropstar.sources.stack.bands import Entry, Table
 from cropstar.sources.stack.hand_dates import Dates

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.alignment import Piece, nearest
-from cropstar.geo.radiometry import clear_sky
+from cropstar.geo.resampling import RasterPart, nearest
+from cropstar.geo.sensors import clear_sky
 from cropstar.geo.windows import Window
 from cropstar.sources.naming import with_years
 from cropstar.sources.series import Bands, Observations
@@ -98,13 +98,13 @@ class DatedSeries:
         if day.mask:
             piece = self._piece(day.mask, window)
             # Turned over before it is brought to the grid: beyond the mask's edge nothing is clear.
-            is_clear = Piece((piece.pixels == 0).astype(np.uint8), piece.place, piece.alignment)
+            is_clear = RasterPart((piece.pixels == 0).astype(np.uint8), piece.place, piece.alignment)
             clear &= nearest(is_clear, window) != 0
         return clear
 
-    def _piece(self, layer: Layer, window: Window) -> Piece:
+    def _piece(self, layer: Layer, window: Window) -> RasterPart:
         place = layer.alignment.source(window)
-        return Piece(self._files.read(layer.path, [layer.index], place)[0], place, layer.alignment)
+        return RasterPart(self._files.read(layer.path, [layer.index], place)[0], place, layer.alignment)
 
 
 def _name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str:

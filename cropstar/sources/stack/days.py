@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Alignment
+from cropstar.geo.resampling import Alignment
 from cropstar.geo.windows import Window
 from cropstar.logs import logger
 from cropstar.sources.naming import left_out
@@ -88,7 +88,7 @@ def announce(name: str, kept: Days, empty: Days) -> list[str]:
 def _needs(day: Day) -> list[frozenset[Layer]]:
     """Layers of which one of each group must have data for a pixel to be valid, clouds aside.
 
-    As `geo.radiometry.observed` has it: each band that knows its nodata, and of the others one.
+    As `geo.sensors.observed` has it: each band that knows its nodata, and of the others one.
     """
     known = [layer for layer in day.layers if layer.nodata is not None]
     if day.scene_classes:

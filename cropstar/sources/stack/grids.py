@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Alignment, NotAligned, grid_difference
 from cropstar.geo.grid import Grid
+from cropstar.geo.resampling import Alignment, NotAligned, grid_difference
 
 REMEDY = "bring all files to one grid, for example with gdalwarp -t_srs, -tr and -te"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCALE
+from cropstar.geo.sensors import SCALE
 from cropstar.sources.stack.handles import OpenRasters
 
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}

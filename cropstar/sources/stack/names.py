@@ -13,7 +13,7 @@ from datetime import date, timedelta
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from cropstar.geo.bands import WORD, band_name
+from cropstar.geo.sensors import WORD, band_name
 
 BEGIN, END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 CLOCK = r"(?:T\d\d[-:.]?\d\d(?:[-:.]?\d\d(?:\.?\d{3})?)?Z?)?"

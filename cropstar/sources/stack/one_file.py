@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from cropstar.errors import InputError
-from cropstar.geo.alignment import Alignment
-from cropstar.geo.bands import band_name
-from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, clear_sky, observed
+from cropstar.geo.resampling import Alignment
+from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, band_name, clear_sky, observed
 from cropstar.geo.windows import Window
 from cropstar.sources.series import Bands, Observations
 from cropstar.sources.stack.bands import Entry, Table, choose_bands

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import UsageError
-from cropstar.geo.radiometry import CLEAR_SCENE_CLASSES
+from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
 from cropstar.sources.sentinel2.options import Sentinel2Options
 from cropstar.sources.series import Bands
 from cropstar.sources.stack.hand_dates import Dates, parse_dates

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 from cropstar.errors import UsageError
-from cropstar.geo.bands import band_name
+from cropstar.geo.sensors import band_name
 from cropstar.registry import did_you_mean
 from cropstar.sources.stack.names import CLOCK, Name, parse_day, tile_name
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from cropstar.errors import UsageError
-from cropstar.geo.bands import band_name, in_order
+from cropstar.geo.sensors import band_name, in_order
 from cropstar.registry import did_you_mean
 from cropstar.sources.series import Bands
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.alignment import Piece, interpolate, nearest
+from cropstar.geo.resampling import RasterPart, interpolate, nearest
 from cropstar.geo.windows import Window
 
 DARKEST, BRIGHTEST = np.iinfo(np.int16).min, np.iinfo(np.uint16).max
@@ -33,17 +33,17 @@ def is_data(pixels: NDArray[Any], nodata: float | None) -> NDArray[np.bool_]:
 
 
 def on_grid(
-    piece: Piece, window: Window, nodata: float | None, resampling: str
+    piece: RasterPart, window: Window, nodata: float | None, resampling: str
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """A window (h, w) of a file on the grid: its numbers, and where they are data."""
     pixels = piece.pixels
     if piece.alignment.ratio == 1:
         return pixels, is_data(pixels, nodata)
-    # The resampling of geo.alignment takes zero for nodata: all numbers that are data move away from it. One shift for
+    # The resampling of geo.resampling takes zero for nodata: all numbers that are data move away from it. One shift for
     # all windows of a file; the sums stay exact, for 98,304 x 144 (60 m to 10 m) is below 2^24.
     shift = 0 if not nodata else 1 - DARKEST
     moved = np.clip(pixels.astype(np.int64), DARKEST, BRIGHTEST) + shift
-    shifted = Piece(np.where(is_data(pixels, nodata), moved, 0), piece.place, piece.alignment)
+    shifted = RasterPart(np.where(is_data(pixels, nodata), moved, 0), piece.place, piece.alignment)
     if resampling == "nearest":
         numbers: NDArray[Any] = nearest(shifted, window)
         present: NDArray[np.bool_] = numbers != 0

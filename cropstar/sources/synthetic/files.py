@@ -14,8 +14,8 @@ from rasterio.errors import RasterioIOError
 
 from cropstar.errors import InputError, ResourceError
 from cropstar.geo.grid import Grid
-from cropstar.geo.radiometry import SCALE
 from cropstar.geo.raster import checksum, reads_back
+from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.sources.synthetic.crops import BANDS
 from cropstar.sources.synthetic.landscape import make_landscape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.geo.radiometry import SCALE
+from cropstar.geo.sensors import SCALE
 from cropstar.sources.synthetic.crops import BANDS
 from cropstar.sources.synthetic.noise import Floats, coarsen, smooth_field
 from cropstar.sources.synthetic.weather import Sky

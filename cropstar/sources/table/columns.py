@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.bands import SENTINEL2, band_name, in_order, sentinel2_band
+from cropstar.geo.sensors import SENTINEL2, band_name, in_order, sentinel2_band
 from cropstar.registry import suggestion
 from cropstar.sources.naming import short_list
 from cropstar.sources.parcels import LABEL_COLUMNS

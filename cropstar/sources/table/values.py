@@ -12,8 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.bands import SENTINEL2
-from cropstar.geo.radiometry import SCALE, clear_sky
+from cropstar.geo.sensors import SCALE, SENTINEL2, clear_sky
 from cropstar.sources.table.columns import Columns, TableOptions
 
 LARGEST = np.iinfo(np.uint16).max

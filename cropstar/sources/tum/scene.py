@@ -9,7 +9,7 @@ from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season
-from cropstar.geo.radiometry import SCALE
+from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import UsageError
-from cropstar.geo.bands import band_name, in_order
+from cropstar.geo.sensors import band_name, in_order
 from cropstar.registry import did_you_mean
 
 FILE_BANDS = ("B08", "B03", "B02", "B04", "B05", "B06", "B07", "B11", "B12")  # the file's order: NIR first

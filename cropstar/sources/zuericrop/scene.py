@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
-from cropstar.geo.radiometry import SCALE
+from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event
 from cropstar.sources.naming import safe_name

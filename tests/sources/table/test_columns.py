@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.bands import SENTINEL2
+from cropstar.geo.sensors import SENTINEL2
 from cropstar.sources.table.columns import Columns, TableOptions, find_columns, reflectance_band
 
 PATH = Path("table.csv")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rasterio.crs import CRS
 
-from cropstar.geo.alignment import Alignment, NotAligned, Piece, interpolate, nearest
 from cropstar.geo.grid import Grid
+from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, interpolate, nearest
 from cropstar.geo.windows import Window
 
 UTM = CRS.from_epsg(32632).to_wkt()
@@ -50,9 +50,9 @@ def reference(
     return values, present
 
 
-def part(pixels: Numbers, alignment: Alignment, window: Window) -> Piece:
+def part(pixels: Numbers, alignment: Alignment, window: Window) -> RasterPart:
     place = alignment.source(window)
-    return Piece(pixels[place.slices], place, alignment)
+    return RasterPart(pixels[place.slices], place, alignment)
 
 
 @st.composite

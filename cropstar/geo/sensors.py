@@ -1,11 +1,36 @@
-"""Sentinel-2's bands: their one name, whichever way it is spelt, and their order."""
+"""Sentinel-2: its bands and their spellings, the scale of its numbers, its scene classes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
-from cropstar.geo.radiometry import SCENE_CLASSIFICATION
+import numpy as np
+from numpy.typing import NDArray
+
+SCALE = 1e-4  # reflectance of one count: Sentinel-2's quantification, and that of all who do not say otherwise
+SCENE_CLASSIFICATION = "SCL"
+# Dark areas, vegetation, bare soil, water, unclassified. Not valid: nodata, saturated, cloud shadow,
+# clouds, cirrus and snow.
+CLEAR_SCENE_CLASSES = (2, 4, 5, 6, 7)
+
+
+def clear_sky(scene_classes: NDArray[Any], clear: Collection[int] = CLEAR_SCENE_CLASSES) -> NDArray[np.bool_]:
+    """True where the scene classification saw the ground."""
+    return np.isin(scene_classes, list(clear))
+
+
+def observed(values: NDArray[Any], nodata: float | None) -> NDArray[np.bool_]:
+    """True where every band of a date has data; values is (T, C, H, W), the answer (T, H, W).
+
+    Where a file does not say what nodata is, zero in all bands is: the black beyond the edge of a swath.
+    """
+    present: NDArray[np.bool_] = (values != 0).any(axis=1) if nodata is None else (values != nodata).all(axis=1)
+    return present
+
+
+# --- Bands
 
 # In the order of ESA's band ids, 0 to 12.
 SENTINEL2 = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B10", "B11", "B12")

@@ -69,7 +69,7 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RasterPart:
     """Pixels (h, w) of a raster and where they lie in it."""
 
     pixels: NDArray[Any]
@@ -102,7 +102,7 @@ def grid_difference(own: Grid, other: Grid) -> str | None:
     return f"a shift of {right + 0.0:.6g} x {up + 0.0:.6g} {_unit(other)} ({pixels}) instead of the same corner"
 
 
-def nearest(piece: Piece, window: Window) -> NDArray[Any]:
+def nearest(piece: RasterPart, window: Window) -> NDArray[Any]:
     """Each pixel of the window as the raster's pixel that contains it; zero beyond the raster."""
     alignment, place, pixels = piece.alignment, piece.place, piece.pixels
     if alignment.ratio == 1 and (place.height, place.width) == (window.height, window.width):
@@ -120,7 +120,15 @@ def nearest(piece: Piece, window: Window) -> NDArray[Any]:
     return taken
 
 
-def interpolate(piece: Piece, window: Window, method: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def resample(piece: RasterPart, window: Window, method: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Values (h, w) of the window by "nearest" or a kernel of KERNELS, and where there are any."""
+    if piece.alignment.ratio == 1 or method == "nearest":
+        values = nearest(piece, window)
+        return values, values != 0
+    return interpolate(piece, window, method)
+
+
+def interpolate(piece: RasterPart, window: Window, method: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Values (h, w) by a kernel of KERNELS, and where there are any: where the containing pixel has data.
 
     Nodata carries no weight: the other pixels' weights are scaled up to one, as they are at the raster's edge.

@@ -1,12 +1,13 @@
-"""One name for a band, whoever spells it."""
+"""Sentinel-2's bands by any usual spelling; which pixels are observations."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.geo.bands import COMMON_NAMES, SENTINEL2, band_name, in_order, sentinel2_band
+from cropstar.geo.sensors import COMMON_NAMES, SENTINEL2, band_name, clear_sky, in_order, observed, sentinel2_band
 
 
 @st.composite
@@ -63,3 +64,32 @@ def test_a_long_text_is_no_work() -> None:
 def test_bands_in_the_order_of_their_ids() -> None:
     assert in_order(["NDVI", "B11", "B8A", "B08", "B09", "B01", "B11"]) == ["B01", "B08", "B8A", "B09", "B11", "NDVI"]
     assert in_order(["VV", "B12", "VH"]) == ["B12", "VV", "VH"]
+
+
+def test_the_scene_classification_class_by_class() -> None:
+    seen = clear_sky(np.arange(12).reshape(3, 4))
+    assert seen.dtype == bool
+    assert np.flatnonzero(seen).tolist() == [2, 4, 5, 6, 7]
+
+
+def test_other_classes_can_be_called_clear() -> None:
+    assert np.flatnonzero(clear_sky(np.arange(12), clear={11})).tolist() == [11]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int16])
+def test_one_missing_band_hides_the_date(dtype: type[np.integer[np.typing.NBitBase]]) -> None:
+    values = np.ones((2, 3, 2, 2), dtype=dtype)
+    values[1, 2, 0, 1] = 0
+    seen = observed(values, 0)
+    assert seen.shape == (2, 2, 2)
+    assert np.argwhere(~seen).tolist() == [[1, 0, 1]]
+
+
+def test_without_nodata_black_in_all_bands_is_nothing() -> None:
+    values = np.zeros((2, 3, 4, 5))
+    assert not observed(values, None).any()
+    values[1, 2, 0, 1] = 7
+    seen = observed(values, None)
+    assert seen.shape == (2, 4, 5)
+    assert np.argwhere(seen).tolist() == [[1, 0, 1]]
+    assert observed(np.zeros((2, 3, 4, 5)), -9999).all()
