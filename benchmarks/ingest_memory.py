@@ -26,7 +26,7 @@ import rasterio
 from rasterio.windows import Window
 from safe_products import profile, write_parcels, write_products
 
-from cropstar.sources.scene import Piece, RasterScene
+from cropstar.sources.base import RasterScene, TileSpec
 from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
 
 SIDE, DATES, NOISY = 10_980, 70, 1024
@@ -111,8 +111,8 @@ class SomeTiles(RasterScene):
     wanted: int
     spread: bool
 
-    def pieces(self) -> list[Piece]:
-        pieces = super().pieces()
+    def tile_specs(self) -> list[TileSpec]:
+        pieces = super().tile_specs()
         if self.spread:
             return pieces[:: -(-len(pieces) // self.wanted)]
         return sorted(pieces, key=lambda piece: max(piece.window.top, piece.window.left))[: self.wanted]
@@ -121,16 +121,15 @@ class SomeTiles(RasterScene):
 def inside(folder: Path, store: Path, workers: int, tiles: int, spread: bool) -> None:
     """What `cropstar ingest FOLDER --parcels ... --workers N` does, for some of the tiles."""
     from cropstar.reports.contents import summarise
-    from cropstar.sources.catalogue import SOURCES
+    from cropstar.sources.catalogue import SOURCES, IngestRequest
     from cropstar.sources.ingest import ingest
-    from cropstar.sources.request import Request
     from cropstar.sources.workers import bound_gdal
 
     bound_gdal()
     started = time.monotonic()
-    (scene,) = SOURCES["sentinel2"](Request(folder, folder / "parcels.gpkg", special={"bands": BANDS}))
+    (scene,) = SOURCES["sentinel2"](IngestRequest(folder, folder / "parcels.gpkg", special={"bands": BANDS}))
     assert isinstance(scene, RasterScene)
-    total = len(scene.pieces())
+    total = len(scene.tile_specs())
     scene.__class__ = SomeTiles
     scene.wanted, scene.spread = tiles, spread  # type: ignore[attr-defined]
     opened = time.monotonic()

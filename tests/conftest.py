@@ -45,12 +45,11 @@ def small_scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_store(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small scene ingested: four raster tiles of 48 x 48 pixels. Copy before changing it."""
-    from cropstar.sources.catalogue import SOURCES
+    from cropstar.sources.catalogue import SOURCES, IngestRequest
     from cropstar.sources.ingest import ingest
-    from cropstar.sources.request import Request
 
     folder = tmp_path_factory.mktemp("small_store")
-    scenes = SOURCES["stack"](Request(small_scene / "tile.tif", tile_size=48))
+    scenes = SOURCES["stack"](IngestRequest(small_scene / "tile.tif", tile_size=48))
     try:
         ingest(scenes, folder)
     finally:

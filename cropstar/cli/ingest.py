@@ -65,9 +65,8 @@ def ingest(
     from cropstar.logs import event
     from cropstar.reports.contents import summarise
     from cropstar.reports.wording import plural
-    from cropstar.sources.catalogue import SOURCES, guess_source
+    from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
-    from cropstar.sources.request import Request
     from cropstar.sources.workers import bound_gdal, default_workers
 
     if len(what) > 2:
@@ -93,7 +92,7 @@ def ingest(
     folder = output or STORES / _name(path, url)
     # First the cluster: to read and digest images may take long.
     with nullcontext() if scheduler is None else connected(scheduler) as cluster:
-        scenes = SOURCES[source](Request(path, parcels, label_column, tile_size, seed, given, url))
+        scenes = SOURCES[source](IngestRequest(path, parcels, label_column, tile_size, seed, given, url))
         try:
             result = run_ingest(
                 scenes, folder, overwrite=overwrite, workers=workers or default_workers(), cluster=cluster

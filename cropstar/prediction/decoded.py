@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.geo.windows import Window
+from cropstar.sources.base import Series
 from cropstar.sources.decoding import PIXEL, DecodedSeries, Scratch, decoded_bytes, scratch_bytes
-from cropstar.sources.series import Series
 from cropstar.sources.workers import GDAL_CACHE_MEGABYTES
 
 SIDE = 1024  # of the blocks of Sentinel-2's files, whatever the size of their pixels

@@ -11,8 +11,8 @@ from typing import Any
 from cropstar.errors import InputError, UsageError
 from cropstar.prediction.decoded import keep_decoded
 from cropstar.prediction.stored import StoredSeries, is_store, scenes_of
-from cropstar.sources.opening import open_raster_series
-from cropstar.sources.series import Series
+from cropstar.sources.base import Series
+from cropstar.sources.catalogue import open_raster_series
 
 SUFFIXES = (".tif", ".tiff")
 ENDING = "-crops.tif"

@@ -12,7 +12,7 @@ from cropstar import __version__
 from cropstar.geo.raster import open_raster
 from cropstar.prediction.planning import WindowPlan
 from cropstar.prediction.predictor import Predictor
-from cropstar.sources.series import Series
+from cropstar.sources.base import Series
 
 ENDS = 2**16  # bytes at either end of a file that are looked at
 FORMAT = 1  # raised when blocks come to mean something else

@@ -15,7 +15,7 @@ from cropstar.geo.windows import Window
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.season_card import SeasonCard
-from cropstar.sources.series import Bands, Observations, Series
+from cropstar.sources.base import Bands, Observations, Series
 
 
 class JoinedSeries:

@@ -19,7 +19,7 @@ from cropstar.prediction.season import Advanced, Layout, layout_of, require_stre
 from cropstar.prediction.season_card import SeasonCard, state_bytes
 from cropstar.prediction.season_file import SeasonWriter
 from cropstar.prediction.wanted import Wanted
-from cropstar.sources.series import Series
+from cropstar.sources.base import Series
 from cropstar.store.atomic import atomic_path
 
 WRITTEN = AHEAD + 2  # windows at a time: computed, waiting and being written

@@ -19,7 +19,7 @@ from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
 from cropstar.reports.map import NODATA, NODATA_GROUND
 from cropstar.reports.wording import areas, shares
-from cropstar.sources.parcels.vector import keys_of, open_vector
+from cropstar.sources.labels import keys_of, open_vector
 from cropstar.store.atomic import write_text
 from cropstar.store.classes import ClassTable
 

@@ -24,9 +24,8 @@ from cropstar.logs import logger
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.zones import Floats, ParcelClassifier, on_grid, write_classes
 from cropstar.progress import track
-from cropstar.sources.parcels import Parcels
-from cropstar.sources.parcels.vector import open_vector
-from cropstar.sources.series import Observations, Series
+from cropstar.sources.base import Observations, Series
+from cropstar.sources.labels import Parcels, open_vector
 from cropstar.store.classes import ClassTable
 from cropstar.store.model_file import ModelCard
 from cropstar.store.tile import ParcelTable

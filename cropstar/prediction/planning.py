@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cropstar.errors import ResourceError, UsageError
 from cropstar.prediction.footprint import bytes_per_pixel
 from cropstar.prediction.predictor import SERIES_AT_ONCE, Predictor
-from cropstar.sources.series import Series
+from cropstar.sources.base import Series
 from cropstar.sources.workers import GDAL_CACHE_MEGABYTES
 
 MEMORY = "2GB"

@@ -47,7 +47,7 @@ from cropstar.prediction.space import require_room
 from cropstar.prediction.wanted import Files
 from cropstar.progress import progress_bar
 from cropstar.reports.wording import plural
-from cropstar.sources.series import Observations, Series
+from cropstar.sources.base import Observations, Series
 from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.atomic import locked
 

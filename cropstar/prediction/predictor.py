@@ -28,7 +28,7 @@ from cropstar.models.contract import ModelState
 from cropstar.models.half import half_kind, half_precision
 from cropstar.models.weights import restore_model
 from cropstar.native.convolution import tiles_begin
-from cropstar.sources.series import Observations, Series
+from cropstar.sources.base import Observations, Series
 from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192  # of a model of series: more only take memory

@@ -30,7 +30,7 @@ from cropstar.prediction.options import MapResult, PredictOptions
 from cropstar.prediction.planning import WindowPlan
 from cropstar.prediction.predict import Job, opened_job, predictor_of
 from cropstar.prediction.predictor import Predictor
-from cropstar.sources.workers import reporting
+from cropstar.sources.workers import one_line_failures
 from cropstar.store.atomic import locked
 
 REMEDY = "give --memory less, or the worker more"
@@ -155,7 +155,7 @@ def _require_wanted(job: RemoteJob) -> None:
 @contextmanager
 def _reporting() -> Iterator[None]:
     """Failures as they can be sent and read in one line."""
-    with reporting(REMEDY):
+    with one_line_failures(REMEDY):
         try:
             yield
         except torch.OutOfMemoryError as failure:

@@ -21,7 +21,7 @@ from cropstar.errors import UsageError
 from cropstar.geo.windows import Window
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.prediction.predictor import Predictor
-from cropstar.sources.series import Observations, Series
+from cropstar.sources.base import Observations, Series
 
 # The parts of all layers, from the first to the last, (h, w, C) each: how series have them, and the kernels' images.
 Parts = list[NDArray[np.float32]]

@@ -11,7 +11,7 @@ import numpy as np
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
-from cropstar.sources.series import Bands, Observations
+from cropstar.sources.base import Bands, Observations
 from cropstar.store.reader import TileReader
 from cropstar.store.store import MANIFEST, Store, tile_path
 

@@ -42,7 +42,7 @@ from cropstar.prediction.season_file import REMEDY, SeasonReader, SeasonWriter, 
 from cropstar.prediction.space import needs_of, require_space
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
-from cropstar.sources.series import Observations
+from cropstar.sources.base import Observations
 from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.atomic import locked
 

@@ -22,8 +22,7 @@ from cropstar.errors import InputError, ResourceError, UsageError
 from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
 from cropstar.logs import event, logger
 from cropstar.prediction.layers import STEPS
-from cropstar.sources.parcels import shapes as outlines
-from cropstar.sources.parcels.vector import open_vector
+from cropstar.sources.labels import open_vector, repair_shapes, shapes_meet
 from cropstar.store.atomic import atomic_path
 from cropstar.store.classes import ClassTable
 
@@ -166,9 +165,9 @@ def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool
     except ProjError as failure:
         why = f"there is no way from their coordinate system to the map's ({failure})"
         raise InputError("parcels in other coordinates", path=path, why=why, remedy="reproject them first") from None
-    near = ~(shapely.is_missing(places) | shapely.is_empty(places)) & outlines.meets(places, grid.bounds)
+    near = ~(shapely.is_missing(places) | shapely.is_empty(places)) & shapes_meet(places, grid.bounds)
     near &= shapely.get_dimensions(places) == 2
-    mended, _ = outlines.repair(places[near])
+    mended, _ = repair_shapes(places[near])
     shapes = places.copy()
     shapes[near] = mended
     usable = near.copy()

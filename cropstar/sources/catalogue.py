@@ -1,28 +1,65 @@
-"""The sources by name, and the guess which one a path is."""
+"""The sources by name: what the user asks of each, and the guess which one a path is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file_or_folder
 from cropstar.places import DEMO
 from cropstar.registry import Registry
-from cropstar.sources.labelling import LABEL_OPTIONS, Opened, label_scenes
-from cropstar.sources.request import Request
-from cropstar.sources.scene import Scene
+from cropstar.sources.base import Scene, Series
+from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.store.atomic import locked, sweep
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
 
-SOURCES: Registry[Callable[[Request], Sequence[Scene]]] = Registry("source")
+OPTIONS = {"start": "from", "end": "to"}  # where the command line has another word
+
+
+@dataclass(frozen=True)
+class IngestRequest:
+    """Whatever is left out has its default; an option that is no use to the source is refused."""
+
+    path: Path | None
+    parcels: Path | None = None
+    label_column: str | None = None
+    tile_size: int | None = None
+    seed: int | None = None
+    special: Mapping[str, Any] = field(default_factory=dict)  # options of some sources only, where they were given
+    url: str | None = None  # in place of a path
+
+    def take(self, source: str, *names: str) -> dict[str, Any]:
+        """The special options of a source; others are refused."""
+        common = ("parcels", "label_column", "tile_size", "seed")
+        given = {name for name in common if getattr(self, name) is not None}
+        for name in (*(name for name in common if name in given), *self.special):
+            if name not in names:
+                option = f"--{OPTIONS.get(name, name).replace('_', '-')}"
+                raise UsageError(f"{option} is not for the source '{source}'", remedy="see 'cropstar ingest --help'")
+        return dict(self.special)
+
+    def label_options(self) -> LabelOptions:
+        """The options of all sources that burn parcels onto images."""
+        special = {name: self.special[name] for name in ("classes", "erode") if name in self.special}
+        return LabelOptions(self.parcels, self.label_column, self.tile_size, **special)
+
+    def need_path(self, source: str, example: str) -> Path:
+        if self.path is None:
+            raise UsageError(f"the source '{source}' needs a path", remedy=f"cropstar ingest {source} {example}")
+        require_file_or_folder(self.path)
+        return self.path
+
+
+SOURCES: Registry[Callable[[IngestRequest], Sequence[Scene]]] = Registry("source")
 
 
 @SOURCES.register("synthetic")
-def synthetic(request: Request) -> Sequence[Scene]:
+def synthetic(request: IngestRequest) -> Sequence[Scene]:
     """The embedded scene: written as files that a user would have, then read like any user's files."""
     from cropstar.sources.synthetic.files import write_scene
     from cropstar.sources.synthetic.options import SceneOptions
@@ -32,11 +69,11 @@ def synthetic(request: Request) -> Sequence[Scene]:
     with locked(folder, "the demonstration scene"):
         sweep(folder)
         tile, parcels = write_scene(folder, SceneOptions(seed=1 if request.seed is None else request.seed))
-    return stack(Request(tile, parcels, "crop", request.tile_size, special=labels))
+    return stack(IngestRequest(tile, parcels, "crop", request.tile_size, special=labels))
 
 
 @SOURCES.register("stack")
-def stack(request: Request) -> Sequence[Scene]:
+def stack(request: IngestRequest) -> Sequence[Scene]:
     """A GeoTIFF with dates x bands or a folder of dated ones, and a vector file of parcels."""
     from cropstar.sources.stack import StackOptions, open_stack
 
@@ -44,17 +81,19 @@ def stack(request: Request) -> Sequence[Scene]:
     given = request.take("stack", *names, *LABEL_OPTIONS)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     options = StackOptions(**{name: value for name, value in given.items() if name in names})
-    opened = [Opened(series, series.files, _places(path, series.files)) for series in open_stack(path, options)]
-    return label_scenes(opened, request, options.to_json())
+    opened = [
+        OpenedSeries(series, series.files, _relative_names(path, series.files)) for series in open_stack(path, options)
+    ]
+    return label_scenes(opened, path, request.label_options(), options.to_json())
 
 
-def _places(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]:
+def _relative_names(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]:
     """Where files lie in a folder: of 2018-03-12/B02.tif the folder is the date, so it belongs to the recipe."""
     return {"names": [file.relative_to(folder).as_posix() for file in files]} if folder.is_dir() else {}
 
 
 @SOURCES.register("sentinel2")
-def sentinel2(request: Request) -> Sequence[Scene]:
+def sentinel2(request: IngestRequest) -> Sequence[Scene]:
     """Sentinel-2 L2A products, SAFE folders or .zip archives: one scene a tile."""
     from cropstar.sources.sentinel2 import Sentinel2Options, open_series
 
@@ -63,12 +102,12 @@ def sentinel2(request: Request) -> Sequence[Scene]:
     options = Sentinel2Options(**{name: value for name, value in given.items() if name not in LABEL_OPTIONS})
     if request.parcels is None:
         raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
-    opened = [Opened(series, series.files) for series in open_series(path, options)]
-    return label_scenes(opened, request, options.to_json())
+    opened = [OpenedSeries(series, series.files) for series in open_series(path, options)]
+    return label_scenes(opened, path, request.label_options(), options.to_json())
 
 
 @SOURCES.register("stac")
-def stac(request: Request) -> Sequence[Scene]:
+def stac(request: IngestRequest) -> Sequence[Scene]:
     """Sentinel-2 from a STAC catalogue: the items of an area and a season as one mosaic."""
     from cropstar.sources.stac import StacOptions, lonlat_extent, open_stac
 
@@ -86,14 +125,14 @@ def stac(request: Request) -> Sequence[Scene]:
     if "bbox" not in chosen:
         chosen["bbox"] = lonlat_extent(request.parcels)
     opened = [
-        Opened(series, [], {"stac": series.recipe_material()})
+        OpenedSeries(series, [], {"stac": series.recipe_material()})
         for series in open_stac(request.url, StacOptions(**chosen))
     ]
-    return label_scenes(opened, request, {})
+    return label_scenes(opened, None, request.label_options(), {})
 
 
 @SOURCES.register("table")
-def table(request: Request) -> Sequence[Scene]:
+def table(request: IngestRequest) -> Sequence[Scene]:
     """A CSV or Parquet file with one row an observation."""
     from cropstar.sources.table import TableOptions, open_table
 
@@ -103,7 +142,7 @@ def table(request: Request) -> Sequence[Scene]:
 
 
 @SOURCES.register("breizhcrops")
-def breizhcrops(request: Request) -> Sequence[Scene]:
+def breizhcrops(request: IngestRequest) -> Sequence[Scene]:
     """BreizhCrops as its package stores it: one scene a region, year and level."""
     from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 
@@ -113,7 +152,7 @@ def breizhcrops(request: Request) -> Sequence[Scene]:
 
 
 @SOURCES.register("tum")
-def tum(request: Request) -> Sequence[Scene]:
+def tum(request: IngestRequest) -> Sequence[Scene]:
     """TUM's image series (MTLCC) and series of points (fieldRNN)."""
     from cropstar.sources.tum import TumOptions, open_tum
 
@@ -122,7 +161,7 @@ def tum(request: Request) -> Sequence[Scene]:
 
 
 @SOURCES.register("zuericrop")
-def zuericrop(request: Request) -> Sequence[Scene]:
+def zuericrop(request: IngestRequest) -> Sequence[Scene]:
     """ZueriCrop: one HDF5 file of small images, and its labels.csv."""
     from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
 
@@ -134,7 +173,7 @@ def zuericrop(request: Request) -> Sequence[Scene]:
 
 
 @SOURCES.register("ucr")
-def ucr(request: Request) -> Sequence[Scene]:
+def ucr(request: IngestRequest) -> Sequence[Scene]:
     """Series of the UCR and UEA archives: NAME_TRAIN and NAME_TEST, as .tsv or .ts."""
     from cropstar.sources.ucr import open_ucr
 
@@ -179,3 +218,42 @@ def guess_source(path: Path | None) -> str:
     if looks_like_stack(path):
         return "stack"
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
+
+
+# --- Series to be mapped
+
+READING = ("resampling", "clear")  # what a model remembers of how its images were read
+
+
+def open_raster_series(
+    path: Path, bands: Sequence[str], reading: Mapping[str, Any], given: Mapping[str, Any] | None = None
+) -> Series:
+    """A stacked GeoTIFF, a folder of dated GeoTIFFs, or Sentinel-2 products of one tile.
+
+    Images are read as those that the model was trained on: `bands` of them, with the resampling and the
+    scene classes of `reading`. What the user has `given` (see the options of each source) comes before that.
+    """
+    chosen = {name: value for name, value in reading.items() if name in READING} | dict(given or {})
+    opened: Sequence[Series]
+    if looks_like_sentinel2(path):
+        from cropstar.sources.sentinel2 import Sentinel2Options, open_series
+        from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
+
+        for name in chosen:
+            if name not in (*READING, "bands"):
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} is not for Sentinel-2 products", path=path, remedy="leave it out")
+        if set(bands) <= set(NATIVE_RESOLUTION):
+            chosen = {"bands": tuple(bands), **chosen}
+        opened = open_series(path, Sentinel2Options(**chosen))
+    else:
+        from cropstar.sources.stack import StackOptions, open_stack
+
+        # Bands are picked by their names, never given to bands that have none: that would be a guess.
+        opened = open_stack(path, StackOptions(**chosen), wanted=tuple(bands))
+    if len(opened) > 1:
+        for series in opened:
+            series.close()
+        why = f"images of {', '.join(series.name for series in opened)}"
+        raise UsageError("more than one tile", path=path, why=why, remedy="give the images of one tile")
+    return opened[0]

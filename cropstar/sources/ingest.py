@@ -10,10 +10,10 @@ from typing import Any
 
 from cropstar.cluster import Cluster
 from cropstar.errors import UsageError
-from cropstar.sources.cluster import ClusterCrew
-from cropstar.sources.making import make_tiles
-from cropstar.sources.scene import Scene
-from cropstar.sources.workers import Crew
+from cropstar.logs import logger
+from cropstar.progress import progress_bar
+from cropstar.sources.base import Scene
+from cropstar.sources.workers import CheckTile, ClusterPool, WorkerPool
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import (
     MANIFEST,
@@ -45,28 +45,28 @@ def ingest(
 
     The bytes are the same for any number of workers, also for those of a cluster.
     """
-    _require_ours(folder)
-    hands = Crew(scenes, folder, workers) if cluster is None else ClusterCrew(cluster, scenes, folder)
+    _require_store_or_new(folder)
+    pool = WorkerPool(scenes, folder, workers) if cluster is None else ClusterPool(cluster, scenes, folder)
     with writing(folder):
         before = read_manifest(folder)
-        fingerprint = _require_one_kind(scenes, before, folder, overwrite)
+        fingerprint = _require_same_kind(scenes, before, folder, overwrite)
         entries = {} if before is None or overwrite else {entry.name: entry for entry in before.tiles}
         described: dict[str, dict[str, Any]] = {} if before is None or overwrite else dict(before.scenes)
         counts = []
-        with hands as crew:
+        with pool:
             for number, scene in enumerate(scenes):
-                counts.append(make_tiles(crew, number, scene, folder))
-                for piece in scene.pieces():
-                    size = tile_path(folder, piece.name).stat().st_size
-                    entries[piece.name] = TileEntry(piece.name, scene.name, scene.layout, size, scene.recipe)
+                counts.append(_make_tiles(pool, number, scene, folder))
+                for spec in scene.tile_specs():
+                    size = tile_path(folder, spec.name).stat().st_size
+                    entries[spec.name] = TileEntry(spec.name, scene.name, scene.layout, size, scene.recipe)
                 described[scene.name] = scene.describe()
-        flush_tiles(tile_path(folder, piece.name) for scene in scenes for piece in scene.pieces())
+        flush_tiles(tile_path(folder, spec.name) for scene in scenes for spec in scene.tile_specs())
         write_manifest(folder, Manifest(fingerprint, tuple(sorted(entries.values())), described))
         _remove_unlisted(folder, set(entries))
     return IngestResult(folder, sum(written for written, _ in counts), sum(kept for _, kept in counts))
 
 
-def _require_one_kind(scenes: Sequence[Scene], before: Manifest | None, folder: Path, overwrite: bool) -> Fingerprint:
+def _require_same_kind(scenes: Sequence[Scene], before: Manifest | None, folder: Path, overwrite: bool) -> Fingerprint:
     """All scenes of a store have the same bands, scale and classes; the season grows to cover them."""
     known = None if before is None or overwrite else before
     names = [scene.name for scene in scenes]
@@ -97,7 +97,7 @@ def _remove_unlisted(folder: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def _require_ours(folder: Path) -> None:
+def _require_store_or_new(folder: Path) -> None:
     """What is no folder, or one with other things in it, is no place for a store."""
     known = {MANIFEST, LOCK}
     for place in (folder, *folder.parents):
@@ -109,3 +109,31 @@ def _require_ours(folder: Path) -> None:
             raise UsageError("not a store", path=place, why="it is no file", remedy="choose a new folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not known & {entry.name for entry in folder.iterdir()}:
         raise UsageError("not a store", path=folder, why="other files lie there", remedy="choose a new folder with -o")
+
+
+# --- Tiles of one scene
+
+
+def _make_tiles(pool: WorkerPool | ClusterPool, number: int, scene: Scene, folder: Path) -> tuple[int, int]:
+    """Make what is missing of the scene with that number; how many tiles were written and kept."""
+    specs = scene.tile_specs()
+    with progress_bar(len(specs), f"ingest {scene.name}", "tile") as bar:
+        present = _tiles_there(folder)
+        whole: set[str] = set()
+        for check, good in pool.run([CheckTile(number, spec) for spec in specs if spec.name in present]):
+            assert isinstance(check, CheckTile)
+            if good:
+                whole.add(check.spec.name)
+                bar.update()
+            else:
+                path = tile_path(folder, check.spec.name)
+                logger.warning("the tile %s was damaged and is made anew", path)
+        missing = [spec for spec in specs if spec.name not in whole]
+        for done in pool.make_tiles(number, missing):
+            bar.update(done)
+    return len(missing), len(whole)
+
+
+def _tiles_there(folder: Path) -> set[str]:
+    """What lies there, by one listing: a network's file system remembers for a while what it was asked for in vain."""
+    return {path.stem for path in (folder / TILES).glob("*.h5")}

@@ -17,8 +17,7 @@ from cropstar.geo.paths import require_file
 from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS
 from cropstar.logs import event, logger
-from cropstar.sources.naming import safe_name, short_list
-from cropstar.sources.scene import Piece, recipe_of
+from cropstar.sources.base import TileSpec, recipe_of, safe_name, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
@@ -43,6 +42,7 @@ class UcrScene:
     """
 
     layout = "series"
+    volume = 0  # it lies in memory
 
     def __init__(self, path: Path) -> None:
         """The data set in a folder, or the one that one of its two files belongs to."""
@@ -77,14 +77,14 @@ class UcrScene:
             "left_out": {"empty": self._empty},
         }
 
-    def pieces(self) -> list[Piece]:
+    def tile_specs(self) -> list[TileSpec]:
         """Each window counts samples downwards; it is one wide."""
         return [
-            Piece(f"{self.name}-{self.recipe[:8]}-n{top:07d}", Window(top, 0, bottom - top, 1))
+            TileSpec(f"{self.name}-{self.recipe[:8]}-n{top:07d}", Window(top, 0, bottom - top, 1))
             for top, bottom in self._cuts()
         ]
 
-    def build(self, piece: Piece) -> SeriesTile:
+    def build(self, piece: TileSpec) -> SeriesTile:
         window = piece.window
         starts = self._starts[window.top : window.bottom + 1]
         rows = slice(int(starts[0]), int(starts[-1]))

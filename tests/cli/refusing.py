@@ -17,9 +17,9 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
-from tests.sources import dated, stacks
-from tests.sources.granules import write_fields
-from tests.sources.sentinel2.safe import write_product
+from tests.sources.examples import dated, stacks
+from tests.sources.examples.granules import write_fields
+from tests.sources.examples.safe import write_product
 
 DAYS = ("2023-05-01", "2023-06-10")
 MEGABYTES = 400  # that a refusal may take; the libraries alone are 170 to 240

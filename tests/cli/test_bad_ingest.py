@@ -28,17 +28,9 @@ from tests.cli.refusing import (
     write_sparse,
     write_stack,
 )
-from tests.sources import dated, stacks
-from tests.sources.granules import write_fields
-from tests.sources.sentinel2.safe import (
-    CORNER,
-    FEW,
-    band_file,
-    metadata_xml,
-    resolution_of,
-    write_product,
-    zip_product,
-)
+from tests.sources.examples import dated, stacks
+from tests.sources.examples.granules import write_fields
+from tests.sources.examples.safe import CORNER, FEW, band_file, metadata_xml, resolution_of, write_product, zip_product
 
 __all__ = ["place"]  # a fixture
 AGAIN = "get the product again"

@@ -18,7 +18,7 @@ from rasterio.windows import Window
 
 from tests.cli.refusing import Answer, digests, error_line, write_sparse
 from tests.faults.killing import start
-from tests.sources.granules import write_fields
+from tests.sources.examples.granules import write_fields
 
 Cli = Callable[..., Answer]
 # In a mount namespace of its own, which takes the small disk with it when it ends.

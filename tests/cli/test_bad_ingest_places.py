@@ -23,7 +23,7 @@ from tests.cli.refusing import (
     write_stack,
 )
 from tests.examples import a_grid
-from tests.sources import stacks
+from tests.sources.examples import stacks
 
 __all__ = ["place"]  # a fixture
 

@@ -31,7 +31,7 @@ from cropstar.training import loop
 from cropstar.training.runs import Run
 from cropstar.training.schedule import learning_rate
 from tests.conftest import REPOSITORY
-from tests.sources.tum.batch_files import a_batch, write_batch
+from tests.sources.examples.tum_batches import a_batch, write_batch
 
 TINY = {
     "task.length": 10,

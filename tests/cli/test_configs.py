@@ -10,20 +10,20 @@ import pytest
 
 from cropstar.cli.main import cropstar
 from cropstar.resolving import find_config, resolve
+from cropstar.sources.base import Scene
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.ingest import ingest
-from cropstar.sources.scene import Scene
 from cropstar.sources.table import TableOptions, open_table
 from cropstar.sources.tum import TumOptions, open_tum
 from cropstar.sources.ucr import open_ucr
 from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
 from tests.conftest import REPOSITORY
-from tests.sources.breizhcrops.regions import L1C, a_series, write_region
+from tests.sources.examples.regions import L1C, a_series, write_region
+from tests.sources.examples.tables import as_csv
+from tests.sources.examples.tum_batches import a_batch, write_batch
+from tests.sources.examples.tum_tiles import write_collection
 from tests.sources.examples.ucr import a_pair
-from tests.sources.table.tables import as_csv
-from tests.sources.tum.batch_files import a_batch, write_batch
-from tests.sources.tum.tiles import write_collection
-from tests.sources.zuericrop.collections import a_collection
+from tests.sources.examples.zuericrop import a_collection
 
 SHIPPED = [path.stem for path in sorted((REPOSITORY / "configs").glob("*.yaml"))]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.tum.batch_files import a_batch, write_batch
-from tests.sources.tum.tiles import write_collection
-from tests.sources.zuericrop.collections import a_collection
+from tests.sources.examples.tum_batches import a_batch, write_batch
+from tests.sources.examples.tum_tiles import write_collection
+from tests.sources.examples.zuericrop import a_collection
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 SMALL = ["--layers", "1", "--hidden", "4", "--epochs", "1"]

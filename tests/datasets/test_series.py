@@ -15,9 +15,8 @@ from cropstar.datasets.series import SeriesDataset, measure_series
 from cropstar.datasets.splits import PARTS, split_parcels
 from cropstar.errors import UsageError
 from cropstar.resolving import resolve
-from cropstar.sources.catalogue import SOURCES
+from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.sources.ingest import ingest
-from cropstar.sources.request import Request
 from cropstar.store.store import Store
 from cropstar.training.train import TrainOptions, train
 
@@ -37,7 +36,7 @@ def series_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("series")
     frame = pandas.DataFrame(rows, columns=["field_id", "date", "crop", "B04", "B08"])
     frame.to_csv(folder / "fields.csv", index=False)
-    ingest(SOURCES["table"](Request(folder / "fields.csv")), folder / "store")
+    ingest(SOURCES["table"](IngestRequest(folder / "fields.csv")), folder / "store")
     return folder / "store"
 
 

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from cropstar.config import SplitConfig
 from cropstar.datasets.splits import PARTS, Split, split_parcels
 from cropstar.errors import InputError
-from cropstar.sources.catalogue import SOURCES
+from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.sources.ingest import ingest
-from cropstar.sources.request import Request
 from cropstar.store.store import Manifest, Store
 from cropstar.store.tile import RasterTile
 from tests.examples import a_raster_tile, store_of
@@ -181,7 +180,7 @@ def test_a_field_of_two_scenes_is_in_one_part(tmp_path: Path) -> None:
     ]
     frame = pandas.DataFrame(rows, columns=["field_id", "date", "crop", "year", "B04", "B08"])
     frame.to_csv(tmp_path / "fields.csv", index=False)
-    scenes = SOURCES["table"](Request(tmp_path / "fields.csv"))
+    scenes = SOURCES["table"](IngestRequest(tmp_path / "fields.csv"))
     assert len(scenes) == 2
     ingest(scenes, tmp_path / "store")
     store = Store.open(tmp_path / "store")
@@ -203,7 +202,9 @@ def test_samples_without_a_label_are_in_no_part(tmp_path: Path) -> None:
     ]
     frame = pandas.DataFrame(rows, columns=["field_id", "date", "crop", "B04", "B08"])
     frame.to_csv(tmp_path / "fields.csv", index=False)
-    ingest(SOURCES["table"](Request(tmp_path / "fields.csv", special={"keep_unlabelled": True})), tmp_path / "store")
+    ingest(
+        SOURCES["table"](IngestRequest(tmp_path / "fields.csv", special={"keep_unlabelled": True})), tmp_path / "store"
+    )
     store = Store.open(tmp_path / "store")
     split = split_parcels(store, SplitConfig(), 0)
     assert len(split.part_of) == 30

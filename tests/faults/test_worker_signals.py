@@ -14,7 +14,7 @@ import pytest
 
 from cropstar.store.store import MANIFEST, TILES
 from tests.faults.test_kill_ingest import content
-from tests.sources.granules import write_granule
+from tests.sources.examples.granules import write_granule
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from cropstar.sources.decoding import Scratch
 from cropstar.sources.sentinel2 import Sentinel2Options
 from cropstar.sources.sentinel2.series import Sentinel2Series, open_series
 from cropstar.sources.stack import StackSeries
-from tests.sources.sentinel2.safe import HEIGHT, WIDTH, write_product
+from tests.sources.examples.safe import HEIGHT, WIDTH, write_product
 
 SIDE = 8
 BLOCK = SIDE * SIDE * 2

@@ -20,7 +20,7 @@ from cropstar.prediction.parcel_series import announce_target, classify_parcel_s
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.stored import StoredSeries, scenes_of
 from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PIXELS, PROBABILITY
-from cropstar.sources.series import Observations, Series
+from cropstar.sources.base import Observations, Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.store import Store
 from cropstar.training.evaluation import score

@@ -17,7 +17,7 @@ from cropstar.geo.windows import Window, split
 from cropstar.prediction.predict import PredictOptions, predict
 from cropstar.prediction.predictor import Predictor
 from cropstar.resolving import resolve
-from cropstar.sources.series import Series
+from cropstar.sources.base import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.training.train import TrainOptions, train
 

@@ -17,7 +17,7 @@ from cropstar.prediction.blocks import BlockFolder, BlockResult
 from cropstar.prediction.predict import PredictOptions, predict
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.shards import Shard
-from cropstar.sources.series import Observations, Series
+from cropstar.sources.base import Observations, Series
 from cropstar.store.atomic import locked
 from tests.prediction.making import untrained
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cropstar.geo.calendar import Season
-from cropstar.sources.patches import PatchImage, pack
+from cropstar.sources.base import PatchImage, pack_patches
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import Manifest, TileEntry, tile_path, write_manifest
@@ -48,7 +48,7 @@ def an_image(index: int, side: int = 12, dates: int = 5, shift: int = 0) -> Patc
 
 def a_tile(images: list[PatchImage], first: int, fingerprint: Fingerprint = PLAIN, crs: str = "") -> PatchTile:
     recipe = "2" * 32
-    return pack(images, first, scene="villages", recipe=recipe, fingerprint=fingerprint, crs=crs, provenance={})
+    return pack_patches(images, first, scene="villages", recipe=recipe, fingerprint=fingerprint, crs=crs, provenance={})
 
 
 def a_store(folder: Path, images: list[PatchImage], size: int = 4, crs: str = "") -> Path:

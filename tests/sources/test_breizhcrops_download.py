@@ -18,12 +18,11 @@ from cropstar.errors import ArtifactError, CropstarError, InputError, ResourceEr
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.breizhcrops import fetch as fetching
 from cropstar.sources.breizhcrops.tables import read_tables
-from cropstar.sources.catalogue import SOURCES
-from cropstar.sources.request import Request
+from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.store.atomic import locked
-from tests.sources.breizhcrops import regions
-from tests.sources.breizhcrops.regions import a_series, write_region
-from tests.sources.breizhcrops.server import Site, install_package, long_name_bomb, serving, tar_gz, zipped
+from tests.sources.examples import regions
+from tests.sources.examples.breizhcrops_server import Site, install_package, long_name_bomb, serving, tar_gz, zipped
+from tests.sources.examples.regions import a_series, write_region
 
 H5, INDEX = "2017/L1C/frh01.h5", "2017/L1C/frh01.csv"
 ARCHIVE = f"{H5}.tar.gz"
@@ -81,7 +80,7 @@ def test_missing_regions_are_fetched_and_read(site: Site, original: Path, tmp_pa
         assert (root / path.relative_to(original)).read_bytes() == path.read_bytes()
     assert sorted(path.name for path in root.rglob(".*")) == [".lock"]
     expected = open_breizhcrops(original, BreizhCropsOptions(regions=("frh01",)))[0]
-    (tile, other) = (scene.build(scene.pieces()[0]) for scene in (scenes[0], expected))
+    (tile, other) = (scene.build(scene.tile_specs()[0]) for scene in (scenes[0], expected))
     assert np.array_equal(tile.values, other.values)
     assert scenes[0].recipe == expected.recipe
 
@@ -98,8 +97,8 @@ def test_only_what_is_missing(site: Site, original: Path, tmp_path: Path) -> Non
     assert [path for path, _ in site.requests] == [ARCHIVE]
 
 
-def request(root: Path) -> Request:
-    return Request(root, special={"regions": ("frh01",), "download": True})
+def request(root: Path) -> IngestRequest:
+    return IngestRequest(root, special={"regions": ("frh01",), "download": True})
 
 
 def test_on_the_command_line(site: Site, tmp_path: Path, run_cli: Any) -> None:
@@ -265,7 +264,7 @@ def test_raw_csv_of_2018(site: Site, original: Path, tmp_path: Path) -> None:
     whole = zipped({"../../x/7.csv": text, "frh01/8.csv": text, "../evil.py": b"1"})
     site.files["2018/L1C/frh01.zip"] = whole
     (scene,) = download(tmp_path / "root", year=2018)
-    assert scene.build(scene.pieces()[0]).table.keys == ["7", "8"]
+    assert scene.build(scene.tile_specs()[0]).table.keys == ["7", "8"]
     folder = tmp_path / "root" / "2018" / "L1C" / "frh01"
     assert {path.name for path in folder.rglob("*")} == {"csv", "7.csv", "8.csv"}
     assert not list(tmp_path.rglob("evil.py"))

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.ingest import ingest
 from cropstar.store.store import Store
-from tests.sources.breizhcrops import regions
-from tests.sources.breizhcrops.regions import CODES, NANOSECONDS, a_series, write_region
 from tests.sources.breizhcrops.test_h5 import plain
+from tests.sources.examples import regions
+from tests.sources.examples.regions import CODES, NANOSECONDS, a_series, write_region
 
 KEYS = (1007, 203, 31, 1010, 55, 8, 77)
 SCALE = 1e-4  # by which the package's own transform multiplies

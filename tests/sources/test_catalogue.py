@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import InputError, UsageError
-from cropstar.sources.catalogue import SOURCES, guess_source
-from cropstar.sources.request import Request
+from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
 from cropstar.store.tile import RasterTile
-from tests.sources.stacks import write_four_fields, write_stack
+from tests.sources.examples.stacks import write_four_fields, write_stack
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def stack(tmp_path: Path) -> Path:
 
 
 def recipe(stack: Path, parcels: Path | None = None, tile_size: int = 240, label_column: str | None = None) -> str:
-    (scene,) = SOURCES["stack"](Request(stack, parcels, label_column, tile_size))
+    (scene,) = SOURCES["stack"](IngestRequest(stack, parcels, label_column, tile_size))
     scene.close()
     return scene.recipe
 
@@ -44,29 +43,29 @@ def test_what_a_path_is_taken_for(stack: Path) -> None:
 
 def test_the_one_vector_file_beside_the_raster_is_taken(stack: Path) -> None:
     with pytest.raises(UsageError, match="which parcels\\?: none lies beside the raster"):
-        SOURCES["stack"](Request(stack))
+        SOURCES["stack"](IngestRequest(stack))
     fields = write_four_fields(stack.with_name("fields.gpkg"))
     assert recipe(stack) == recipe(stack, fields)
     write_four_fields(stack.with_name("more.geojson"))
     with pytest.raises(UsageError, match="2 lie beside the raster"):
-        SOURCES["stack"](Request(stack))
+        SOURCES["stack"](IngestRequest(stack))
 
 
 def test_a_stack_needs_a_path_that_is_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the source 'stack' needs a path"):
-        SOURCES["stack"](Request(None))
+        SOURCES["stack"](IngestRequest(None))
     with pytest.raises(InputError, match=r"no such file in .*absent\.tif"):
-        SOURCES["stack"](Request(tmp_path / "absent.tif"))
+        SOURCES["stack"](IngestRequest(tmp_path / "absent.tif"))
 
 
 def test_a_scene_is_what_its_files_say(stack: Path) -> None:
     write_four_fields(stack.with_name("fields.gpkg"))
-    (scene,) = SOURCES["stack"](Request(stack, tile_size=16))
+    (scene,) = SOURCES["stack"](IngestRequest(stack, tile_size=16))
     assert scene.name == "tile"
     assert scene.fingerprint.bands == ("B04", "B08")
     assert scene.fingerprint.classes.names == ["maize", "wheat"]
     assert (scene.fingerprint.resolution, scene.fingerprint.season.start) == (10, 121)
-    pieces = scene.pieces()
+    pieces = scene.tile_specs()
     assert [(piece.window.height, piece.window.width) for piece in pieces] == [(16, 16), (16, 14), (4, 16), (4, 14)]
     assert len({piece.name for piece in pieces}) == 4
     tile = scene.build(pieces[1])
@@ -79,7 +78,7 @@ def test_a_scene_is_what_its_files_say(stack: Path) -> None:
 def test_names_of_scenes_are_safe_as_file_names(tmp_path: Path) -> None:
     path = write_stack(tmp_path / "T32 Zürich (1);rm.tif")
     write_four_fields(tmp_path / "fields.gpkg")
-    (scene,) = SOURCES["stack"](Request(path))
+    (scene,) = SOURCES["stack"](IngestRequest(path))
     scene.close()
     assert scene.name == "T32_Z_rich_1_rm"
 

@@ -18,7 +18,7 @@ from cropstar.geo.resampling import Alignment, RasterPart
 from cropstar.geo.windows import Window, split
 from cropstar.sources.stack import open_stack
 from cropstar.sources.stack.values import on_grid
-from tests.sources.dated import (
+from tests.sources.examples.dated import (
     DAYS,
     HEIGHT,
     WHOLE,

@@ -14,12 +14,22 @@ import pytest
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.windows import Window
-from cropstar.sources.opening import open_raster_series
-from cropstar.sources.series import Series
+from cropstar.sources.base import Series
+from cropstar.sources.catalogue import open_raster_series
 from cropstar.sources.stack import DatedSeries, StackOptions, StackSeries, looks_like_stack, open_stack
 from cropstar.sources.stack.handles import OpenRasters, most_open
-from tests.sources.dated import DAYS, HEIGHT, WHOLE, WIDTH, open_one, some_pixels, the_file, write_raster, write_season
-from tests.sources.stacks import write_stack
+from tests.sources.examples.dated import (
+    DAYS,
+    HEIGHT,
+    WHOLE,
+    WIDTH,
+    open_one,
+    some_pixels,
+    the_file,
+    write_raster,
+    write_season,
+)
+from tests.sources.examples.stacks import write_stack
 
 
 def touch(folder: Path, *names: str) -> Path:

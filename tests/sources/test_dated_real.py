@@ -13,7 +13,7 @@ import rasterio
 from cropstar.geo.windows import Window
 from cropstar.sources.sentinel2 import find_products, open_series
 from cropstar.sources.stack import DatedSeries, open_stack
-from tests.sources.dated import open_one
+from tests.sources.examples.dated import open_one
 
 SHAPE = (353, 232)
 WHOLE = Window(0, 0, *SHAPE)

@@ -15,7 +15,7 @@ from rasterio.transform import Affine
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.stack import open_stack
 from tests.examples import a_grid
-from tests.sources.dated import (
+from tests.sources.examples.dated import (
     DAYS,
     HEIGHT,
     WHOLE,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cropstar.geo.windows import Window
 from cropstar.sources.decoding import Scratch, around, cell_size, scratch_file
 from cropstar.sources.sentinel2 import open_series
-from tests.sources.granules import SIDE, write_granule
+from tests.sources.examples.granules import SIDE, write_granule
 
 
 @pytest.fixture(scope="module")

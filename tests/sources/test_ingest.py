@@ -16,16 +16,15 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import Window
 from cropstar.reports.contents import summarise
-from cropstar.sources.catalogue import SOURCES
+from cropstar.sources.base import RasterScene
+from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.sources.ingest import IngestResult, ingest
-from cropstar.sources.request import Request
-from cropstar.sources.scene import RasterScene
 from cropstar.store.store import MANIFEST, TILES, Store, read_manifest, writing
-from tests.sources.stacks import write_four_fields, write_stack
+from tests.sources.examples.stacks import write_four_fields, write_stack
 
 
 def scenes_of(path: Path, tile_size: int = 48) -> list[RasterScene]:
-    scenes = SOURCES["stack"](Request(path, tile_size=tile_size))
+    scenes = SOURCES["stack"](IngestRequest(path, tile_size=tile_size))
     return [scene for scene in scenes if isinstance(scene, RasterScene)]
 
 
@@ -65,7 +64,7 @@ def test_tiles_hold_the_scene(small_scene: Path, small_store: Path) -> None:
     (series,) = {entry.scene for entry in store.manifest.tiles}
     assert series == "tile"
     (scene,) = scenes_of(small_scene / "tile.tif", tile_size=96)
-    (piece,) = scene.pieces()
+    (piece,) = scene.tile_specs()
     whole = scene.build(piece)
     scene.close()
     for _, reader in store.readers():
@@ -264,7 +263,7 @@ def test_the_order_of_bands_in_the_file_does_not_matter(tmp_path: Path) -> None:
     stored = []
     for path in (one, two):
         (scene,) = scenes_of(path)
-        stored.append(scene.build(scene.pieces()[0]))
+        stored.append(scene.build(scene.tile_specs()[0]))
         scene.close()
     assert np.array_equal(stored[0].values, stored[1].values)
     assert np.array_equal(stored[0].days, stored[1].days)

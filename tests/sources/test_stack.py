@@ -13,9 +13,9 @@ from rasterio.errors import NotGeoreferencedWarning
 
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window, split
-from cropstar.sources.series import Observations
+from cropstar.sources.base import Observations
 from cropstar.sources.stack import StackSeries
-from tests.sources.stacks import BANDS, write_stack
+from tests.sources.examples.stacks import BANDS, write_stack
 
 WHOLE = Window(0, 0, 20, 30)
 

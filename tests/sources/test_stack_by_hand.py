@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.windows import Window
 from cropstar.prediction.inputs import MapInput
-from cropstar.sources.opening import open_raster_series
-from cropstar.sources.series import Observations
+from cropstar.sources.base import Observations
+from cropstar.sources.catalogue import open_raster_series
 from cropstar.sources.stack import StackOptions, open_stack
 from cropstar.sources.stack.hand_dates import parse_dates
-from tests.sources.dated import some_pixels, write_raster
-from tests.sources.sentinel2.safe import write_product
-from tests.sources.stacks import BANDS, write_stack
+from tests.sources.examples.dated import some_pixels, write_raster
+from tests.sources.examples.safe import write_product
+from tests.sources.examples.stacks import BANDS, write_stack
 
 WHOLE = Window(0, 0, 20, 30)
 DATES = "2023-05-01,2023-06-10"

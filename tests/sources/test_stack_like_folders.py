@@ -16,8 +16,8 @@ from cropstar.geo.windows import Window
 from cropstar.sources.stack import StackOptions, StackSeries, open_stack
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.store.store import Store
-from tests.sources.dated import Pixels, some_pixels, write_raster
-from tests.sources.stacks import write_four_fields, write_stack
+from tests.sources.examples.dated import Pixels, some_pixels, write_raster
+from tests.sources.examples.stacks import write_four_fields, write_stack
 
 WHOLE = Window(0, 0, 20, 30)
 SHORT = [f"{day} {band}" for day in ("2023-04-01", "2023-05-01") for band in ("B8", "SCL", "b4")]

@@ -18,9 +18,8 @@ from cropstar.datasets.splits import split_parcels
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.sources import texts, ucr
-from cropstar.sources.catalogue import SOURCES, guess_source
+from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
 from cropstar.sources.ingest import ingest
-from cropstar.sources.request import Request
 from cropstar.sources.ucr import UcrScene, open_ucr, step_days
 from cropstar.store.store import Store
 from tests.sources.examples.ucr import HEADER, a_pair, ts, tsv, write_pair, write_text
@@ -36,7 +35,7 @@ def one(path: Path) -> UcrScene:
 def samples(found: UcrScene) -> dict[str, tuple[str, list[list[float]], list[bool]]]:
     """Of each key the class, the values and the mask, from the tiles."""
     names, seen = found.fingerprint.classes.names, {}
-    for piece in found.pieces():
+    for piece in found.tile_specs():
         tile = found.build(piece)
         for place, key in enumerate(tile.table.keys):
             rows = slice(int(tile.starts[place]), int(tile.starts[place + 1]))
@@ -103,7 +102,7 @@ def test_dimensions_are_bands_and_shorter_series_begin_alike(tmp_path: Path) -> 
     found = one(write_pair(tmp_path, ts(["x", "y"], [long, short]), ts(["y"], [short]), ending=".ts"))
     assert found.fingerprint.bands == ("value1", "value2", "value3")
     assert found.fingerprint.classes.names == ["x", "y"]
-    tile = found.build(found.pieces()[0])
+    tile = found.build(found.tile_specs()[0])
     assert tile.starts.tolist() == [0, 4, 6, 8]
     assert tile.days.tolist() == [0, 121, 242, 364, 0, 121, 0, 121]
 
@@ -140,7 +139,7 @@ def test_either_file_or_the_folder_is_recognised(tmp_path: Path, ending: str) ->
     recipes = set()
     for path in (tmp_path, train, test):
         assert guess_source(path) == "ucr"
-        (found,) = SOURCES["ucr"](Request(path))
+        (found,) = SOURCES["ucr"](IngestRequest(path))
         recipes.add(found.recipe)
     assert len(recipes) == 1
     assert found.name == "Small"
@@ -156,10 +155,10 @@ def test_long_series_are_cut_into_more_tiles(tmp_path: Path, monkeypatch: pytest
     whole = samples(one(train))
     monkeypatch.setattr(ucr, "TILE_BYTES", 4 * 12)  # two series of five steps
     found = one(train)
-    assert [piece.window.height for piece in found.pieces()] == [2] * 9
+    assert [piece.window.height for piece in found.tile_specs()] == [2] * 9
     assert samples(found) == whole
     monkeypatch.setattr(ucr, "TILE_BYTES", 4)
-    assert [piece.window.height for piece in one(train).pieces()] == [1] * 18
+    assert [piece.window.height for piece in one(train).tile_specs()] == [1] * 18
 
 
 # --- The real data set Crop
@@ -170,7 +169,7 @@ def test_crop_is_stored_value_by_value(real_data: Path) -> None:
     about = scene.describe()
     assert (about["samples"], about["observations"], len(about["dates"])) == (23_999, 23_999 * 46, 46)
     assert scene.fingerprint.classes.names == [str(number) for number in range(1, 25)]
-    tiles = [scene.build(piece) for piece in scene.pieces()]
+    tiles = [scene.build(piece) for piece in scene.tile_specs()]
     groups = [group for tile in tiles for group in tile.table.groups or []]
     assert (groups.count("train"), groups.count("test")) == (7_200, 16_799)
     files = [real_data / "ucr-crop" / f"Crop_{part}.tsv.gz" for part in ("TRAIN", "TEST")]
@@ -320,4 +319,4 @@ def test_through_the_command_line(run_cli: Cli, tmp_path: Path) -> None:
     assert line.startswith("error: damaged gzip file in ")
     assert not (tmp_path / "store").exists()
     with pytest.raises(UsageError, match="--year is not for the source 'ucr'"):
-        SOURCES["ucr"](Request(train, special={"year": 2017}))
+        SOURCES["ucr"](IngestRequest(train, special={"year": 2017}))

@@ -7,15 +7,14 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from cropstar.sources.catalogue import SOURCES
-from cropstar.sources.request import Request
+from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.store.tile import write_tile
 
 
 def test_a_profiler_that_holds_frames_changes_nothing(small_scene: Path, tmp_path: Path) -> None:
     """As Dask's workers have one: what a frame holds is closed later than it would be."""
-    scene = SOURCES["stack"](Request(small_scene / "tile.tif", tile_size=48))[0]
-    tile = scene.build(scene.pieces()[0])
+    scene = SOURCES["stack"](IngestRequest(small_scene / "tile.tif", tile_size=48))[0]
+    tile = scene.build(scene.tile_specs()[0])
     scene.close()
     path, over = tmp_path / "tile.h5", threading.Event()
     write_tile(path, tile)

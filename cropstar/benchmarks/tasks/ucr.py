@@ -36,7 +36,7 @@ class Ucr(BenchTask):
         scene = UcrScene(folder)
         series: dict[str, Series] = {"train": [], "test": []}
         labels: dict[str, list[int]] = {"train": [], "test": []}
-        for piece in scene.pieces():
+        for piece in scene.tile_specs():
             tile = scene.build(piece)
             assert tile.table.groups is not None
             for place, group in enumerate(tile.table.groups):

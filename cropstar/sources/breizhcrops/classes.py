@@ -10,7 +10,7 @@ import pandas as pd
 
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.sources.naming import short_list
+from cropstar.sources.base import short_list
 from cropstar.sources.texts import read_text_table
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from cropstar.errors import InputError, ResourceError, UsageError, from_os_error
 from cropstar.logs import event
 from cropstar.registry import did_you_mean
+from cropstar.sources.base import short_list
 from cropstar.sources.breizhcrops.archives import extract_csv, extract_h5
 from cropstar.sources.breizhcrops.classes import CODES, MAPPING, read_mapping
 from cropstar.sources.breizhcrops.fetch import fetch
 from cropstar.sources.breizhcrops.files import RegionFiles, find_regions, read_index
 from cropstar.sources.breizhcrops.options import BreizhCropsOptions
 from cropstar.sources.breizhcrops.tables import Origin, UrlTables, read_tables
-from cropstar.sources.naming import short_list
 from cropstar.sources.texts import read_text_table
 from cropstar.store.atomic import flush_to_disk, locked
 

@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 import pandas as pd
 
 from cropstar.errors import InputError
+from cropstar.sources.base import safe_name, short_list
 from cropstar.sources.breizhcrops.classes import MAPPING
 from cropstar.sources.breizhcrops.options import LEVELS, REGIONS, scene_name
-from cropstar.sources.naming import safe_name, short_list
 from cropstar.sources.texts import read_text_table
 
 YEAR = re.compile(r"20\d\d", re.ASCII)

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.geo.sensors import in_order, sentinel2_band
 from cropstar.logs import logger
+from cropstar.sources.base import short_list
 from cropstar.sources.breizhcrops.files import LABEL_COLUMNS, Parcel, RegionFiles
-from cropstar.sources.naming import short_list
 
 DATE = "doa"
 CLOUDS = {"L1C": "QA60", "L2A": "CLD"}

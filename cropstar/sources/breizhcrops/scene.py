@@ -16,13 +16,12 @@ from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
+from cropstar.sources.base import TileSpec, recipe_of, short_list
 from cropstar.sources.breizhcrops.classes import ClassMapping, explain_codes, read_classes
 from cropstar.sources.breizhcrops.download import download_missing
 from cropstar.sources.breizhcrops.files import Listing, Parcel, RegionFiles, find_regions, list_parcels, read_parts
 from cropstar.sources.breizhcrops.options import BreizhCropsOptions, fold_splits, id_splits
 from cropstar.sources.breizhcrops.readers import BANDS, find_columns, reading
-from cropstar.sources.naming import short_list
-from cropstar.sources.scene import Piece, recipe_of
 from cropstar.sources.table.values import LARGEST
 from cropstar.sources.texts import natural_ranks
 from cropstar.store.fingerprint import Fingerprint
@@ -98,18 +97,18 @@ class BreizhCropsScene:
 
     @property
     def volume(self) -> int:
-        """Bytes of all values; see `Scene`."""
+        """Bytes of all values."""
         return 4 * self._observations * len(self.fingerprint.bands)
 
-    def pieces(self) -> list[Piece]:
+    def tile_specs(self) -> list[TileSpec]:
         """Each window counts parcels downwards; it is one wide."""
         size, total = self._options.samples_per_tile, len(self._parcels)
         return [
-            Piece(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
+            TileSpec(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
             for start in range(0, total, size)
         ]
 
-    def build(self, piece: Piece) -> SeriesTile:
+    def build(self, piece: TileSpec) -> SeriesTile:
         window = piece.window
         chosen = self._parcels[window.top : window.bottom]
         with reading(self._files, self._columns) as read:

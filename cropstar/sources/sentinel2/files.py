@@ -17,7 +17,7 @@ from cropstar.errors import InputError
 from cropstar.geo.paths import require_name
 from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
 from cropstar.geo.windows import Window
-from cropstar.sources.open_files import OpenFiles
+from cropstar.sources.base import HandleCache
 from cropstar.sources.sentinel2.containers import REMEDY, Place
 
 # A granule is 10,980 pixels a side at 10 m.
@@ -29,12 +29,12 @@ JP2_SIGNATURE = b"\x00\x00\x00\x0cjP  \r\n\x87\n"
 CODESTREAM_START, CODESTREAM_END = b"\xff\x4f\xff\x51", b"\xff\xd9"
 
 
-class BandFiles(OpenFiles[Place]):
+class BandFiles(HandleCache[Place]):
     """Open band files."""
 
     def dataset(self, place: Place) -> Any:
         """The open rasterio dataset of a band file."""
-        return self.kept(place, lambda stack: stack.enter_context(_open_band(place)))
+        return self.get(place, lambda stack: stack.enter_context(_open_band(place)))
 
     def read(self, place: Place, window: Window) -> NDArray[Any]:
         """Pixels (h, w) of a window, which may be empty."""

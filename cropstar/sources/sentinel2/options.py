@@ -9,7 +9,7 @@ from cropstar.errors import UsageError
 from cropstar.geo.resampling import KERNELS
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, SENTINEL2, band_name
 from cropstar.registry import did_you_mean
-from cropstar.sources.series import Bands
+from cropstar.sources.base import Bands
 
 # In metres.
 NATIVE_RESOLUTION = dict(zip(SENTINEL2, (60, 10, 10, 10, 20, 20, 20, 10, 20, 60, 60, 20, 20), strict=True))

@@ -12,13 +12,11 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.resampling import Alignment, NotAligned, grid_difference
 from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION
 from cropstar.geo.windows import split
-from cropstar.sources.merging import choose_bands, describe_merges, missing_bands
-from cropstar.sources.naming import left_out
+from cropstar.sources.base import Bands, choose_bands, describe_merges, empty_dates_note, missing_bands
 from cropstar.sources.sentinel2.containers import REMEDY, Place
 from cropstar.sources.sentinel2.files import BandFiles
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
 from cropstar.sources.sentinel2.products import Product
-from cropstar.sources.series import Bands
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ def _has_data(take: Take, files: BandFiles) -> bool:
 
 def _warnings(days: dict[date, list[Take]], empty: list[Product], files: BandFiles) -> list[str]:
     """What a user should know of the products."""
-    warnings = left_out({product.day for product in empty} - set(days), len(days))
+    warnings = empty_dates_note({product.day for product in empty} - set(days), len(days))
     for product in empty:
         if product.day in days:
             warnings.append(f"{product.day}: {product.name} left out, without any data")

@@ -28,9 +28,8 @@ from cropstar.errors import InputError
 from cropstar.geo.resampling import RasterPart, interpolate, nearest
 from cropstar.geo.sensors import clear_sky
 from cropstar.geo.windows import Window
+from cropstar.sources.base import MergedSeries, log_notes, name_with_years, to_values
 from cropstar.sources.decoding import Scratch
-from cropstar.sources.merging import MergedSeries, announce, to_values
-from cropstar.sources.naming import with_years
 from cropstar.sources.sentinel2.files import BandFiles
 from cropstar.sources.sentinel2.options import Sentinel2Options
 from cropstar.sources.sentinel2.plan import Layer, Layers, Plan, Take, make_plan
@@ -56,7 +55,7 @@ def open_series(path: Path | Sequence[Path], options: Sentinel2Options | None = 
 class Sentinel2Series(MergedSeries[Layer]):
     """All products of one tile as a Series. For one thread; a copy in another process opens files of its own."""
 
-    takes: list[list[Take]]
+    scenes: list[list[Take]]
 
     def __init__(self, products: Sequence[Product], options: Sentinel2Options | None = None) -> None:
         self.options = options or Sentinel2Options()
@@ -74,18 +73,18 @@ class Sentinel2Series(MergedSeries[Layer]):
         self.bands = plan.bands
         self.clear = self.options.clear
         self.dates: tuple[date, ...] = tuple(plan.days)
-        self.name = with_years(self.tile, dates=self.dates)
+        self.name = name_with_years(self.tile, dates=self.dates)
         self.provenance = _provenance(self.tile, plan, self.options)
-        self.takes = list(plan.days.values())
+        self.scenes = list(plan.days.values())
         self._unused = [product.metadata.file for product in plan.empty]
-        self._layers = Layers(self.takes)
+        self._layers = Layers(self.scenes)
         self._scratch: Scratch | None = None
-        self.notes = announce(self.tile, plan.warnings, plan.merges)
+        self.notes = log_notes(self.tile, plan.warnings, plan.merges)
 
     @property
     def files(self) -> list[Path]:
         """Every file on the disk that tells what the series is."""
-        used = {place.file for takes in self.takes for take in takes for place in take.places}
+        used = {place.file for takes in self.scenes for take in takes for place in take.places}
         return sorted(used.union(self._unused))
 
     def close(self) -> None:

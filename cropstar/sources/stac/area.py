@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from cropstar.errors import InputError
-from cropstar.sources.parcels.vector import open_vector
+from cropstar.sources.labels import open_vector
 from cropstar.sources.stac.options import Box
 
 

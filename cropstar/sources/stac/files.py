@@ -22,7 +22,7 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window
-from cropstar.sources.open_files import OpenFiles
+from cropstar.sources.base import HandleCache
 from cropstar.sources.sentinel2.files import MAXIMUM_SIDE
 from cropstar.sources.stac.hrefs import gdal_name
 from cropstar.sources.stac.items import Asset
@@ -42,7 +42,7 @@ REMEDY = "try again, or leave the date out"
 Key = tuple[str, Grid | None, str]  # address, and for a warped one the grid and the resampling
 
 
-class AssetFiles(OpenFiles[Key]):
+class AssetFiles(HandleCache[Key]):
     """Open files of assets."""
 
     def grid(self, asset: Asset) -> Grid:
@@ -68,7 +68,7 @@ class AssetFiles(OpenFiles[Key]):
             _check(asset, dataset)
             return dataset if grid is None else stack.enter_context(_warped(dataset, grid, resampling))
 
-        return self.kept((asset.href, grid, resampling), open_one)
+        return self.get((asset.href, grid, resampling), open_one)
 
 
 def _open_asset(asset: Asset) -> Any:

@@ -12,8 +12,8 @@ from rasterio.errors import CRSError
 
 from cropstar.errors import UsageError
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
+from cropstar.sources.base import Bands
 from cropstar.sources.sentinel2.options import Sentinel2Options
-from cropstar.sources.series import Bands
 
 Box = tuple[float, float, float, float]
 

@@ -12,10 +12,8 @@ from shapely import box, union_all
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
 from cropstar.geo.sensors import SCENE_CLASSIFICATION
-from cropstar.sources.merging import choose_bands, describe_merges, missing_bands
-from cropstar.sources.naming import left_out, short_list
+from cropstar.sources.base import Bands, choose_bands, describe_merges, empty_dates_note, missing_bands, short_list
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
-from cropstar.sources.series import Bands
 from cropstar.sources.stac.files import AssetFiles
 from cropstar.sources.stac.grid import bounds_in, is_same_crs, overlaps, target_grid
 from cropstar.sources.stac.items import Item
@@ -114,7 +112,7 @@ def _take(item: Item, bands: Bands, with_mask: bool, grid: Grid, files: AssetFil
 
 def _warnings(days: dict[date, list[Take]], empty: list[Item]) -> list[str]:
     """What a user should know of the items."""
-    warnings = left_out({item.day for item in empty} - set(days), len(days))
+    warnings = empty_dates_note({item.day for item in empty} - set(days), len(days))
     takes = [take for several in days.values() for take in several]
     assumed = [take.item for take in takes if any(layer.asset.reflectance.assumed for layer in take.layers)]
     if assumed:

@@ -26,8 +26,7 @@ from rasterio.crs import CRS
 
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
-from cropstar.sources.merging import MergedSeries, announce, to_values
-from cropstar.sources.naming import with_years
+from cropstar.sources.base import MergedSeries, log_notes, name_with_years, to_values
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
 from cropstar.sources.stac.connection import public_address
 from cropstar.sources.stac.files import AssetFiles
@@ -52,7 +51,7 @@ def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
 class StacSeries(MergedSeries[Layer]):
     """Items on one grid as a Series. For one thread; a copy in another process opens files of its own."""
 
-    takes: list[list[Take]]
+    scenes: list[list[Take]]
 
     def __init__(self, url: str, items: Sequence[Item], options: StacOptions) -> None:
         self.options = options
@@ -73,13 +72,13 @@ class StacSeries(MergedSeries[Layer]):
         self.dates: tuple[date, ...] = tuple(plan.days)
         self.name = _name(options.collection, plan, self.dates)
         self.provenance = _provenance(self.address, plan, options)
-        self.takes = list(plan.days.values())
+        self.scenes = list(plan.days.values())
         self._unused = [item.identifier for item in plan.empty]
-        self.notes = announce(self.name, plan.warnings, plan.merges)
+        self.notes = log_notes(self.name, plan.warnings, plan.merges)
 
     def recipe_material(self) -> dict[str, Any]:
         """What the values come from: addresses without signatures, and what the catalogue says of their state."""
-        takes = [take for several in self.takes for take in several]
+        takes = [take for several in self.scenes for take in several]
         return {
             "address": self.address,
             "options": self.options.to_json(),
@@ -103,7 +102,7 @@ def _name(collection: str, plan: Plan, dates: tuple[date, ...]) -> str:
     """Collection, place and years: another area or season is another scene of a store."""
     code = CRS.from_wkt(plan.grid.crs).to_epsg() or "grid"
     left, _, _, top = plan.grid.bounds
-    return with_years(collection, code, f"{left:.0f}", f"{top:.0f}", dates=dates)
+    return name_with_years(collection, code, f"{left:.0f}", f"{top:.0f}", dates=dates)
 
 
 def _material(take: Take) -> dict[str, Any]:

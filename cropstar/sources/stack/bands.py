@@ -9,7 +9,7 @@ from pathlib import Path
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.sensors import SCENE_CLASSIFICATION, band_name, in_order
 from cropstar.registry import did_you_mean
-from cropstar.sources.series import Bands
+from cropstar.sources.base import Bands
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header, read_header
 from cropstar.sources.stack.listing import DatedFile, TileFiles

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cropstar.errors import InputError
 from cropstar.geo.sensors import band_name
-from cropstar.sources.series import Bands
+from cropstar.sources.base import Bands
 from cropstar.sources.stack.bands import Entry, Table
 from cropstar.sources.stack.hand_dates import Dates
 from cropstar.sources.stack.names import bands_in, days_in

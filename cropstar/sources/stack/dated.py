@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from cropstar.geo.resampling import RasterPart, nearest
 from cropstar.geo.sensors import clear_sky
 from cropstar.geo.windows import Window
-from cropstar.sources.naming import with_years
-from cropstar.sources.series import Bands, Observations
+from cropstar.sources.base import Bands, Observations, name_with_years
 from cropstar.sources.stack.days import Day, Layer, announce
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.listing import TileFiles
@@ -109,7 +108,7 @@ class DatedSeries:
 
 def _name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str:
     """Tile and years, so that another season of the tile is another scene of a store; else the folder's name."""
-    return folder.resolve().name if tile is None else with_years(tile, dates=dates)
+    return folder.resolve().name if tile is None else name_with_years(tile, dates=dates)
 
 
 def _provenance(folder: Path, tile: str | None, plan: Plan, options: StackOptions) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from cropstar.errors import InputError
 from cropstar.geo.resampling import Alignment
 from cropstar.geo.windows import Window
 from cropstar.logs import logger
-from cropstar.sources.naming import left_out
+from cropstar.sources.base import empty_dates_note
 from cropstar.sources.stack.bands import Entry
 from cropstar.sources.stack.handles import OpenRasters
 from cropstar.sources.stack.headers import Header
@@ -77,7 +77,7 @@ def part(days: Days, files: OpenRasters, where: Path) -> tuple[Days, Days]:
 
 def announce(name: str, kept: Days, empty: Days) -> list[str]:
     """Log what a user should know of a series; these are its notes."""
-    notes = left_out(empty, len(kept))
+    notes = empty_dates_note(empty, len(kept))
     if not any(day.scene_classes or day.mask for day in kept.values()):
         notes.append("neither scene classification (SCL) nor masks are there: clouds are not masked")
     for note in notes:

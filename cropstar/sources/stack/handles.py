@@ -13,25 +13,25 @@ from rasterio.errors import RasterioError
 from cropstar.errors import InputError
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import Window
-from cropstar.sources.open_files import OpenFiles
+from cropstar.sources.base import HandleCache
 
 LEAST_OPEN, MOST_OPEN = 8, 1024
 SHARE = 8  # of the files that the system allows: several tiles may be open, and others want files too
 
 
-class OpenRasters(OpenFiles[Path]):
+class OpenRasters(HandleCache[Path]):
     """Open GeoTIFFs."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()
         self._most = most
 
-    def most(self) -> int:
+    def limit(self) -> int:
         return self._most or most_open()
 
     def dataset(self, path: Path) -> Any:
         """The open rasterio dataset of a file."""
-        return self.kept(path, lambda stack: stack.enter_context(open_raster(path)))
+        return self.get(path, lambda stack: stack.enter_context(open_raster(path)))
 
     def read(self, path: Path, indexes: Sequence[int], window: Window) -> NDArray[Any]:
         """Pixels (bands, h, w) of a window, which may be empty."""

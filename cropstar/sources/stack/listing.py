@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cropstar.errors import InputError, UsageError
 from cropstar.logs import logger
-from cropstar.sources.naming import short_list
+from cropstar.sources.base import short_list
 from cropstar.sources.stack.names import Name, Unclear, guess, is_companion
 from cropstar.sources.stack.options import StackOptions
 

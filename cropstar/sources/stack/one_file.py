@@ -20,7 +20,7 @@ from cropstar.errors import InputError
 from cropstar.geo.resampling import Alignment
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, band_name, clear_sky, observed
 from cropstar.geo.windows import Window
-from cropstar.sources.series import Bands, Observations
+from cropstar.sources.base import Bands, Observations
 from cropstar.sources.stack.bands import Entry, Table, choose_bands
 from cropstar.sources.stack.by_hand import table_by_hand
 from cropstar.sources.stack.days import Day, Days, Layer, announce, part

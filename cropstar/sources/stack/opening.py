@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file_or_folder
+from cropstar.sources.base import Bands
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
-from cropstar.sources.series import Bands
 from cropstar.sources.stack.dated import DatedSeries
 from cropstar.sources.stack.listing import find_tiles, geotiffs
 from cropstar.sources.stack.names import Unclear, guess

@@ -10,8 +10,8 @@ from typing import Any
 
 from cropstar.errors import UsageError
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
+from cropstar.sources.base import Bands
 from cropstar.sources.sentinel2.options import Sentinel2Options
-from cropstar.sources.series import Bands
 from cropstar.sources.stack.hand_dates import Dates, parse_dates
 from cropstar.sources.stack.patterns import Pattern
 from cropstar.sources.stack.renaming import spelt

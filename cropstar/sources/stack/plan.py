@@ -9,7 +9,7 @@ from pathlib import Path
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
 from cropstar.geo.sensors import SCENE_CLASSIFICATION
-from cropstar.sources.series import Bands
+from cropstar.sources.base import Bands
 from cropstar.sources.stack.bands import Entry, Table, choose_bands, make_table
 from cropstar.sources.stack.days import Day, Days, Layer, part
 from cropstar.sources.stack.grids import align, require_same

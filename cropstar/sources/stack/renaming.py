@@ -10,7 +10,7 @@ from typing import TypeVar
 from cropstar.errors import UsageError
 from cropstar.geo.sensors import band_name, in_order
 from cropstar.registry import did_you_mean
-from cropstar.sources.series import Bands
+from cropstar.sources.base import Bands
 
 RENAMED = "="
 EXAMPLE = "such as --bands B02,B03,B04,B08 or --bands B02=blue,B08=nir"

@@ -11,8 +11,8 @@ from typing import Any
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.sensors import SENTINEL2, band_name, in_order, sentinel2_band
 from cropstar.registry import suggestion
-from cropstar.sources.naming import short_list
-from cropstar.sources.parcels import LABEL_COLUMNS
+from cropstar.sources.base import short_list
+from cropstar.sources.labels import LABEL_COLUMNS
 
 # The first one that the table has is taken. A bare "id" comes last: beside a parcel_id it often numbers the rows.
 GUESSES = {

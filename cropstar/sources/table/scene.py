@@ -12,8 +12,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
-from cropstar.sources.naming import safe_name, short_list
-from cropstar.sources.scene import Piece, recipe_of
+from cropstar.sources.base import TileSpec, recipe_of, safe_name, short_list
 from cropstar.sources.table.columns import Columns, TableOptions, find_columns
 from cropstar.sources.table.files import open_file
 from cropstar.sources.table.samples import Samples, gather
@@ -25,6 +24,7 @@ class TableScene:
     """The samples of one group. Their numbers run from 1, in the natural order of their keys."""
 
     layout = "series"
+    volume = 0  # it lies in memory
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class TableScene:
         self._dates = from_days(np.unique(samples.days[first:last]))
         self.fingerprint = fingerprint.with_season(Season.of(self._dates))
 
-    def pieces(self) -> list[Piece]:
+    def tile_specs(self) -> list[TileSpec]:
         """Each window counts samples of this scene downwards; it is one wide."""
         size, total = self._samples_per_tile, len(self._chosen)
         return [
-            Piece(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
+            TileSpec(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
             for start in range(0, total, size)
         ]
 
-    def build(self, piece: Piece) -> SeriesTile:
+    def build(self, piece: TileSpec) -> SeriesTile:
         samples, window = self._samples, piece.window
         start, stop = self._chosen.start + window.top, self._chosen.start + window.bottom
         starts = samples.starts[start : stop + 1]

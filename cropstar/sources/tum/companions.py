@@ -14,7 +14,7 @@ from rasterio.errors import CRSError
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.logs import logger
-from cropstar.sources.patches import Transform
+from cropstar.sources.base import Transform
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 
 CLASSES, PLACES, SETTINGS, TILE_IDS = "classes.txt", "geotransforms.csv", "dataset.ini", "tileids"

@@ -6,8 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
-from cropstar.sources.naming import short_list
-from cropstar.sources.scene import Scene
+from cropstar.sources.base import Scene, short_list
 from cropstar.sources.tum.companions import year_of
 from cropstar.sources.tum.files import BATCHES, PARTS, RECORDS, DataFolder, find_data
 from cropstar.sources.tum.options import TumOptions

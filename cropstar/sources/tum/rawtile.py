@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import to_days
-from cropstar.sources.patches import PatchImage, Transform
+from cropstar.sources.base import PatchImage, Transform
 from cropstar.sources.tum.regions import connected
 from cropstar.store.classes import UNLABELLED
 

@@ -13,9 +13,7 @@ from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
-from cropstar.sources.naming import safe_name
-from cropstar.sources.patches import PatchImage, Transform, pack
-from cropstar.sources.scene import Piece, recipe_of
+from cropstar.sources.base import PatchImage, TileSpec, Transform, pack_patches, recipe_of, safe_name
 from cropstar.sources.tum import geotiff, mtlcc
 from cropstar.sources.tum.companions import (
     CLASSES,
@@ -81,21 +79,21 @@ class ImageScene:
 
     @property
     def volume(self) -> int:
-        """Bytes of all values; see `Scene`."""
+        """Bytes of all values."""
         height, width = self._look.shape
         return 2 * len(self._look.tiles) * len(self._look.dates) * height * width * len(self.fingerprint.bands)
 
-    def pieces(self) -> list[Piece]:
+    def tile_specs(self) -> list[TileSpec]:
         """Each window counts images downwards; it is one wide."""
         size, total = self._images_per_tile, len(self._look.tiles)
         return [
-            Piece(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
+            TileSpec(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
             for start in range(0, total, size)
         ]
 
-    def build(self, piece: Piece) -> PatchTile:
+    def build(self, piece: TileSpec) -> PatchTile:
         chosen = list(self._look.tiles)[piece.window.top : piece.window.bottom]
-        return pack(
+        return pack_patches(
             [self._image(tile) for tile in chosen],
             piece.window.top,
             scene=self.name,

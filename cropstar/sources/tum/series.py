@@ -17,8 +17,7 @@ from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event, logger
 from cropstar.progress import track
-from cropstar.sources.naming import safe_name
-from cropstar.sources.scene import Piece, recipe_of
+from cropstar.sources.base import TileSpec, recipe_of, safe_name
 from cropstar.sources.table.values import LARGEST
 from cropstar.sources.tum.batches import Batch, Layout, read_batch
 from cropstar.sources.tum.files import PARTS, list_batches
@@ -57,6 +56,7 @@ class SeriesScene:
     """The samples in the order of their batches, numbered from 1. Clouds are classes here: all dates are valid."""
 
     layout = "series"
+    volume = 0  # batches are small: one process makes all tiles
 
     def __init__(self, folders: Sequence[Path], year: int | None) -> None:
         self.year = year or DEFAULT_YEAR
@@ -82,16 +82,16 @@ class SeriesScene:
         season = Season.of(self._dates)
         self.fingerprint = Fingerprint(self._shape.bands, self._scale, 0.0, 0.0, season, self._classes)
 
-    def pieces(self) -> list[Piece]:
+    def tile_specs(self) -> list[TileSpec]:
         """Each window counts samples downwards; it is one wide."""
         starts = np.cumsum([0, *(part.samples for part in self._parts)]).tolist()
         return [
-            Piece(f"{self.name}-{self.recipe[:8]}-n{top:07d}", Window(top, 0, bottom - top, 1))
+            TileSpec(f"{self.name}-{self.recipe[:8]}-n{top:07d}", Window(top, 0, bottom - top, 1))
             for top, bottom in pairwise([*starts[:-1:BATCHES_PER_TILE], starts[-1]])
             if bottom > top
         ]
 
-    def build(self, piece: Piece) -> SeriesTile:
+    def build(self, piece: TileSpec) -> SeriesTile:
         window, start = piece.window, 0
         chosen, keys, groups = [], [], []
         for part in self._parts:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
-from cropstar.sources.naming import short_list
+from cropstar.sources.base import short_list
 from cropstar.sources.texts import read_text_table
 from cropstar.store.classes import UNLABELLED, ClassTable
 

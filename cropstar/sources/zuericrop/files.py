@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import CropstarError, InputError, UsageError
-from cropstar.sources.naming import short_list
+from cropstar.sources.base import short_list
 from cropstar.sources.zuericrop.options import FILE_BANDS
 
 ENDINGS = (".h5", ".hdf5")

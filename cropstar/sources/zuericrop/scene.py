@@ -14,9 +14,7 @@ from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.logs import event
-from cropstar.sources.naming import safe_name
-from cropstar.sources.patches import PatchImage, Transform, pack
-from cropstar.sources.scene import Piece, recipe_of
+from cropstar.sources.base import PatchImage, TileSpec, Transform, pack_patches, recipe_of, safe_name
 from cropstar.sources.zuericrop.classes import LabelTable, read_labels
 from cropstar.sources.zuericrop.dates import read_dates, spread_dates
 from cropstar.sources.zuericrop.files import (
@@ -94,19 +92,19 @@ class ZueriCropScene:
 
     @property
     def volume(self) -> int:
-        """Bytes of all values; see `Scene`."""
+        """Bytes of all values."""
         shape = self._shape
         return 2 * shape.images * shape.dates * shape.height * shape.width * len(self.fingerprint.bands)
 
-    def pieces(self) -> list[Piece]:
+    def tile_specs(self) -> list[TileSpec]:
         """Each window counts images downwards; it is one wide."""
         size, total = self._options.images_per_tile, self._shape.images
         return [
-            Piece(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
+            TileSpec(f"{self.name}-{self.recipe[:8]}-n{start:07d}", Window(start, 0, min(size, total - start), 1))
             for start in range(0, total, size)
         ]
 
-    def build(self, piece: Piece) -> PatchTile:
+    def build(self, piece: TileSpec) -> PatchTile:
         window = piece.window
         with reading(self._path) as datasets:
             labels = self._classify(datasets["gt"][window.top : window.bottom], window.top)
@@ -119,7 +117,7 @@ class ZueriCropScene:
                     index = start + place
                     own = index - window.top
                     images.append(self._image(index, values[place], clouds[place], labels[own], fields[own]))
-        return pack(
+        return pack_patches(
             images,
             window.top,
             scene=self.name,

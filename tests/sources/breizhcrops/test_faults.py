@@ -10,8 +10,8 @@ import pytest
 
 from cropstar.errors import InputError
 from cropstar.sources.breizhcrops import looks_like_breizhcrops, open_breizhcrops
-from tests.sources.breizhcrops import regions
-from tests.sources.breizhcrops.regions import a_series, write_region
+from tests.sources.examples import regions
+from tests.sources.examples.regions import a_series, write_region
 
 HERE = Path("2017") / "L1C"
 

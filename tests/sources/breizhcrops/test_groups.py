@@ -13,9 +13,9 @@ from cropstar.errors import InputError
 from cropstar.sources.breizhcrops import FOLDS, REGIONS, open_breizhcrops
 from cropstar.sources.ingest import ingest
 from cropstar.store.store import Store
-from tests.sources.breizhcrops import regions
-from tests.sources.breizhcrops.regions import a_series, write_region
 from tests.sources.breizhcrops.test_h5 import opened, tile_of
+from tests.sources.examples import regions
+from tests.sources.examples.regions import a_series, write_region
 
 
 @pytest.fixture(scope="module")

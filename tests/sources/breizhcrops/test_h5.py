@@ -22,8 +22,8 @@ from cropstar.sources.breizhcrops import (
 from cropstar.sources.ingest import ingest
 from cropstar.store.store import Store
 from cropstar.store.tile import SeriesTile
-from tests.sources.breizhcrops import regions
-from tests.sources.breizhcrops.regions import CODES, NANOSECONDS, a_series, write_region
+from tests.sources.examples import regions
+from tests.sources.examples.regions import CODES, NANOSECONDS, a_series, write_region
 
 BANDS = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B10", "B11", "B12")
 BANDS_L2A = ("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
@@ -36,7 +36,7 @@ def opened(root: Path, **options: Any) -> BreizhCropsScene:
 
 def tile_of(root: Path, **options: Any) -> SeriesTile:
     scene = opened(root, **options)
-    return scene.build(scene.pieces()[0])
+    return scene.build(scene.tile_specs()[0])
 
 
 def plain(name: str) -> str:
@@ -113,7 +113,7 @@ def test_gaps_are_dropped_and_of_one_date_the_first_row_is_kept(tmp_path: Path) 
     empty = np.full((3, 17), np.nan)
     write_region(tmp_path, series={1: rows, 2: empty, 3: np.empty((0, 17))})
     scene = opened(tmp_path)
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert tile.days.tolist() == [17_170, 17_180, 17_185, 17_195]
     assert np.array_equal(tile.values, rows[[0, 4, 2, 5], :13].astype(np.float32))
     assert (tile.table.keys, tile.table.numbers.tolist()) == (["1"], [1])
@@ -126,7 +126,7 @@ def test_codes_that_are_not_mapped_are_left_out_and_counted(tmp_path: Path, capl
     write_region(tmp_path, series=series, codes=codes)
     with caplog.at_level("WARNING", logger="cropstar"):
         scene = opened(tmp_path)
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert tile.table.keys == ["1", "5", "6"]
     assert tile.table.labels.tolist() == [CODES["BTH"], CODES["RGA"], CODES["MIS"]]
     assert scene.describe()["left_out"] == {"unmapped": 3, "empty": 0}

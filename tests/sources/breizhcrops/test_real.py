@@ -16,9 +16,9 @@ from cropstar.sources.breizhcrops import BreizhCropsOptions, looks_like_breizhcr
 from cropstar.sources.breizhcrops.files import read_parts
 from cropstar.sources.ingest import ingest
 from cropstar.store.store import Store
-from tests.sources.breizhcrops import regions
-from tests.sources.breizhcrops.regions import a_series, write_region
 from tests.sources.breizhcrops.test_h5 import opened, plain, tile_of
+from tests.sources.examples import regions
+from tests.sources.examples.regions import a_series, write_region
 
 LENGTHS = {"71456800": 74, "71456939": 71, "71459051": 71, "71459107": 71, "71459175": 71, "71459190": 71}
 
@@ -104,7 +104,7 @@ def test_the_real_index_and_mapping_of_belle_ile(real_data: Path, tmp_path: Path
     for name in ("classmapping.csv", "codes.csv", "2017/L1C/belle-ile.csv"):
         shutil.copyfile(root / name, tmp_path / name)
     scene = opened(tmp_path, regions=("belle-ile",))
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert (scene.name, len(tile.table.keys)) == ("belle-ile-2017-L1C", 1049)
     assert scene.describe()["left_out"] == {"unmapped": 0, "empty": 0}
     expected = index.set_index(index["id"].astype(str))

@@ -9,9 +9,9 @@ import pytest
 
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
+from cropstar.sources.base import Observations
 from cropstar.sources.sentinel2 import Sentinel2Options, Sentinel2Series, open_series
-from cropstar.sources.series import Observations
-from tests.sources.sentinel2.safe import HEIGHT, WIDTH, Pixels, some_pixels
+from tests.sources.examples.safe import HEIGHT, WIDTH, Pixels, some_pixels
 
 WHOLE = Window(0, 0, HEIGHT, WIDTH)
 

@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 
 from cropstar.sources.sentinel2 import open_series
+from tests.sources.examples.safe import WIDTH, Pixels, band_file, write_product
 from tests.sources.sentinel2.reading import WHOLE, constant, read, refusal
-from tests.sources.sentinel2.safe import (
-    WIDTH,
-    Pixels,
-    band_file,
-    write_product,
-)
 
 
 def halves(left: int, right: int) -> dict[str, Pixels]:

@@ -14,10 +14,10 @@ from rasterio.transform import Affine
 
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
-from cropstar.sources import open_files
+from cropstar.sources import base
 from cropstar.sources.sentinel2 import files as module
 from cropstar.sources.sentinel2 import open_series
-from tests.sources.sentinel2.safe import HEIGHT, WIDTH, band_file, some_pixels, write_band, write_product, zip_product
+from tests.sources.examples.safe import HEIGHT, WIDTH, band_file, some_pixels, write_band, write_product, zip_product
 
 WHOLE = Window(0, 0, HEIGHT, WIDTH)
 
@@ -162,7 +162,7 @@ def test_side_files_are_not_looked_at(tmp_path: Path) -> None:
 
 
 def test_no_more_files_are_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_files, "MAXIMUM_OPEN", 4)
+    monkeypatch.setattr(base, "MAXIMUM_OPEN", 4)
     for day in ("2023-05-01", "2023-05-11", "2023-05-21"):
         write_product(tmp_path, day=day, seed=int(day[-2:]))
     (series,) = open_series(tmp_path)

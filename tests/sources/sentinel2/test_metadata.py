@@ -8,7 +8,7 @@ import pytest
 
 from cropstar.errors import InputError
 from cropstar.sources.sentinel2.metadata import Metadata, parse_metadata
-from tests.sources.sentinel2.safe import metadata_xml
+from tests.sources.examples.safe import metadata_xml
 
 URI = "S2A_MSIL2A_20230501T102031_N0509_R065_T32UPU_20230501T140000.SAFE"
 ENTITY_BOMB = (

@@ -9,16 +9,8 @@ import pytest
 
 from cropstar.errors import UsageError
 from cropstar.sources.sentinel2 import Sentinel2Options, find_products, open_series
+from tests.sources.examples.safe import CORNER, HEIGHT, WIDTH, band_file, some_pixels, write_band, write_product
 from tests.sources.sentinel2.reading import read, refusal
-from tests.sources.sentinel2.safe import (
-    CORNER,
-    HEIGHT,
-    WIDTH,
-    band_file,
-    some_pixels,
-    write_band,
-    write_product,
-)
 
 NEAREST = Sentinel2Options(resampling="nearest")
 

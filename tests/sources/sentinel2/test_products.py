@@ -14,7 +14,7 @@ import pytest
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
 from cropstar.sources.sentinel2 import containers, find_products, looks_like_sentinel2, open_series
-from tests.sources.sentinel2.safe import HEIGHT, WIDTH, band_file, some_pixels, write_band, write_product, zip_product
+from tests.sources.examples.safe import HEIGHT, WIDTH, band_file, some_pixels, write_band, write_product, zip_product
 
 WHOLE = Window(0, 0, HEIGHT, WIDTH)
 

@@ -16,10 +16,10 @@ from rasterio.enums import Resampling
 from rasterio.vrt import WarpedVRT
 
 from cropstar.geo.windows import Window
-from cropstar.sources.parcels import read_parcels
+from cropstar.sources.base import Observations
+from cropstar.sources.labels import read_parcels
 from cropstar.sources.sentinel2 import Product, Sentinel2Options, Sentinel2Series, find_products, open_series
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
-from cropstar.sources.series import Observations
 
 SHAPE = (353, 232)
 WHOLE = Window(0, 0, *SHAPE)

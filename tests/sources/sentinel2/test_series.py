@@ -9,17 +9,11 @@ import numpy as np
 import pytest
 
 from cropstar.geo.windows import Window, split
+from cropstar.sources.base import Series
 from cropstar.sources.sentinel2 import Sentinel2Options, open_series
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
-from cropstar.sources.series import Series
+from tests.sources.examples.safe import FEW, HEIGHT, WIDTH, some_pixels, write_product
 from tests.sources.sentinel2.reading import WHOLE, constant, read, refusal, spread
-from tests.sources.sentinel2.safe import (
-    FEW,
-    HEIGHT,
-    WIDTH,
-    some_pixels,
-    write_product,
-)
 
 
 def test_it_is_a_series(tmp_path: Path) -> None:

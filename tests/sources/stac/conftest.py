@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.stac.api import Api, serving
-from tests.sources.stac.catalogue import item_of
+from tests.sources.examples.stac_api import Api, serving
+from tests.sources.examples.stac_catalogue import item_of
 
 BAND = re.compile(r"_(B\d\d|B8A|SCL)_\d\dm\.jp2$")
 NAME = re.compile(r"_(\d{4})(\d{2})(\d{2})T.*_N(\d{2})(\d{2})_")

@@ -13,9 +13,9 @@ from rasterio.shutil import copy
 from cropstar.errors import InputError
 from cropstar.sources.stac.bands import assets_by_band
 from cropstar.sources.stac.hrefs import checked_href
-from tests.sources.sentinel2.safe import some_pixels, write_band
-from tests.sources.stac.api import Api
-from tests.sources.stac.catalogue import add_granule, constant, open_one, read_all
+from tests.sources.examples.safe import some_pixels, write_band
+from tests.sources.examples.stac_api import Api
+from tests.sources.examples.stac_catalogue import add_granule, constant, open_one, read_all
 
 ELSEWHERE = "https://stac.example.org/v1"
 BASE = f"{ELSEWHERE}/collections/c/items/i"

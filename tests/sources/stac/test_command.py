@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cropstar.store.store import Store
-from tests.sources.stac.api import COLLECTION, Api
+from tests.sources.examples.stac_api import COLLECTION, Api
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 SEASON = ["--from", "2018-01-01", "--to", "2018-12-31"]

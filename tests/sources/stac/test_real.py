@@ -16,16 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cropstar.geo.windows import Window
+from cropstar.sources.base import Observations, RasterScene, recipe_of
 from cropstar.sources.ingest import ingest
-from cropstar.sources.parcels import read_parcels
-from cropstar.sources.scene import RasterScene, recipe_of
+from cropstar.sources.labels import read_parcels
 from cropstar.sources.sentinel2 import open_series
 from cropstar.sources.sentinel2.options import DEFAULT_BANDS
-from cropstar.sources.series import Observations
 from cropstar.sources.stac import StacOptions, StacSeries, lonlat_extent, open_stac
 from cropstar.store.store import Store
-from tests.sources.sentinel2.safe import Pixels
-from tests.sources.stac.api import COLLECTION, Api
+from tests.sources.examples.safe import Pixels
+from tests.sources.examples.stac_api import COLLECTION, Api
 
 SHAPE = (353, 232)
 WHOLE = Window(0, 0, *SHAPE)

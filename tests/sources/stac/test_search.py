@@ -14,8 +14,8 @@ import pytest
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.sources.stac import StacOptions, connection, open_stac, search
 from cropstar.sources.stac.search import find_items
-from tests.sources.stac.api import Api
-from tests.sources.stac.catalogue import OPTIONS, add_granule
+from tests.sources.examples.stac_api import Api
+from tests.sources.examples.stac_catalogue import OPTIONS, add_granule
 
 
 def refusal(url: str, kind: type[CropstarError] = InputError, **changes: Any) -> str:

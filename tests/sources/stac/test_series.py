@@ -14,9 +14,9 @@ from rasterio.vrt import WarpedVRT
 
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window, split
-from tests.sources.sentinel2.safe import CORNER, HEIGHT, WIDTH, some_pixels
-from tests.sources.stac.api import Api
-from tests.sources.stac.catalogue import add_granule, constant, open_one, read_all
+from tests.sources.examples.safe import CORNER, HEIGHT, WIDTH, some_pixels
+from tests.sources.examples.stac_api import Api
+from tests.sources.examples.stac_catalogue import add_granule, constant, open_one, read_all
 
 TWO = ("B02", "B05")
 

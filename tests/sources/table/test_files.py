@@ -13,7 +13,7 @@ import pytest
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.table import files, open_table
 from cropstar.sources.table.files import CsvTable, open_file
-from tests.sources.table.tables import a_frame, as_csv, as_parquet, tile_of
+from tests.sources.examples.tables import a_frame, as_csv, as_parquet, tile_of
 
 # --- what is read
 
@@ -25,7 +25,7 @@ def test_separators_and_byte_order_marks(tmp_path: Path, separator: str, start: 
     path = tmp_path / "table.csv"
     path.write_text(start + a_frame().to_csv(index=False, sep=separator), encoding="utf-8")
     (scene,) = open_table(path)
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert np.array_equal(tile.values, plain.values)
     assert tile.table.keys == plain.table.keys
 
@@ -48,7 +48,7 @@ def test_geoparquet_is_read_like_parquet(tmp_path: Path) -> None:
     shapes = geopandas.points_from_xy(range(6), range(6))
     geopandas.GeoDataFrame(a_frame(), geometry=shapes, crs="EPSG:4326").to_parquet(tmp_path / "table.geoparquet")
     (scene,) = open_table(tmp_path / "table.geoparquet")
-    assert np.array_equal(scene.build(scene.pieces()[0]).values, tile_of(a_frame(), tmp_path).values)
+    assert np.array_equal(scene.build(scene.tile_specs()[0]).values, tile_of(a_frame(), tmp_path).values)
 
 
 def test_an_index_that_pandas_wrote_is_a_column_like_others(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_an_index_that_pandas_wrote_is_a_column_like_others(tmp_path: Path) -> N
     plain = tile_of(a_frame(), tmp_path)
     for name in ("indexed.parquet", "indexed.csv", "numbered.csv"):
         (scene,) = open_table(tmp_path / name)
-        assert np.array_equal(scene.build(scene.pieces()[0]).values, plain.values)
+        assert np.array_equal(scene.build(scene.tile_specs()[0]).values, plain.values)
 
 
 def test_the_content_counts_not_the_ending(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cropstar.geo.calendar import from_days
 from cropstar.sources.table import TableOptions, TableScene, open_table
 from cropstar.store.reader import TileReader
 from cropstar.store.tile import write_tile
-from tests.sources.table.tables import as_csv, as_parquet
+from tests.sources.examples.tables import as_csv, as_parquet
 
 PANDAS_MISSING = {"na", "n/a", "nan", "-nan", "null", "none", "<na>", "#na", "#n/a"}  # what a CSV cannot call a field
 LETTERS: st.SearchStrategy[str] = st.characters(codec="utf-8", exclude_categories=["C", "Z"])
@@ -78,7 +78,7 @@ def test_any_ragged_table_comes_back(
 def _samples(scene: TableScene, folder: Path) -> dict[str, tuple[str, Any, Any, Any]]:
     """All samples of a scene, written to tiles and read again."""
     found: dict[str, tuple[str, Any, Any, Any]] = {}
-    for piece in scene.pieces():
+    for piece in scene.tile_specs():
         path = folder / f"{piece.name}.h5"
         write_tile(path, scene.build(piece))
         reader = TileReader(path)

@@ -17,7 +17,7 @@ from cropstar.sources.table import samples as samples_module
 from cropstar.sources.table.texts import encode, encode_days
 from cropstar.sources.texts import natural_ranks
 from cropstar.store.classes import UNLABELLED
-from tests.sources.table.tables import Written, a_frame, as_csv, as_parquet, scene_of, tile_of
+from tests.sources.examples.tables import Written, a_frame, as_csv, as_parquet, scene_of, tile_of
 
 PATH = Path("table.csv")
 BOTH = pytest.mark.parametrize("write", [as_csv, as_parquet])
@@ -208,7 +208,7 @@ def test_each_group_is_a_scene_and_all_share_their_classes(
     frame = a_frame(year=[2021, 2021, 2022, 2021, 2022, 2022], crop=["maize", "wheat", "rye", "maize", "rye", "rye"])
     first, second = open_table(write(frame, tmp_path / "my table"))
     assert (first.name, second.name) == ("my_table-2021", "my_table-2022")
-    one, two = (scene.build(scene.pieces()[0]) for scene in (first, second))
+    one, two = (scene.build(scene.tile_specs()[0]) for scene in (first, second))
     assert (one.table.keys, two.table.keys) == (["f2", "f10"], ["f1", "f10"])
     assert (one.table.numbers.tolist(), two.table.numbers.tolist()) == ([1, 2], [1, 2])
     assert one.values.tolist() == [[400, 1400], [100, 1100], [200, 1200]]

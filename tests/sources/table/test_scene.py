@@ -23,7 +23,7 @@ from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.table import TableOptions, open_table
 from cropstar.store.reader import TileReader
 from cropstar.store.store import MANIFEST, TILES, Store
-from tests.sources.table.tables import a_frame, as_csv, as_parquet, scene_of, tile_of
+from tests.sources.examples.tables import a_frame, as_csv, as_parquet, scene_of, tile_of
 
 BANDS = ["B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B8A", "B9", "B10", "B11", "B12"]
 
@@ -76,9 +76,9 @@ def test_bavaria(real_data: Path, tmp_path: Path) -> None:
 
 def test_bavaria_as_csv_has_the_same_values(real_data: Path, tmp_path: Path) -> None:
     (head,) = open_table(real_data / "bavaria" / "fields_head.csv")
-    tile = head.build(head.pieces()[0])
+    tile = head.build(head.tile_specs()[0])
     whole, _ = open_table(real_data / "bavaria" / "fields_2016_2017.parquet")
-    start = whole.build(whole.pieces()[0])
+    start = whole.build(whole.tile_specs()[0])
     assert (head.name, len(tile.table.keys)) == ("fields_head-2016", 40)
     assert tile.table.keys == start.table.keys[:40]
     assert np.array_equal(tile.values, start.values[:560])
@@ -107,7 +107,7 @@ def test_french_parcels_stay_irregular(real_data: Path, tmp_path: Path) -> None:
 def test_a_scene_is_cut_into_tiles_of_whole_samples(tmp_path: Path) -> None:
     whole = tile_of(a_frame(), tmp_path)
     scene = scene_of(a_frame(), tmp_path, samples_per_tile=2)
-    pieces = scene.pieces()
+    pieces = scene.tile_specs()
     assert [(piece.window.top, piece.window.height) for piece in pieces] == [(0, 2), (2, 1)]
     assert [piece.name for piece in pieces] == [f"table-{scene.recipe[:8]}-n000000{start}" for start in (0, 2)]
     second, first = (scene.build(piece) for piece in reversed(pieces))  # in any order

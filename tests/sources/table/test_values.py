@@ -12,7 +12,7 @@ import pytest
 
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.table.values import guess_scale, usable
-from tests.sources.table.tables import Written, a_frame, as_csv, as_parquet, scene_of, tile_of
+from tests.sources.examples.tables import Written, a_frame, as_csv, as_parquet, scene_of, tile_of
 
 PATH = Path("table.csv")
 
@@ -103,7 +103,7 @@ def test_the_kind_of_number_and_the_scale(
     tmp_path: Path, write: Written, values: list[float], dtype: type, scale: float
 ) -> None:
     scene = scene_of(one_field(B4=values), tmp_path, write)
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert tile.values.dtype == dtype
     assert tile.values[:, 0].tolist() == np.array(values, dtype=dtype).tolist()
     assert (scene.fingerprint.scale, scene.fingerprint.offset) == (scale, 0.0)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from cropstar.errors import InputError
 from cropstar.sources.tum import arrays_of_pickle
 from cropstar.sources.tum.arrays_of_pickle import read_arrays
-from tests.sources.tum.batch_files import Python2Pickler, a_batch
+from tests.sources.examples.tum_batches import Python2Pickler, a_batch
 
 
 class Calls:

@@ -12,7 +12,7 @@ import pytest
 
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.sources.tum import TumOptions, open_tum
-from tests.sources.tum.tiles import (
+from tests.sources.examples.tum_tiles import (
     an_example,
     features_of,
     framed,
@@ -25,7 +25,7 @@ from tests.sources.tum.tiles import (
 
 def build_all(root: Path, options: TumOptions) -> None:
     for scene in open_tum(root, options):
-        for piece in scene.pieces():
+        for piece in scene.tile_specs():
             scene.build(piece)
 
 
@@ -63,7 +63,7 @@ def test_a_tile_without_a_date_is_left_out(root: Path) -> None:
     (scene,) = open_tum(root)
     assert scene.describe()["images"] == 1
     assert scene.describe()["left_out"] == {"without dates": 1}
-    assert scene.build(scene.pieces()[0]).names == ["7"]  # type: ignore[union-attr]
+    assert scene.build(scene.tile_specs()[0]).names == ["7"]  # type: ignore[union-attr]
 
 
 def test_a_damaged_record_names_file_and_record(root: Path) -> None:
@@ -182,11 +182,11 @@ def test_large_images_make_small_tiles(tmp_path: Path, monkeypatch: pytest.Monke
     write_collection(tmp_path / "240")
     monkeypatch.setattr(module, "TILE_BYTES", 2 * 3 * 13 * 12 * 12 * 2)
     (scene,) = open_tum(tmp_path)
-    assert [piece.window.height for piece in scene.pieces()] == [2, 2]
+    assert [piece.window.height for piece in scene.tile_specs()] == [2, 2]
 
 
 def test_a_file_that_changes_under_way(root: Path) -> None:
     (scene,) = open_tum(root)
     write_tile(root / "data16" / "5.tfrecord.gz", some_arrays(side=24))
     with pytest.raises(InputError, match="a tile has changed"):
-        scene.build(scene.pieces()[0])
+        scene.build(scene.tile_specs()[0])

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
+from cropstar.sources.base import Scene
 from cropstar.sources.ingest import ingest
-from cropstar.sources.scene import Scene
 from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum
 from cropstar.sources.tum.regions import connected
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.images import Patch
 from cropstar.store.store import Store
-from tests.sources.tum.tiles import some_arrays, write_collection, write_rasters, write_tile
+from tests.sources.examples.tum_tiles import some_arrays, write_collection, write_rasters, write_tile
 
 WHOLE = Window(0, 0, 12, 12)
 
@@ -38,7 +38,7 @@ def test_a_store_gives_back_the_tiles(tmp_path: Path, ending: str) -> None:
     written = write_collection(tmp_path / "240", ending=ending)
     scene = one(tmp_path / "240", images_per_tile=3)
     assert scene.name == "240-data16-2016"
-    assert [piece.name.rpartition("-")[2] for piece in scene.pieces()] == ["n0000000", "n0000003"]
+    assert [piece.name.rpartition("-")[2] for piece in scene.tile_specs()] == ["n0000000", "n0000003"]
     ingest([scene], tmp_path / "store")
     store = Store.open(tmp_path / "store")
     assert store.fingerprint.classes.names == ["sugar beet", "summer oat", "meadow", "winter wheat", "maize"]
@@ -97,7 +97,7 @@ def test_invalid_pixels_and_odd_values(tmp_path: Path) -> None:
     raw["doy"][:] = [366, 30, 30, -1]  # of equal days the first counts
     write_tile(tmp_path / "240" / "data16" / "1.tfrecord.gz", raw)
     scene = one(tmp_path)
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert scene.describe()["dates"] == ["2016-01-30", "2016-12-31"]
     assert tile.lengths.tolist() == [2]  # type: ignore[union-attr]
     assert tile.valid[0, 0].all()
@@ -111,7 +111,7 @@ def test_worker_processes_build_the_same(tmp_path: Path) -> None:
     write_collection(tmp_path / "240")
     scene = one(tmp_path)
     copy = pickle.loads(pickle.dumps(scene))
-    (piece,) = copy.pieces()
+    (piece,) = copy.tile_specs()
     mine, theirs = scene.build(piece), copy.build(piece)
     for name, array in mine.arrays().items():
         assert np.array_equal(array, theirs.arrays()[name])
@@ -134,7 +134,7 @@ def test_geotiffs_give_the_same_images(tmp_path: Path, nested: bool) -> None:
     scene = one(tmp_path / "rasters")
     assert scene.name == ("data16-2016" if nested else "data16-data-2016")
     assert scene.describe()["dates"] == expected.describe()["dates"]
-    ours, theirs = scene.build(scene.pieces()[0]), expected.build(expected.pieces()[0])
+    ours, theirs = scene.build(scene.tile_specs()[0]), expected.build(expected.tile_specs()[0])
     for name in ("values", "valid", "labels", "parcels"):
         assert np.array_equal(ours.arrays()[name], theirs.arrays()[name])
     assert ours.crs.startswith("PROJCS")  # type: ignore[union-attr]
@@ -191,7 +191,7 @@ def test_without_companions(tmp_path: Path) -> None:
     scene = one(tmp_path / "tiles", year=2016)
     assert len(scene.fingerprint.classes) == 17
     assert scene.fingerprint.classes.names[2] == "meadow"
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert tile.crs == ""  # type: ignore[union-attr]
     assert scene.describe()["splits"] == {}
 

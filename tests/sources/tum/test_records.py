@@ -18,7 +18,7 @@ from cropstar.sources.tum import records
 from cropstar.sources.tum.crc32c import crc32c, masked
 from cropstar.sources.tum.example import MalformedExample, parse_example
 from cropstar.sources.tum.records import read_record
-from tests.sources.tum.tiles import an_example, field, framed, slow_crc32c, varint
+from tests.sources.examples.tum_tiles import an_example, field, framed, slow_crc32c, varint
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,14 @@ import pytest
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
+from cropstar.sources.base import Scene
 from cropstar.sources.ingest import ingest
-from cropstar.sources.scene import Scene
 from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum
 from cropstar.sources.tum.arrays_of_pickle import read_arrays
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from cropstar.store.tile import SeriesTile
-from tests.sources.tum.batch_files import Python2Pickler, a_batch, write_batch
+from tests.sources.examples.tum_batches import Python2Pickler, a_batch, write_batch
 
 
 def one(path: Path, **options: Any) -> Scene:
@@ -82,7 +82,7 @@ def test_other_ways_to_write_days_and_values(tmp_path: Path, options: dict[str, 
     write_batch(tmp_path / "own" / "b0.pkl", batch)
     scene = one(tmp_path / "own", year=2017)
     assert scene.describe()["dates"][:2] == ["2016-12-31", "2017-01-20"]
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     x = batch[0][0, :3, :-1] if options.get("last") else batch[0][0, :3, 1:]
     assert np.array_equal(tile.values[:3], x.astype(tile.values.dtype))
     whole = options.get("whole", False)
@@ -101,7 +101,7 @@ def test_dates_are_put_in_order_and_empty_samples_left_out(tmp_path: Path) -> No
     counts[4] = 0
     write_batch(tmp_path / "b0.pkl", (x, y, counts))
     scene = one(tmp_path)
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert isinstance(tile, SeriesTile)
     assert tile.date_labels is not None
     assert [day.isoformat() for day in from_days(tile.days[:3])] == ["2015-12-31", "2016-01-20", "2016-02-19"]
@@ -129,7 +129,7 @@ def test_batches_of_several_tiles(tmp_path: Path) -> None:
         write_batch(tmp_path / "train" / f"b{number}.pkl", a_batch(samples=2 + number % 2, seed=number))
     write_batch(tmp_path / "test" / "b0.pkl", a_batch())
     scene = pickle.loads(pickle.dumps(one(tmp_path)))
-    tiles = [scene.build(piece) for piece in scene.pieces()]
+    tiles = [scene.build(piece) for piece in scene.tile_specs()]
     assert [len(tile.table.keys) for tile in tiles] == [20, 20, 8]
     assert np.concatenate([tile.table.numbers for tile in tiles]).tolist() == list(range(1, 49))
     assert scene.describe()["splits"]["published"] == {"train": ["train"], "validation": [], "test": ["test"]}

@@ -11,12 +11,12 @@ import pytest
 
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.sources.zuericrop import ZueriCropOptions, looks_like_zuericrop, open_zuericrop
-from tests.sources.zuericrop.collections import HEADER, LABELS, a_collection
+from tests.sources.examples.zuericrop import HEADER, LABELS, a_collection
 
 
 def build_all(path: Path, **options: Any) -> None:
     for scene in open_zuericrop(path, ZueriCropOptions(**options)):
-        for piece in scene.pieces():
+        for piece in scene.tile_specs():
             scene.build(piece)
 
 

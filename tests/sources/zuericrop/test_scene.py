@@ -22,7 +22,7 @@ from cropstar.sources.zuericrop.dates import spread_dates
 from cropstar.sources.zuericrop.options import fold_of
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
-from tests.sources.zuericrop.collections import FILE_BANDS, USED, Collection, a_collection
+from tests.sources.examples.zuericrop import FILE_BANDS, USED, Collection, a_collection
 
 WHOLE = Window(0, 0, 24, 24)
 
@@ -175,7 +175,7 @@ def test_dates_are_assumed_aloud_or_read(tmp_path: Path, caplog: pytest.LogCaptu
         assert not scene.describe()["dates_assumed"]
         assert scene.recipe != assumed.recipe
     assert "has no dates" not in caplog.text
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert [day.isoformat() for day in from_days(tile.days[0])] == listed
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_digital_number_is_not_valid(tmp_path: Path) -> None:
     collection.data[0, 2, 6, 6, 0] = -1
     collection.data[0, 2, 7, 7, 8] = 70_000
     scene = open_zuericrop(collection.write(tmp_path))[0]
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     assert not tile.valid[0, 2, [5, 6, 7], [5, 6, 7]].any()
     assert not tile.valid[0, 3, 9, 9]
     assert not tile.values[0, 2, :, [5, 6, 7], [5, 6, 7]].any()
@@ -218,9 +218,9 @@ def test_the_cloud_limit_and_the_bands_are_chosen(tmp_path: Path) -> None:
 
 def test_a_scene_travels_to_other_processes(tmp_path: Path) -> None:
     scene = open_zuericrop(a_collection(images=5).write(tmp_path))[0]
-    tile = scene.build(scene.pieces()[0])
+    tile = scene.build(scene.tile_specs()[0])
     again = pickle.loads(pickle.dumps(scene))
-    twin = again.build(again.pieces()[0])
+    twin = again.build(again.tile_specs()[0])
     for name, array in tile.arrays().items():
         assert np.array_equal(array, twin.arrays()[name]), name
     assert (twin.table.keys, twin.recipe, twin.scene) == (tile.table.keys, tile.recipe, tile.scene)
@@ -246,8 +246,8 @@ def test_only_slices_are_read(tmp_path: Path) -> None:
             grown[:2] = array
     scene = open_zuericrop(path)[0]
     assert scene.describe()["images"] == 28_000
-    assert len(scene.pieces()) == 875
-    tile = scene.build(scene.pieces()[0])
+    assert len(scene.tile_specs()) == 875
+    tile = scene.build(scene.tile_specs()[0])
     assert tile.valid[:2].any()
     assert not tile.valid[2:].any()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.sources.sentinel2.safe import CORNER, write_product
-from tests.sources.stacks import write_parcels
+from tests.sources.examples.safe import CORNER, write_product
+from tests.sources.examples.stacks import write_parcels
 
 SIDE = 240  # of the 10 m bands
 

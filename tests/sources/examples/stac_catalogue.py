@@ -12,10 +12,10 @@ import rasterio
 from rasterio.warp import transform_bounds
 
 from cropstar.geo.windows import Window
-from cropstar.sources.series import Observations
+from cropstar.sources.base import Observations
 from cropstar.sources.stac import StacOptions, StacSeries, open_stac
-from tests.sources.sentinel2.safe import CORNER, Pixels, some_pixels, write_band
-from tests.sources.stac.api import COLLECTION, Api, Json
+from tests.sources.examples.safe import CORNER, Pixels, some_pixels, write_band
+from tests.sources.examples.stac_api import COLLECTION, Api, Json
 
 AREA = (10.0, 48.0, 11.0, 49.0)  # all of the small granules
 OPTIONS: dict[str, Any] = {

@@ -45,5 +45,5 @@ def scene_of(frame: pd.DataFrame, folder: Path, write: Written = as_csv, **optio
 
 def tile_of(frame: pd.DataFrame, folder: Path, write: Written = as_csv, **options: Any) -> SeriesTile:
     scene = scene_of(frame, folder, write, **options)
-    (piece,) = scene.pieces()
+    (piece,) = scene.tile_specs()
     return scene.build(piece)

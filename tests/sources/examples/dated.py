@@ -13,7 +13,7 @@ from rasterio.transform import Affine
 
 from cropstar.errors import CropstarError
 from cropstar.geo.windows import Window
-from cropstar.sources.series import Observations
+from cropstar.sources.base import Observations
 from cropstar.sources.stack import DatedSeries, StackOptions, open_stack
 from tests.examples import a_grid
 

@@ -1,0 +1,520 @@
+"""What sources share: the series and scenes that they yield, merging of products, naming.
+
+A source of images yields a `Series`: dated, banded observations of one grid, read window by window. Ingest stores
+`Scene`s: a `RasterScene` cuts a series and its parcels into tiles, other sources have scenes of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError
+from cropstar.geo.calendar import Season, to_days
+from cropstar.geo.grid import Grid
+from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, clear_sky
+from cropstar.geo.windows import Window, split
+from cropstar.logs import logger
+from cropstar.progress import progress_bar
+from cropstar.sources.decoding import DecodedSeries, cell_size
+from cropstar.store import layout
+from cropstar.store.classes import UNLABELLED
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.tile import ParcelTable, PatchTile, RasterTile, Tile
+
+if TYPE_CHECKING:
+    from cropstar.sources.labels import Parcels
+
+Bands = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Observations:
+    """A window of a series. Values under an invalid pixel are zero and mean nothing."""
+
+    values: NDArray[np.uint16]  # (T, C, H, W) scaled integers
+    valid: NDArray[np.bool_]  # (T, H, W) false under cloud, shadow and nodata
+
+
+class Series(Protocol):
+    """An open raster time series. reflectance = values * scale + offset."""
+
+    name: str
+    grid: Grid
+    dates: tuple[date, ...]
+    bands: Bands
+    scale: float
+    offset: float
+    provenance: dict[str, Any]
+
+    @property
+    def files(self) -> Sequence[Path]: ...  # on this disk, all that it is read from
+
+    def read(self, window: Window) -> Observations: ...
+
+    def close(self) -> None: ...
+
+
+# --- Scenes
+
+LARGE_FILE_BYTES = 64 * 2**20  # larger files are digested side by side
+READ_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class TileSpec:
+    """One tile to be made; of a table of series the window counts samples instead of rows of pixels."""
+
+    name: str
+    window: Window
+
+
+class Scene(Protocol):
+    """What ingest stores: named tiles that can be built one by one, in any order.
+
+    A scene that is read from files while it is built says in `volume` how many bytes that is. It is then built by
+    several processes: each is sent a pickled copy, which holds no open file and opens its own when they are needed.
+    A scene that lies in memory has a volume of 0 and stays in the process that opened it.
+    """
+
+    name: str
+    recipe: str
+    layout: str  # of its tiles: "raster", "patches" or "series"
+    fingerprint: Fingerprint
+
+    @property
+    def volume(self) -> int: ...
+
+    def tile_specs(self) -> list[TileSpec]: ...
+
+    def build(self, spec: TileSpec) -> Tile: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class RasterScene:
+    """Cuts a series and its parcels into raster tiles."""
+
+    layout = "raster"
+
+    def __init__(
+        self, series: Series, parcels: Parcels, tile_size: int, recipe: str, origin: str | None = None
+    ) -> None:
+        self.name = safe_name(series.name)
+        self.recipe = recipe
+        self.provenance = {**series.provenance, "origin": origin or self.name}  # scenes of one origin share fields
+        self.parcels = parcels
+        self._series = series
+        self._tile_size = tile_size
+        self.fingerprint = Fingerprint(
+            series.bands, series.scale, series.offset, series.grid.resolution, Season.of(series.dates), parcels.classes
+        )
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values."""
+        series = self._series
+        return 2 * len(series.dates) * len(series.bands) * series.grid.height * series.grid.width
+
+    @property
+    def decoding(self) -> DecodedSeries | None:
+        """The series, if it is worth decoding in large parts."""
+        return self._series if isinstance(self._series, DecodedSeries) else None
+
+    def cells(self, specs: Sequence[TileSpec], scratch_bytes: int) -> list[list[TileSpec]]:
+        """The tiles in groups that are decoded together, in the order of the scene."""
+        if self.decoding is None:
+            return [list(specs)]
+        size = cell_size(self.decoding, self._series.grid.shape, self._tile_size, scratch_bytes)
+        groups: dict[tuple[int, int], list[TileSpec]] = {}
+        for spec in specs:
+            groups.setdefault((spec.window.top // size, spec.window.left // size), []).append(spec)
+        return list(groups.values())
+
+    def tile_specs(self) -> list[TileSpec]:
+        # The recipe is in the name: a tile is never replaced by another one of the same name.
+        return [
+            TileSpec(f"{self.name}-{self.recipe[:8]}-y{window.top:05d}-x{window.left:05d}", window)
+            for window in split(self._series.grid.shape, self._tile_size)
+        ]
+
+    def build(self, spec: TileSpec) -> RasterTile:
+        observations = self._series.read(spec.window)
+        grid = self._series.grid.crop(spec.window)
+        labels, numbers = self.parcels.burn(grid)
+        return RasterTile(
+            scene=self.name,
+            recipe=self.recipe,
+            grid=grid,
+            fingerprint=self.fingerprint,
+            days=to_days(self._series.dates),
+            values=observations.values,
+            valid=observations.valid,
+            labels=labels,
+            parcels=numbers,
+            table=self.parcels.table.select(np.unique(numbers)),
+            provenance=self.provenance,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What the manifest says of the scene."""
+        return {
+            "recipe": self.recipe,
+            "grid": self._series.grid.to_json(),
+            "dates": [day.isoformat() for day in self._series.dates],
+            "parcels": len(self.parcels.table.keys),
+            **self.provenance,
+        }
+
+    def close(self) -> None:
+        self._series.close()
+
+
+def recipe_of(files: Sequence[Path], options: dict[str, Any]) -> str:
+    """A digest of what a scene is made from, every byte of it: equal recipes give equal tiles."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([layout.FORMAT, options], sort_keys=True).encode())
+    sizes = [path.stat().st_size for path in files]
+    large = _digests([path for path, size in zip(files, sizes, strict=True) if size > LARGE_FILE_BYTES])
+    for path, size in zip(files, sizes, strict=True):
+        digest.update(f"{path.name}:{size}".encode())
+        if size > LARGE_FILE_BYTES:
+            digest.update(large[path])
+        else:
+            _feed(digest, path)
+    return digest.hexdigest()
+
+
+def _digests(files: Sequence[Path]) -> dict[Path, bytes]:
+    """Large files by several threads: hashing and reading wait for nobody. A file of several names is read once."""
+    inodes = {path: (status.st_dev, status.st_ino) for path in files for status in [path.stat()]}
+    chosen = {inode: path for path, inode in inodes.items()}
+    with (
+        ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads,
+        progress_bar(sum(path.stat().st_size for path in chosen.values()), "check files", "B", scale=True) as bar,
+    ):
+
+        def digested(path: Path) -> bytes:
+            own = hashlib.blake2b(digest_size=16)
+            _feed(own, path, bar)
+            return own.digest()
+
+        found = dict(zip(chosen, threads.map(digested, chosen.values()), strict=True))
+    return {path: found[inode] for path, inode in inodes.items()}
+
+
+def _feed(digest: Any, path: Path, bar: Any = None) -> None:
+    with path.open("rb") as handle:
+        while block := handle.read(READ_BYTES):
+            digest.update(block)
+            if bar is not None:
+                bar.update(len(block))
+
+
+# --- Merging products or items of one date
+
+DARKEST, BRIGHTEST = 1, np.iinfo(np.uint16).max
+LayerT = TypeVar("LayerT")
+LayerT_co = TypeVar("LayerT_co", covariant=True)
+
+
+class SceneOnGrid(Protocol[LayerT_co]):
+    """One product or item on the grid."""
+
+    @property
+    def layers(self) -> tuple[LayerT_co, ...]: ...  # in the order of the bands
+
+    @property
+    def scene_classes(self) -> LayerT_co | None: ...
+
+
+class MergedSeries(ABC, Generic[LayerT]):
+    """Products or items of each date on one grid, all of one scale. Sources say how a layer is read."""
+
+    scale = SCALE
+    offset = 0.0
+    dates: tuple[date, ...]
+    bands: Bands
+    clear: Collection[int]  # scene classes
+    scenes: Sequence[Sequence[SceneOnGrid[LayerT]]]  # of each date, in the order in which they are asked
+
+    @abstractmethod
+    def containing(self, layer: LayerT, window: Window) -> NDArray[Any]:
+        """The layer's pixel that contains each pixel of the window, zero where there is none."""
+
+    @abstractmethod
+    def resampled(self, layer: LayerT, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Values (h, w) of the series' scale, and where there are any."""
+
+    def read(self, window: Window) -> Observations:
+        """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
+        shape = (window.height, window.width)
+        values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
+        valid = np.zeros((len(self.dates), *shape), dtype=bool)
+        for day, scenes in enumerate(self.scenes):
+            for scene in scenes:
+                if not valid[day].all():
+                    self._fill(scene, window, values[day], valid[day])
+        return Observations(values, valid)
+
+    def _fill(
+        self, scene: SceneOnGrid[LayerT], window: Window, values: NDArray[np.uint16], valid: NDArray[np.bool_]
+    ) -> None:
+        """Add what a scene shows of the pixels that none before it showed; values (C, h, w), valid (h, w)."""
+        fresh = ~valid
+        if scene.scene_classes is not None:
+            fresh &= clear_sky(self.containing(scene.scene_classes, window), self.clear)
+        pixels = np.empty_like(values)
+        for band, layer in enumerate(scene.layers):
+            if not fresh.any():
+                return  # all cloud: the other bands need not be fetched or decoded
+            pixels[band], present = self.resampled(layer, window)
+            fresh &= present
+        np.copyto(values, pixels, where=fresh)
+        valid |= fresh
+
+
+def to_values(numbers: NDArray[Any], offset: float, gain: float) -> NDArray[Any]:
+    """A product's numbers as values of the series' scale; what they mean under nodata is left open.
+
+    Halves are rounded up, so that an offset of whole numbers never changes the rounding.
+    """
+    if numbers.dtype.kind == "u" and (offset, gain) == (0.0, 1.0):
+        return numbers
+    values: NDArray[Any] = numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
+    values += offset
+    values *= gain
+    values += 0.5
+    return np.clip(np.floor(values, out=values), DARKEST, BRIGHTEST, out=values).astype(np.uint16)
+
+
+def choose_bands(
+    present: Iterable[Collection[str]], wanted: Bands | None, usual: Bands, each: str, warnings: list[str]
+) -> tuple[Bands, bool]:
+    """The bands wanted, else those of the usual ones that any has, perhaps none; and whether clouds can be masked.
+
+    `each` is what has them: a date or an item.
+    """
+    there = {band for bands in present for band in bands}
+    bands = wanted or tuple(band for band in usual if band in there)
+    if bands and not wanted and bands != usual:
+        missing = [band for band in usual if band not in bands]
+        warnings.append(f"no {each} has {', '.join(missing)}: the bands are {', '.join(bands)}")
+    with_mask = SCENE_CLASSIFICATION in there
+    if bands and not with_mask:
+        warnings.append(f"no {each} has a scene classification (SCL): clouds are not masked")
+    return bands, with_mask
+
+
+def missing_bands(bands: Bands, with_mask: bool, there: Collection[str]) -> str:
+    """Which of the bands that each must have are not there, in words."""
+    return ", ".join(band for band in (*bands, *([SCENE_CLASSIFICATION] * with_mask)) if band not in there)
+
+
+def describe_merges(days: Mapping[date, Sequence[str]], many: str) -> list[str]:
+    """Which products or items of one day were put together, by their names."""
+    return [
+        f"{day}: {len(names)} {many} merged, each pixel from the first in which it is valid: {', '.join(names)}"
+        for day, names in days.items()
+        if len(names) > 1
+    ]
+
+
+def log_notes(subject: str, warnings: Sequence[str], merges: Sequence[str]) -> list[str]:
+    """Log what a user should know of a series; all of it are its notes."""
+    notes = [f"{subject}: {note}" for note in (*warnings, *merges)]
+    for number, note in enumerate(notes):
+        logger.log(logging.WARNING if number < len(warnings) else logging.INFO, note)
+    return notes
+
+
+# --- Packing many small images into tiles
+
+Transform = tuple[float, float, float, float, float, float]
+
+
+@dataclass(frozen=True)
+class PatchImage:
+    """One image of a collection, as its source read it."""
+
+    name: str
+    transform: Transform
+    days: NDArray[np.int32]  # (T,), at least one
+    values: NDArray[np.uint16]  # (T, C, H, W), zero where not valid
+    valid: NDArray[np.bool_]  # (T, H, W)
+    labels: NDArray[np.int16]  # (H, W), UNLABELLED where there is none
+    fields: NDArray[np.int64]  # (H, W), equal numbers are one field of this image, 0 is none
+    keys: dict[int, str]  # what each field is called; a name that stands in several images is one field in pieces
+    group: str  # what the collection's own splits deal out
+
+
+def pack_patches(
+    images: Sequence[PatchImage],
+    first: int,
+    *,
+    scene: str,
+    recipe: str,
+    fingerprint: Fingerprint,
+    crs: str,
+    provenance: dict[str, Any],
+) -> PatchTile:
+    """A tile of images of one size; `first` is the running number of the first of them in the scene."""
+    if (first + len(images)) * images[0].labels.size > np.iinfo(np.int32).max:
+        why = f"{first + len(images)} images of {images[0].labels.size} pixels are more than numbers of parcels"
+        raise InputError(
+            "too many images", path=Path(scene), why=why, remedy="ingest them in parts, into several stores"
+        )
+    count, longest = len(images), max(len(image.days) for image in images)
+    bands, height, width = images[0].values.shape[1:]
+    days = np.zeros((count, longest), dtype=np.int32)
+    values = np.zeros((count, longest, bands, height, width), dtype=np.uint16)
+    valid = np.zeros((count, longest, height, width), dtype=bool)
+    parcels = np.zeros((count, height, width), dtype=np.int32)
+    tables = []
+    for place, image in enumerate(images):
+        length = len(image.days)
+        days[place, :length], days[place, length:] = image.days, image.days[-1]
+        values[place, :length], valid[place, :length] = image.values, image.valid
+        parcels[place], table = _number_fields(image, (first + place) * height * width)
+        tables.append(table)
+    return PatchTile(
+        scene=scene,
+        recipe=recipe,
+        fingerprint=fingerprint,
+        crs=crs,
+        transforms=np.array([image.transform for image in images], dtype=np.float64),
+        names=[image.name for image in images],
+        lengths=np.array([len(image.days) for image in images], dtype=np.int32),
+        days=days,
+        values=values,
+        valid=valid,
+        labels=np.stack([image.labels for image in images]).astype(np.int16),
+        parcels=parcels,
+        table=_concatenate(tables),
+        provenance=provenance,
+    )
+
+
+def _number_fields(image: PatchImage, before: int) -> tuple[NDArray[np.int32], ParcelTable]:
+    """Give the labelled fields numbers that no other image has, whichever process packs it; their class is the
+    most frequent of their pixels."""
+    known = (image.fields != 0) & (image.labels != UNLABELLED)
+    found, places = np.unique(image.fields[known], return_inverse=True)
+    parcels = np.zeros(image.fields.shape, dtype=np.int32)
+    parcels[known] = before + 1 + places
+    labels = np.zeros(len(found), dtype=np.int16)
+    for rank in range(len(found)):
+        labels[rank] = np.bincount(image.labels[known][places == rank]).argmax()
+    keys = [image.keys[int(number)] for number in found]
+    numbers = np.arange(before + 1, before + 1 + len(found), dtype=np.int32)
+    return parcels, ParcelTable(numbers, keys, labels, [image.group] * len(found))
+
+
+def _concatenate(tables: list[ParcelTable]) -> ParcelTable:
+    return ParcelTable(
+        np.concatenate([table.numbers for table in tables]),
+        [key for table in tables for key in table.keys],
+        np.concatenate([table.labels for table in tables]),
+        [group for table in tables for group in table.groups or []],
+    )
+
+
+# --- Open files
+
+# A season has some 70 dates of 11 files; systems allow 1,024 open files and others want some too.
+MAXIMUM_OPEN = 800
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class HandleCache(Generic[Key]):
+    """Opens files when they are asked for and closes those that were asked for longest ago.
+
+    One thread at a time; a copy in another process opens files of its own.
+    """
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._open: OrderedDict[Key, tuple[Any, ExitStack]] = OrderedDict()
+        self._process = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_open", "_process")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget()
+
+    def limit(self) -> int:
+        """How many may be open at once."""
+        return MAXIMUM_OPEN
+
+    def get(self, key: Key, open_one: Callable[[ExitStack], Any]) -> Any:
+        """What is open under a key; else what `open_one` opens, closed later by what it leaves on the stack."""
+        if self._process != os.getpid():  # after a fork the parent's file positions are shared: never use them
+            self._forget()
+        if key not in self._open:
+            while len(self._open) >= self.limit():
+                self._open.popitem(last=False)[1][1].close()
+            with ExitStack() as stack:
+                self._open[key] = open_one(stack), stack.pop_all()
+        self._open.move_to_end(key)
+        return self._open[key][0]
+
+    def release(self, key: Key) -> None:
+        """Close a file that will not be asked again soon: GDAL forgets its blocks."""
+        if key in self._open and self._process == os.getpid():
+            self._open.pop(key)[1].close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1][1].close()
+
+
+# --- Names and notes
+
+MOST_NAMES = 30  # in one message
+
+
+def safe_name(text: str) -> str:
+    """A text as a part of the name of a file."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)
+
+
+def name_with_years(*parts: object, dates: Sequence[date]) -> str:
+    """Parts of a name and the years of a series: another season of a place is another scene of a store."""
+    return "-".join(map(str, [*parts, *sorted({dates[0].year, dates[-1].year})]))
+
+
+def short_list(names: Iterable[object], most: int = MOST_NAMES) -> str:
+    """Some names, and how many more there are."""
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def empty_dates_note(empty: Iterable[date], kept: int) -> list[str]:
+    """The note on dates without any data, if there are any."""
+    names = [str(day) for day in sorted(empty)]
+    if not names:
+        return []
+    return [f"{len(names)} of {len(names) + kept} dates left out, without any data: {', '.join(names)}"]

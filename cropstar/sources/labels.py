@@ -1,0 +1,664 @@
+"""Labels of scenes: parcels from vector files, burnt onto the grid, with the user's class table (--classes)."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError, UsageError
+from cropstar.geo.grid import Grid
+from cropstar.geo.paths import require_file
+from cropstar.geo.windows import Window
+from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES
+from cropstar.logs import logger
+from cropstar.registry import did_you_mean
+from cropstar.resolving import read_config
+from cropstar.sources.base import RasterScene, Scene, Series, recipe_of, short_list
+from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.store.tile import ParcelTable
+from cropstar.strictyaml import StrictLoader
+
+TILE_SIZE = 240
+MAXIMUM_TILES = 1_000_000  # of a scene: a whole Sentinel-2 tile in the smallest ones are half of it
+VECTOR_ENDINGS = (".gpkg", ".shp", ".geojson", ".fgb", ".geoparquet")  # not .json, which may be anything
+SHAPEFILE_COMPANIONS = (".dbf", ".prj", ".cpg")  # the labels of a shapefile are in its .dbf
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    """Which parcels label a series, and how its tiles are cut. Without a file the one beside the images is taken."""
+
+    parcels: Path | None = None
+    label_column: str | None = None
+    tile_size: int | None = None
+    classes: Path | None = None
+    erode: float = 0.0  # metres
+
+
+LABEL_OPTIONS = tuple(one.name for one in fields(LabelOptions))
+
+
+@dataclass(frozen=True)
+class OpenedSeries:
+    """An open series and all that tells what it is made from."""
+
+    series: Series
+    files: list[Path]
+    material: dict[str, Any] = field(default_factory=dict)  # what is not in files on this disk
+
+
+def label_scenes(
+    opened: Sequence[OpenedSeries], images: Path | None, labels: LabelOptions, reading: dict[str, Any]
+) -> Sequence[Scene]:
+    """Scenes of the series at `images`, all labelled from one parcel file and with one class table.
+
+    `reading` are the options by which the series were read: they belong to the recipe.
+    """
+    try:
+        parcel_file = labels.parcels or _parcels_beside(images)
+        companions = _with_companions(parcel_file)
+        tile_size = labels.tile_size or TILE_SIZE
+        options = {"tile_size": tile_size, "label_column": labels.label_column, **reading}
+        rules, erode = EVERY_LABEL, float(labels.erode)
+        if labels.classes is not None:
+            rules = read_rules(labels.classes)
+            options["classes"] = rules.to_json()
+        if erode:
+            options["erode"] = erode
+        for one in opened:
+            _require_reasonable_tiles(one.series, tile_size)
+        labelled = _read_all_parcels(
+            opened,
+            lambda grid: read_parcels(parcel_file, grid, label_column=labels.label_column, rules=rules, erode=erode),
+        )
+        classes = rules.table(name for _, parcels in labelled for name in parcels.classes.names)
+        if len(classes) > MAXIMUM_CLASSES:
+            why = f"{len(classes)} in all tiles together"
+            raise InputError("too many classes", path=parcel_file, why=why, remedy="merge classes with --classes")
+        origin = recipe_of(companions, {})
+        return [
+            RasterScene(
+                one.series,
+                parcels.relabelled(classes),
+                tile_size,
+                recipe_of([*one.files, *companions], {**options, **one.material}),
+                origin,
+            )
+            for one, parcels in labelled
+        ]
+    except Exception:
+        for one in opened:
+            one.series.close()
+        raise
+
+
+def _require_reasonable_tiles(series: Series, tile_size: int) -> None:
+    """A tile is made in memory: one of a long season must be small enough for that, and their list too."""
+    height, width = series.grid.shape
+    count = math.ceil(height / tile_size) * math.ceil(width / tile_size)
+    if count > MAXIMUM_TILES:
+        why = f"{width} x {height} pixels are {count:,} tiles"
+        what = f"tiles of {tile_size} pixels are too many"
+        raise UsageError(what, path=series.name, why=why, remedy="give a larger --tile-size")
+    side = min(tile_size, max(series.grid.shape))
+    size = 2 * len(series.dates) * len(series.bands) * side**2
+    if size > MAXIMUM_TILE_BYTES:
+        why = f"{len(series.dates)} dates of {len(series.bands)} bands are {size / 2**30:.1f} GiB a tile"
+        raise UsageError(f"tiles of {tile_size} pixels are too large", why=why, remedy="give a smaller --tile-size")
+
+
+def _read_all_parcels(
+    opened: Sequence[OpenedSeries], read: Callable[[Grid], Parcels]
+) -> list[tuple[OpenedSeries, Parcels]]:
+    """The series with their parcels; of several, those where no labelled parcel lies are left out."""
+    labelled = []
+    for position, one in enumerate(opened):
+        try:
+            labelled.append((one, read(one.series.grid)))
+        except NoLabelledParcel as failure:
+            if not labelled and position == len(opened) - 1:
+                raise
+            logger.warning("%s is left out: %s", one.series.name, failure)
+            one.series.close()
+    return labelled
+
+
+def _with_companions(path: Path) -> list[Path]:
+    """All files that a vector file consists of."""
+    if path.suffix.lower() != ".shp":
+        return [path]
+    beside = sorted(entry for entry in path.parent.iterdir() if entry.stem == path.stem)
+    return [path, *(entry for entry in beside if entry.suffix.lower() in SHAPEFILE_COMPANIONS)]
+
+
+def _parcels_beside(path: Path | None) -> Path:
+    """The one vector file beside the raster, or in or beside its folder; more than one is no guess to make."""
+    places = [] if path is None else [path, path.parent] if path.is_dir() else [path.parent]
+    for place in places:
+        found = sorted(entry for entry in place.iterdir() if entry.suffix.lower() in VECTOR_ENDINGS)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            why = f"{len(found)} lie {'in the folder' if place == path else 'beside the raster'}"
+            raise UsageError("which parcels?", why=why, remedy="give them with --parcels parcels.gpkg")
+    raise UsageError(
+        "which parcels?", why="none lies beside the raster", remedy="give them with --parcels parcels.gpkg"
+    )
+
+
+# --- The class table
+
+DROP, OTHERS = "drop", "others"
+OTHERS_CHOICES = ("error", "drop", "keep")
+COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+LABELS_NAMED = 5  # labels that one message names
+
+
+class _TextLoader(StrictLoader):
+    """Takes every scalar as it is written: the code 010 is not eight and the crop `no` is not false."""
+
+
+_TextLoader.yaml_implicit_resolvers = {}
+
+
+@dataclass(frozen=True)
+class _ClassRule:
+    name: str
+    labels: tuple[str, ...]
+    colour: str | None = None
+
+
+@dataclass(frozen=True)
+class ClassRules:
+    """What becomes of every label; without rules each label is a class of its own."""
+
+    classes: tuple[_ClassRule, ...] = ()
+    dropped: tuple[str, ...] = ()
+    others: str = "keep"
+    path: Path | None = None
+
+    def apply(self, labels: Sequence[str]) -> list[str | None]:
+        """The class of each label, None where the parcel is to be left out."""
+        known: dict[str, str | None] = dict.fromkeys(self.dropped)
+        known.update((label, rule.name) for rule in self.classes for label in rule.labels)
+        if self.path is not None:
+            self._speak(Counter(labels), known)
+        return [known.get(label, label if self.others == "keep" else None) for label in labels]
+
+    def _speak(self, counts: Counter[str], known: dict[str, str | None]) -> None:
+        unknown = sorted((label for label in counts if label not in known), key=lambda label: (-counts[label], label))
+        if unknown and self.others == "error":
+            first, more = unknown[0], len(unknown) - 1
+            why = f"{counts[first]} parcels have it"
+            if near := difflib.get_close_matches(first, known, n=1, cutoff=0):
+                why += f", the nearest known label is '{near[0]}'"
+            if more:
+                why += f", and {more} more labels are missing"
+            remedy = "add it to a class or to 'drop', or write 'others: drop'"
+            raise InputError(f"the label '{first}' is not in the class table", path=self.path, why=why, remedy=remedy)
+        if unknown and self.others == "drop":
+            told = (f"{label} ({counts[label]})" for label in unknown)
+            logger.info("%s leaves out the other labels: %s", self.path, short_list(told, LABELS_NAMED))
+        if unused := [label for label in known if label not in counts]:
+            logger.info("%s names labels that no parcel here has: %s", self.path, short_list(unused, LABELS_NAMED))
+
+    def table(self, names: Iterable[str]) -> ClassTable:
+        """All classes in the order of the file, also those without a parcel here; then the kept labels by name.
+
+        Scenes that are ingested one after the other with one file thus have one class table.
+        """
+        listed = [rule.name for rule in self.classes]
+        ordered = [*listed, *sorted(set(names) - set(listed))]
+        given = {rule.name: rule.colour for rule in self.classes if rule.colour}
+        colours = dict(zip(ordered, choose_colours(ordered), strict=True))
+        # Where the file gives a chosen colour to another class, that class's own choice is free.
+        spare = [colours[name] for name in given if colours[name] not in given.values()]
+        for name, colour in colours.items():
+            if name not in given and colour in given.values() and spare:
+                colours[name] = spare.pop(0)
+        colours |= given
+        return ClassTable(CropClass(number, name, colours[name]) for number, name in enumerate(ordered))
+
+    def to_json(self) -> dict[str, Any]:
+        """The content for the recipe: the file's name, its comments and the order of labels make no difference."""
+        classes = [[rule.name, sorted(rule.labels), rule.colour] for rule in self.classes]
+        return {"classes": classes, DROP: sorted(self.dropped), OTHERS: self.others}
+
+
+EVERY_LABEL = ClassRules()
+
+
+def read_rules(path: Path) -> ClassRules:
+    """Read and check a class table."""
+    read_config(path)  # refuses what is no small YAML file with keys of its own
+    data: dict[Any, Any] = _TextLoader(path.read_text(encoding="utf-8")).get_single_data()
+    others = data.pop(OTHERS, "error")
+    if others not in OTHERS_CHOICES:
+        raise _wrong_table(path, f"'others' is {reprlib.repr(others)}", f"choose one of {', '.join(OTHERS_CHOICES)}")
+    dropped = _labels(path, DROP, data.pop(DROP)) if DROP in data else ()
+    classes = tuple(_rule(path, name, value) for name, value in data.items())
+    if not classes and others != "keep":
+        raise _wrong_table(path, "no class is left", "write lines such as 'cereals: [wheat, barley]'")
+    if len(classes) > MAXIMUM_CLASSES:
+        raise _wrong_table(path, f"{len(classes)} classes", f"merge them to at most {MAXIMUM_CLASSES}")
+    places = [(label, rule.name) for rule in classes for label in rule.labels] + [(label, DROP) for label in dropped]
+    seen: dict[str, str] = {}
+    for label, place in places:
+        if label in seen:
+            raise _wrong_table(
+                path, f"the label '{label}' stands under '{seen[label]}' and '{place}'", "keep one of them"
+            )
+        seen[label] = place
+    return ClassRules(classes, dropped, others, path)
+
+
+def _rule(path: Path, name: Any, value: Any) -> _ClassRule:
+    if not isinstance(name, str) or not name.strip():
+        raise _wrong_table(path, "a class without a name", "give it one")
+    if not isinstance(value, dict):
+        return _ClassRule(name, _labels(path, name, value))
+    for key in value:
+        if key not in ("labels", "colour"):
+            raise _wrong_table(path, f"unknown key '{key}' in '{name}'", did_you_mean(str(key), ("labels", "colour")))
+    colour = value.get("colour")
+    if colour is not None and not (isinstance(colour, str) and COLOUR.fullmatch(colour)):
+        why = f"the colour of '{name}' is {reprlib.repr(colour)}"
+        raise _wrong_table(path, why, 'write it in quotes, such as "#d9a441"')
+    return _ClassRule(name, _labels(path, name, value.get("labels")), colour and colour.lower())
+
+
+def _labels(path: Path, name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not (value or name == DROP):
+        raise _wrong_table(path, f"'{name}' has no list of labels", f"write '{name}: [label, label]'")
+    for label in value:
+        if not isinstance(label, str) or not label.strip():
+            raise _wrong_table(path, f"{reprlib.repr(label)} in '{name}' is no label", "write names or codes")
+    return tuple(label.strip() for label in value)
+
+
+def _wrong_table(path: Path, why: str, remedy: str) -> UsageError:
+    return UsageError("not a class table", path=path, why=why, remedy=remedy)
+
+
+# --- Parcels
+
+
+@dataclass(frozen=True)
+class Parcels:
+    """Parcels on one grid. Smaller parcels come last, so that they win where parcels overlap.
+
+    An eroded parcel is two shapes: its outline, painted with 0, and then what is left of it with its number. So the
+    margin of a small parcel is unlabelled even within a larger one.
+    """
+
+    classes: ClassTable
+    table: ParcelTable
+    shapes: list[Any]  # shapely geometries in the grid's coordinates, in the order in which they are painted
+    paints: list[int]  # what each is painted with: a number of the table, or 0
+
+    def relabelled(self, classes: ClassTable) -> Parcels:
+        """The same parcels with the numbers of a table that has all of their classes."""
+        numbers = np.array([classes.number_of(name) for name in self.classes.names], dtype=np.int16)
+        return replace(self, classes=classes, table=replace(self.table, labels=numbers[self.table.labels]))
+
+    def burn(self, grid: Grid) -> tuple[NDArray[np.int16], NDArray[np.int32]]:
+        """Label and parcel rasters (H, W) of a piece of the grid; a pixel belongs to the parcel at its centre."""
+        from rasterio.features import rasterize
+
+        numbers = np.zeros(grid.shape, dtype=np.int32)
+        left, bottom, right, top = grid.bounds
+        boxes = self._boxes
+        near = (boxes[:, 0] <= right) & (boxes[:, 2] >= left) & (boxes[:, 1] <= top) & (boxes[:, 3] >= bottom)
+        if pairs := [(self.shapes[row], self.paints[row]) for row in np.flatnonzero(near)]:
+            rasterize(pairs, out=numbers, transform=grid.affine)
+        lookup = np.full(int(self.table.numbers.max(initial=0)) + 1, UNLABELLED, dtype=np.int16)
+        lookup[self.table.numbers] = self.table.labels
+        return lookup[numbers], numbers
+
+    @cached_property
+    def _boxes(self) -> NDArray[np.float64]:
+        return np.array([shape.bounds for shape in self.shapes], dtype=np.float64).reshape(-1, 4)
+
+
+NOTABLE_OVERLAP = 0.01  # of the labelled area; neighbours that share a border overlap a little
+BESIDE = "beside the scene"
+
+
+class NoLabelledParcel(InputError):
+    """No parcel of the file is of use to the scene; with several scenes the others may have some."""
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """The rows of the file that are still of use, and how many are not and why."""
+
+    keys: NDArray[np.object_]
+    names: NDArray[np.object_]
+    shapes: Shapes
+    left_out: dict[str, int] = field(default_factory=dict)
+
+    def without(self, useless: Flags, why: str) -> _Candidates:
+        left_out = {**self.left_out, why: self.left_out.get(why, 0) + int(useless.sum())}
+        return _Candidates(self.keys[~useless], self.names[~useless], self.shapes[~useless], left_out)
+
+    @property
+    def losses(self) -> str:
+        return ", ".join(f"{count} {why}" for why, count in self.left_out.items() if count)
+
+
+def read_parcels(
+    path: Path,
+    grid: Grid,
+    *,
+    label_column: str | None = None,
+    rules: ClassRules = EVERY_LABEL,
+    erode: float = 0.0,
+) -> Parcels:
+    """Read a vector file, bring it to the grid's coordinate system and make it ready to burn; erosion is in metres."""
+    margin = _margin_on(grid, erode)
+    frame = open_vector(path)
+    column = _find_label_column(frame, label_column, path)
+    shapes = _on_grid(frame, grid, path)
+    everything = _Candidates(_object_array(keys_of(frame)), _object_array(_labels_of(frame[column])), shapes)
+    found = _with_classes(_on_scene(everything, grid, path), rules, path)
+    classes = rules.table(found.names.tolist())
+    if len(classes) > MAXIMUM_CLASSES:
+        why = f"{len(classes)} different values in column '{column}'"
+        remedy = "choose another column with --label-column or merge classes with --classes"
+        raise InputError("too many classes", path=path, why=why, remedy=remedy)
+    if (share := _overlap_share(found.shapes)) > NOTABLE_OVERLAP:
+        logger.info("%s: parcels overlap on about %.0f %% of their area; the smaller one wins", path, 100 * share)
+    rest = _erode_shapes(found.shapes, margin) if margin else found.shapes
+    return _number_parcels(found, rest, classes, grid, path, erode)
+
+
+def _on_scene(everything: _Candidates, grid: Grid, path: Path) -> _Candidates:
+    """The labelled parcels that meet the grid, with outlines that are valid; a field has an area."""
+    import shapely
+
+    nothing = shapely.is_missing(everything.shapes) | shapely.is_empty(everything.shapes)
+    found = everything.without(nothing, "without a geometry")
+    found = found.without(_is_missing(found.names), "without a label")
+    found = found.without(~shapes_meet(found.shapes, grid.bounds), BESIDE)
+    shapes, repaired = repair_shapes(found.shapes)
+    if repaired:
+        logger.info("%s: %d parcels with an invalid outline were repaired", path, repaired)
+    found = replace(found, shapes=shapes)
+    found = found.without(shapely.area(found.shapes) <= 0, "without an area")
+    return found.without(~shapely.intersects(found.shapes, shapely.box(*grid.bounds)), BESIDE)
+
+
+def _on_grid(frame: Any, grid: Grid, path: Path) -> Any:
+    """The geometries in the grid's coordinate system."""
+    from pyproj.exceptions import ProjError
+
+    try:
+        return frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
+    except ProjError as failure:
+        why = f"there is no way from their coordinate system to the images' ({failure})"
+        raise InputError("parcels in other coordinates", path=path, why=why, remedy="reproject them first") from None
+
+
+def _with_classes(found: _Candidates, rules: ClassRules, path: Path) -> _Candidates:
+    """The parcels with their classes in place of the labels, the largest first."""
+    import shapely
+
+    names = _object_array(rules.apply(found.names.tolist()))
+    found = replace(found, names=names).without(_is_missing(names), "left out by the class table")
+    if not len(found.shapes):
+        why, remedy = found.losses or "there are no parcels in it", "check that both cover the same place"
+        raise NoLabelledParcel("no labelled parcel lies on the scene", path=path, why=why, remedy=remedy)
+    if found.losses:
+        logger.info("%s: parcels not used: %s", path, found.losses)
+    order = np.lexsort((found.keys, -shapely.area(found.shapes)))
+    return replace(found, keys=found.keys[order], names=found.names[order], shapes=found.shapes[order])
+
+
+def _number_parcels(
+    found: _Candidates, rest: Shapes, classes: ClassTable, grid: Grid, path: Path, metres: float
+) -> Parcels:
+    """What the erosion left of the parcels, numbered and ready to be painted."""
+    import shapely
+
+    lives = ~shapely.is_empty(rest)
+    if not lives.any():
+        why = f"--erode {metres:g} leaves nothing of {len(rest)}"
+        raise NoLabelledParcel("no parcel is left", path=path, why=why, remedy="erode less")
+    if vanished := len(rest) - int(lives.sum()):
+        logger.info("%s: %d parcels vanish with --erode %g", path, vanished, metres)
+    if small := _count_without_pixel(rest[lives], grid):
+        logger.info("%s: %d parcels are too small for a pixel", path, small)
+
+    numbers = np.cumsum(lives, dtype=np.int32)
+    painted: list[tuple[Any, int]] = []
+    for outline, inner, number, alive in zip(found.shapes, rest, numbers.tolist(), lives, strict=True):
+        painted += [(outline, 0)] if metres else []
+        painted += [(inner, number)] if alive else []
+    labels = np.array([classes.number_of(name) for name in found.names[lives]], dtype=np.int16)
+    table = ParcelTable(numbers[lives], found.keys[lives].tolist(), labels)
+    return Parcels(classes, table, [shape for shape, _ in painted], [paint for _, paint in painted])
+
+
+def _object_array(values: Sequence[str | None]) -> NDArray[np.object_]:
+    return np.array(values, dtype=object)
+
+
+def _is_missing(names: NDArray[np.object_]) -> Flags:
+    return np.array([name is None for name in names], dtype=bool)
+
+
+# --- Outlines: arrays of shapely geometries
+
+Shapes = NDArray[np.object_]
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.float64]
+
+MAXIMUM_PAIRS = 100_000  # of neighbours whose overlap is measured: some seconds; of more a part stands for all
+COLLECTION = 7  # shapely's number for a mixture of kinds
+ARC = 32  # segments of a quarter circle: an eroded corner is then exact to 0.03 % of the distance
+
+
+def shapes_meet(shapes: Shapes, bounds: tuple[float, float, float, float]) -> Flags:
+    """Which bounding boxes touch an area; coordinates that a projection cannot reach are nowhere."""
+    import shapely
+
+    left, bottom, right, top = bounds
+    boxes = shapely.bounds(shapes).reshape(-1, 4)
+    near = (boxes[:, 0] <= right) & (boxes[:, 2] >= left) & (boxes[:, 1] <= top) & (boxes[:, 3] >= bottom)
+    touching: Flags = near & np.isfinite(boxes).all(axis=1)
+    return touching
+
+
+def repair_shapes(shapes: Shapes) -> tuple[Shapes, int]:
+    """Outlines that cross themselves made valid, and how many; what of a mixture is only a line or a point goes."""
+    import shapely
+
+    invalid = ~shapely.is_valid(shapes)
+    mended = shapes.copy()
+    for row in np.flatnonzero(invalid | (shapely.get_type_id(shapes) == COLLECTION)):
+        try:
+            parts = shapely.get_parts(shapely.get_parts(shapely.make_valid(shapes[row])))  # also of a part's parts
+            mended[row] = shapely.union_all(parts[shapely.get_dimensions(parts) == 2])
+        except shapely.errors.GEOSException:  # a coordinate that is no number
+            mended[row] = shapely.Polygon()
+    return mended, int((invalid & ~shapely.is_empty(mended)).sum())
+
+
+def _margin_on(grid: Grid, metres: float) -> float:
+    """A distance in metres in the units of the grid."""
+    if not 0 <= metres < math.inf:
+        raise UsageError(f"--erode {metres:g}", why="not a distance in metres", remedy="give 0 or more")
+    if metres == 0:
+        return 0.0
+    crs = grid.rasterio_crs
+    if not crs.is_projected:
+        why = "the scene's coordinates are degrees, not metres"
+        raise UsageError(
+            f"--erode {metres:g} is not possible here", why=why, remedy="leave it out or project the scene"
+        )
+    return metres / float(crs.linear_units_factor[1])
+
+
+def _erode_shapes(shapes: Shapes, margin: float) -> Shapes:
+    """What lies farther than the margin from the outline; empty where nothing does."""
+    import shapely
+
+    eroded: Shapes = shapely.buffer(shapes, -margin, quad_segs=ARC)
+    return eroded
+
+
+def _overlap_share(shapes: Shapes) -> float:
+    """About how much of the parcels' area lies in another parcel too."""
+    import shapely
+
+    first, second = shapely.STRtree(shapes).query(shapes)
+    once = first < second
+    first, second = first[once], second[once]
+    step = math.ceil(len(first) / MAXIMUM_PAIRS) or 1
+    common = shapely.area(shapely.intersection(shapes[first[::step]], shapes[second[::step]])).sum() * step
+    return min(float(common / shapely.area(shapes).sum()), 1.0)
+
+
+def _count_without_pixel(shapes: Shapes, grid: Grid) -> int:
+    """How many shapes have no pixel's centre on the grid. Most show one near their middle; the others are burnt."""
+    import shapely
+
+    inside = shapely.point_on_surface(shapes)
+    columns, rows = (
+        np.floor(place) for place in _pixel_coordinates(grid, shapely.get_x(inside), shapely.get_y(inside))
+    )
+    on_grid = (columns >= 0) & (columns < grid.width) & (rows >= 0) & (rows < grid.height)
+    a, b, c, d, e, f = grid.transform
+    columns, rows = columns + 0.5, rows + 0.5
+    found = on_grid & shapely.contains_xy(shapes, a * columns + b * rows + c, d * columns + e * rows + f)
+    return sum(not _has_pixel(shape, grid) for shape in shapes[~found])
+
+
+def _has_pixel(shape: Any, grid: Grid) -> bool:
+    from rasterio.features import rasterize
+
+    left, bottom, right, top = shape.bounds
+    columns, rows = _pixel_coordinates(grid, np.array([left, left, right, right]), np.array([bottom, top, bottom, top]))
+    column, row = max(math.floor(columns.min()), 0), max(math.floor(rows.min()), 0)
+    width, height = min(math.ceil(columns.max()), grid.width) - column, min(math.ceil(rows.max()), grid.height) - row
+    if width <= 0 or height <= 0:
+        return False
+    piece = grid.crop(Window(row, column, height, width))
+    return bool(rasterize([shape], piece.shape, transform=piece.affine, dtype="uint8").any())
+
+
+def _pixel_coordinates(grid: Grid, x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
+    """Columns and rows, with fractions, of places."""
+    a, b, c, d, e, f = tuple(~grid.affine)[:6]
+    return a * x + b * y + c, d * x + e * y + f
+
+
+# --- Vector files, opened as what they are
+
+LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
+KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
+# How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
+BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
+SHAPEFILE = BINARY_FORMATS[1]
+PARQUET = b"PAR1"
+FORMATS_REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
+# pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
+MISREAD = re.compile(r"[!;\t\r\n]")
+
+
+def open_vector(path: Path) -> Any:
+    """The file as a GeoDataFrame with a coordinate system."""
+    import geopandas
+
+    name = _vector_name(path)
+    try:
+        frame = geopandas.read_parquet(path) if _is_parquet(path) else geopandas.read_file(name)
+    except ImportError:
+        remedy = "install it with: pip install 'cropstar[parquet]'"
+        raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
+    except (RuntimeError, ValueError, OSError) as failure:
+        why = f"not a vector file that can be read ({failure})"
+        raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
+    if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
+        raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
+    return frame
+
+
+def _find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
+    """The column that names the crop."""
+    columns = [str(name) for name in frame.columns if name != frame.geometry.name]
+    if wanted is not None:
+        found = wanted if wanted in columns else None
+        what = f"no column '{wanted}'"
+    else:
+        found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+        what = "no label column"
+    if found is None:
+        why = f"the columns are {', '.join(columns) or 'none'}"
+        raise InputError(what, path=path, why=why, remedy="name it with --label-column")
+    return found
+
+
+def keys_of(frame: Any) -> list[str]:
+    """The user's own names of the parcels, else the numbers of the rows."""
+    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS and _tells_apart(frame[name])), None)
+    return [str(value) for value in frame[key]] if key else [str(row + 1) for row in range(len(frame))]
+
+
+def _labels_of(column: Any) -> list[str | None]:
+    """The labels as text, None where there is none."""
+    missing = column.isna().tolist()
+    return [None if gap else _label_text(value) or None for value, gap in zip(column.tolist(), missing, strict=True)]
+
+
+def _label_text(value: Any) -> str:
+    # A column of whole numbers with gaps is read as 1.0, 2.0, nan.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _vector_name(path: Path) -> str:
+    """The name by which GDAL reads the file as what it is and as nothing else."""
+    require_file(path)
+    with path.open("rb") as handle:
+        start = handle.read(64)
+    name = str(path) if path.is_absolute() else f"./{path}"  # or it could begin like an address or a database
+    if start.startswith(SHAPEFILE):
+        _require_companions(path)
+    if start.startswith(BINARY_FORMATS):
+        if MISREAD.search(name):
+            why = "its name has a sign that cannot be read, one of ! ; tab or line break"
+            raise InputError("unreadable parcels", path=path, why=why, remedy="rename the file or folder")
+        return name
+    if start.startswith(PARQUET):
+        return name
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return f"GeoJSON:{name}"
+    raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=FORMATS_REMEDY)
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as handle:
+        return handle.read(len(PARQUET)) == PARQUET
+
+
+def _require_companions(path: Path) -> None:
+    """GDAL opens what lies beside a shapefile under its name, and would wait for a pipe."""
+    for entry in path.parent.iterdir():
+        if entry.stem == path.stem and entry.exists() and not entry.is_dir():
+            require_file(entry)
+
+
+def _tells_apart(column: Any) -> bool:
+    """Whether a column can name parcels: many files have an id that is empty or the same everywhere."""
+    return bool(column.notna().all()) and column.nunique() > 1
