@@ -26,8 +26,8 @@ import rasterio
 from rasterio.windows import Window
 from safe_products import profile, write_parcels, write_products
 
+from cropstar.geo.sensors import NATIVE_RESOLUTION
 from cropstar.sources.base import RasterScene, TileSpec
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
 
 SIDE, DATES, NOISY = 10_980, 70, 1024
 BANDS = tuple(band for band in NATIVE_RESOLUTION if band != "B10")  # which L2A products do not have

@@ -30,7 +30,7 @@ from pathlib import Path
 import rasterio
 from safe_products import write_parcels, write_products, write_texture
 
-from cropstar.sources.sentinel2.options import DEFAULT_BANDS
+from cropstar.sources.sentinel2.series import DEFAULT_BANDS
 
 GOAL = 0.60
 Best = dict[tuple[str, int], tuple[float, float]]

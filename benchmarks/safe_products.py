@@ -12,7 +12,7 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.transform import Affine
 
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
+from cropstar.geo.sensors import NATIVE_RESOLUTION
 
 CORNER = (600_000.0, 5_400_000.0)
 TILE, CRS = "T32UPU", "EPSG:32632"

@@ -34,6 +34,9 @@ def observed(values: NDArray[Any], nodata: float | None) -> NDArray[np.bool_]:
 
 # In the order of ESA's band ids, 0 to 12.
 SENTINEL2 = ("B01", "B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B09", "B10", "B11", "B12")
+# In metres, of the bands and of the scene classification.
+NATIVE_RESOLUTION = dict(zip(SENTINEL2, (60, 10, 10, 10, 20, 20, 20, 10, 20, 60, 60, 20, 20), strict=True))
+NATIVE_WITH_CLASSES = {**NATIVE_RESOLUTION, SCENE_CLASSIFICATION: 20}
 # As catalogues call them. Elsewhere "red" may be of any sensor: only sources that know better ask for these.
 COMMON_NAMES = {
     "coastal": "B01",

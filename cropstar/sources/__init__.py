@@ -1,1 +1,1 @@
-"""Readers of what the world has. Each yields a `Series` on one grid; none imports torch."""
+"""Sources: readers of images, parcels and published data sets, one file or package a source; ingest into a store."""

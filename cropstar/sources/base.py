@@ -78,7 +78,7 @@ READ_BYTES = 2**20
 
 @dataclass(frozen=True)
 class TileSpec:
-    """One tile to be made; of a table of series the window counts samples instead of rows of pixels."""
+    """One tile to be made; in a collection of samples the window counts samples downwards and is one wide."""
 
     name: str
     window: Window
@@ -187,6 +187,16 @@ class RasterScene:
         self._series.close()
 
 
+def sample_specs(scene: str, recipe: str, bounds: Iterable[tuple[int, int]]) -> list[TileSpec]:
+    """Tiles of samples, given by the first one and the one past the end of each."""
+    return [TileSpec(f"{scene}-{recipe[:8]}-n{first:07d}", Window(first, 0, end - first, 1)) for first, end in bounds]
+
+
+def equal_parts(total: int, size: int) -> list[tuple[int, int]]:
+    """The bounds of parts of `size`, the last one perhaps smaller."""
+    return [(start, min(start + size, total)) for start in range(0, total, size)]
+
+
 def recipe_of(files: Sequence[Path], options: dict[str, Any]) -> str:
     """A digest of what a scene is made from, every byte of it: equal recipes give equal tiles."""
     digest = hashlib.blake2b(digest_size=16)
@@ -228,9 +238,9 @@ def _feed(digest: Any, path: Path, bar: Any = None) -> None:
                 bar.update(len(block))
 
 
-# --- Merging products or items of one date
+# --- Merging: what SAFE products, items of a catalogue and dated files have in common, so that all give the same values
 
-DARKEST, BRIGHTEST = 1, np.iinfo(np.uint16).max
+DARKEST, BRIGHTEST = 1, np.iinfo(np.uint16).max  # 0 is nodata
 LayerT = TypeVar("LayerT")
 LayerT_co = TypeVar("LayerT_co", covariant=True)
 
@@ -256,12 +266,22 @@ class MergedSeries(ABC, Generic[LayerT]):
     scenes: Sequence[Sequence[SceneOnGrid[LayerT]]]  # of each date, in the order in which they are asked
 
     @abstractmethod
-    def containing(self, layer: LayerT, window: Window) -> NDArray[Any]:
+    def read_nearest(self, layer: LayerT, window: Window) -> NDArray[Any]:
         """The layer's pixel that contains each pixel of the window, zero where there is none."""
 
     @abstractmethod
-    def resampled(self, layer: LayerT, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def read_resampled(self, layer: LayerT, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Values (h, w) of the series' scale, and where there are any."""
+
+    def knows_nodata(self, layer: LayerT) -> bool:
+        """Whether nodata of this layer alone make a pixel invalid. Of layers that do not know, one must have data."""
+        return True
+
+    def clear_pixels(self, scene: SceneOnGrid[LayerT], window: Window) -> NDArray[np.bool_]:
+        """Where (h, w) the ground is seen; everywhere without a scene classification."""
+        if scene.scene_classes is None:
+            return np.ones((window.height, window.width), dtype=bool)
+        return clear_sky(self.read_nearest(scene.scene_classes, window), self.clear)
 
     def read(self, window: Window) -> Observations:
         """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
@@ -278,31 +298,44 @@ class MergedSeries(ABC, Generic[LayerT]):
         self, scene: SceneOnGrid[LayerT], window: Window, values: NDArray[np.uint16], valid: NDArray[np.bool_]
     ) -> None:
         """Add what a scene shows of the pixels that none before it showed; values (C, h, w), valid (h, w)."""
-        fresh = ~valid
-        if scene.scene_classes is not None:
-            fresh &= clear_sky(self.containing(scene.scene_classes, window), self.clear)
+        fresh = ~valid & self.clear_pixels(scene, window)
+        seen = np.full_like(fresh, all(map(self.knows_nodata, scene.layers)))
         pixels = np.empty_like(values)
         for band, layer in enumerate(scene.layers):
             if not fresh.any():
                 return  # all cloud: the other bands need not be fetched or decoded
-            pixels[band], present = self.resampled(layer, window)
-            fresh &= present
+            pixels[band], present = self.read_resampled(layer, window)
+            if self.knows_nodata(layer):
+                fresh &= present
+            else:
+                seen |= present
+        fresh &= seen
         np.copyto(values, pixels, where=fresh)
         valid |= fresh
 
 
-def to_values(numbers: NDArray[Any], offset: float, gain: float) -> NDArray[Any]:
-    """A product's numbers as values of the series' scale; what they mean under nodata is left open.
+def to_values(
+    numbers: NDArray[Any], offset: float = 0.0, gain: float = 1.0, *, darkest: int = DARKEST
+) -> NDArray[np.uint16]:
+    """A file's numbers as values of the series' scale, cut to 16 bits; what they mean under nodata is left open.
 
-    Halves are rounded up, so that an offset of whole numbers never changes the rounding.
+    Dark pixels may be a little below zero: wrapped around they would be the brightest. Halves are rounded up, so that
+    an offset of whole numbers never changes the rounding.
     """
-    if numbers.dtype.kind == "u" and (offset, gain) == (0.0, 1.0):
-        return numbers
+    if numbers.dtype in (np.uint8, np.uint16) and (offset, gain) == (0.0, 1.0):
+        return numbers.astype(np.uint16, copy=False)
     values: NDArray[Any] = numbers.astype(np.float64 if numbers.dtype == np.float64 else np.float32)
     values += offset
     values *= gain
     values += 0.5
-    return np.clip(np.floor(values, out=values), DARKEST, BRIGHTEST, out=values).astype(np.uint16)
+    cut: NDArray[np.uint16] = np.clip(np.floor(values, out=values), darkest, BRIGHTEST, out=values).astype(np.uint16)
+    return cut
+
+
+def fits_uint16(values: NDArray[Any]) -> bool:
+    """Whether values are whole numbers that 16 bits can hold."""
+    in_range = values.min(initial=0) >= 0 and values.max(initial=0) <= BRIGHTEST
+    return bool(in_range and (values == np.round(values)).all())
 
 
 def choose_bands(

@@ -61,8 +61,8 @@ SOURCES: Registry[Callable[[IngestRequest], Sequence[Scene]]] = Registry("source
 @SOURCES.register("synthetic")
 def synthetic(request: IngestRequest) -> Sequence[Scene]:
     """The embedded scene: written as files that a user would have, then read like any user's files."""
-    from cropstar.sources.synthetic.files import write_scene
-    from cropstar.sources.synthetic.options import SceneOptions
+    from cropstar.sources.synthetic.landscape import SceneOptions
+    from cropstar.sources.synthetic.scene import write_scene
 
     labels = request.take("synthetic", "tile_size", "seed", "classes", "erode")
     folder = request.path or DEMO
@@ -95,14 +95,14 @@ def _relative_names(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]
 @SOURCES.register("sentinel2")
 def sentinel2(request: IngestRequest) -> Sequence[Scene]:
     """Sentinel-2 L2A products, SAFE folders or .zip archives: one scene a tile."""
-    from cropstar.sources.sentinel2 import Sentinel2Options, open_series
+    from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
     path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
     given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS)
     options = Sentinel2Options(**{name: value for name, value in given.items() if name not in LABEL_OPTIONS})
     if request.parcels is None:
-        raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
-    opened = [OpenedSeries(series, series.files) for series in open_series(path, options)]
+        raise UsageError("no parcels given", remedy="give them with --parcels parcels.gpkg")
+    opened = [OpenedSeries(series, series.files) for series in open_sentinel2(path, options)]
     return label_scenes(opened, path, request.label_options(), options.to_json())
 
 
@@ -118,9 +118,9 @@ def stac(request: IngestRequest) -> Sequence[Scene]:
             "the source 'stac' needs an address", remedy="cropstar ingest https://... --from --to --parcels"
         )
     if request.parcels is None:
-        raise UsageError("which parcels?", remedy="give them with --parcels parcels.gpkg")
+        raise UsageError("no parcels given", remedy="give them with --parcels parcels.gpkg")
     if "start" not in given or "end" not in given:
-        raise UsageError("which season?", remedy="give --from 2023-03-01 --to 2023-10-31")
+        raise UsageError("no season given", remedy="give --from 2023-03-01 --to 2023-10-31")
     chosen = {"collection": "sentinel-2-l2a"} | {name: value for name, value in given.items() if name in names}
     if "bbox" not in chosen:
         chosen["bbox"] = lonlat_extent(request.parcels)
@@ -190,9 +190,9 @@ def _whole_number(text: str, option: str) -> int:
 
 def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
-    from cropstar.sources.breizhcrops.files import looks_like_breizhcrops
+    from cropstar.sources.breizhcrops import looks_like_breizhcrops
     from cropstar.sources.stack import looks_like_stack
-    from cropstar.sources.tum.files import looks_like_tum
+    from cropstar.sources.tum.folders import looks_like_tum
     from cropstar.sources.ucr import looks_like_ucr
     from cropstar.sources.zuericrop import looks_like_zuericrop
 
@@ -236,8 +236,8 @@ def open_raster_series(
     chosen = {name: value for name, value in reading.items() if name in READING} | dict(given or {})
     opened: Sequence[Series]
     if looks_like_sentinel2(path):
-        from cropstar.sources.sentinel2 import Sentinel2Options, open_series
-        from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
+        from cropstar.geo.sensors import NATIVE_RESOLUTION
+        from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
         for name in chosen:
             if name not in (*READING, "bands"):
@@ -245,7 +245,7 @@ def open_raster_series(
                 raise UsageError(f"--{option} is not for Sentinel-2 products", path=path, remedy="leave it out")
         if set(bands) <= set(NATIVE_RESOLUTION):
             chosen = {"bands": tuple(bands), **chosen}
-        opened = open_series(path, Sentinel2Options(**chosen))
+        opened = open_sentinel2(path, Sentinel2Options(**chosen))
     else:
         from cropstar.sources.stack import StackOptions, open_stack
 

@@ -151,13 +151,18 @@ def _parcels_beside(path: Path | None) -> Path:
             return found[0]
         if found:
             why = f"{len(found)} lie {'in the folder' if place == path else 'beside the raster'}"
-            raise UsageError("which parcels?", why=why, remedy="give them with --parcels parcels.gpkg")
+            raise UsageError("several vector files", why=why, remedy="choose one with --parcels parcels.gpkg")
     raise UsageError(
-        "which parcels?", why="none lies beside the raster", remedy="give them with --parcels parcels.gpkg"
+        "no parcels given", why="none lies beside the raster", remedy="give them with --parcels parcels.gpkg"
     )
 
 
-# --- The class table
+# --- The class table, `--classes classes.yaml`: which labels of the parcels become which class
+#
+# winter cereals: [winter wheat, winter barley]        # merged
+# maize: {labels: [maize, 211], colour: "#e67e22"}     # renamed and painted
+# drop: [unknown, building]                            # these parcels are left out
+# others: error                                        # of labels that stand nowhere: error, drop or keep
 
 DROP, OTHERS = "drop", "others"
 OTHERS_CHOICES = ("error", "drop", "keep")

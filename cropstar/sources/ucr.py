@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.paths import require_file
-from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS
 from cropstar.logs import event, logger
-from cropstar.sources.base import TileSpec, recipe_of, safe_name, short_list
+from cropstar.sources.base import TileSpec, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
@@ -78,14 +77,10 @@ class UcrScene:
         }
 
     def tile_specs(self) -> list[TileSpec]:
-        """Each window counts samples downwards; it is one wide."""
-        return [
-            TileSpec(f"{self.name}-{self.recipe[:8]}-n{top:07d}", Window(top, 0, bottom - top, 1))
-            for top, bottom in self._cuts()
-        ]
+        return sample_specs(self.name, self.recipe, self._cuts())
 
-    def build(self, piece: TileSpec) -> SeriesTile:
-        window = piece.window
+    def build(self, spec: TileSpec) -> SeriesTile:
+        window = spec.window
         starts = self._starts[window.top : window.bottom + 1]
         rows = slice(int(starts[0]), int(starts[-1]))
         chosen = self._table.select(np.arange(window.top + 1, window.bottom + 1, dtype=np.int32))
@@ -241,7 +236,7 @@ def _find_files(path: Path) -> _Files:
             raise InputError("no data set of the UCR archive", path=path, why="there is no NAME_TRAIN", remedy=REMEDY)
         if len(kinds) > 1:
             why = f"there is {short_list(f'{name}{ending}' for name, ending in kinds)}"
-            raise UsageError("which data set?", path=path, why=why, remedy="give its NAME_TRAIN file")
+            raise UsageError("several data sets", path=path, why=why, remedy="give its NAME_TRAIN file")
         chosen, folder = kinds[0], path
     else:
         require_file(path)

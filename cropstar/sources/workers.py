@@ -357,6 +357,11 @@ def _pack_scenes(scenes: Sequence[Scene]) -> bytes:
 
 
 # --- A Dask cluster: in its workers
+#
+# Tiles go into the store's folder, which all machines share: what is finished survives worker, scheduler and client,
+# and no pixel passes through the scheduler. The client keeps a token in the folder. A worker that does not see it looks
+# at another file system, or its client is gone; either way it must not write. Every thread has its own copy of the
+# scenes.
 
 WORKER_REMEDY = "give the worker more memory, or a smaller --tile-size"
 

@@ -10,7 +10,7 @@ import geopandas
 
 from cropstar.store.store import Store
 from tests.cli.test_bad_input import assert_refused
-from tests.sources.table.tables import a_frame, as_csv
+from tests.sources.examples.tables import a_frame, as_csv
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 

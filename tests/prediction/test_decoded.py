@@ -16,7 +16,7 @@ from cropstar.prediction.decoded import keep_decoded
 from cropstar.prediction.inputs import MapInput
 from cropstar.sources.decoding import Scratch
 from cropstar.sources.sentinel2 import Sentinel2Options
-from cropstar.sources.sentinel2.series import Sentinel2Series, open_series
+from cropstar.sources.sentinel2.series import Sentinel2Series, open_sentinel2
 from cropstar.sources.stack import StackSeries
 from tests.sources.examples.safe import HEIGHT, WIDTH, write_product
 
@@ -41,7 +41,7 @@ def plain(products: Path) -> Iterator[Sentinel2Series]:
 
 
 def opened(products: Path) -> Sentinel2Series:
-    (series,) = open_series(products, Sentinel2Options(bands=BANDS))
+    (series,) = open_sentinel2(products, Sentinel2Options(bands=BANDS))
     return series
 
 

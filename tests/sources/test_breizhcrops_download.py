@@ -15,9 +15,9 @@ import pandas as pd
 import pytest
 
 from cropstar.errors import ArtifactError, CropstarError, InputError, ResourceError, UsageError
+from cropstar.sources import breizhcrops_download
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
-from cropstar.sources.breizhcrops import fetch as fetching
-from cropstar.sources.breizhcrops.tables import read_tables
+from cropstar.sources.breizhcrops_download import read_tables
 from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.store.atomic import locked
 from tests.sources.examples import regions
@@ -117,7 +117,7 @@ def test_never_without_being_asked(site: Site, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"classmapping\.csv is missing; .*--download"):
         open_breizhcrops(tmp_path / "root", BreizhCropsOptions(regions=("frh01",)))
     assert site.requests == []
-    with pytest.raises(UsageError, match="which regions"):
+    with pytest.raises(UsageError, match="no regions"):
         BreizhCropsOptions(download=True)
 
 
@@ -217,7 +217,7 @@ def test_no_server_and_a_silent_one(site: Site, tmp_path: Path, monkeypatch: pyt
     with socket.create_server(("127.0.0.1", 0)) as listening:  # takes the request and never answers
         port = listening.getsockname()[1]
         install_package(tmp_path / "packages", f"http://127.0.0.1:{port}", {"frh01": 1000})
-        monkeypatch.setattr(fetching, "TIMEOUT", 0.2)
+        monkeypatch.setattr(breizhcrops_download, "TIMEOUT", 0.2)
         assert "timed out" in failure(tmp_path / "root")
     assert "cannot download" in failure(tmp_path / "root")
     install_package(tmp_path / "packages", f"file://{tmp_path}", {"frh01": 1000})

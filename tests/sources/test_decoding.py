@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cropstar.geo.windows import Window
 from cropstar.sources.decoding import Scratch, around, cell_size, scratch_file
-from cropstar.sources.sentinel2 import open_series
+from cropstar.sources.sentinel2 import open_sentinel2
 from tests.sources.examples.granules import SIDE, write_granule
 
 
@@ -22,7 +22,7 @@ def granule(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_series_survives_pickling_without_its_files(granule: Path) -> None:
-    (series,) = open_series(granule)
+    (series,) = open_sentinel2(granule)
     expected = series.read(Window(7, 9, 30, 50))
     copy = pickle.loads(pickle.dumps(series))
     assert not copy._files._open
@@ -45,7 +45,7 @@ def test_what_is_read_from_scratch_is_what_the_files_hold(granule: Path, data: s
             data.draw(st.integers(1, within.right - left)),
         )
 
-    (series,) = open_series(granule)
+    (series,) = open_sentinel2(granule)
     outer = window(Window(0, 0, SIDE, SIDE))
     inner = window(outer)
     expected = series.read(inner)
@@ -65,7 +65,7 @@ def test_what_is_read_from_scratch_is_what_the_files_hold(granule: Path, data: s
 
 
 def test_beyond_the_scratch_the_files_are_read(granule: Path, tmp_path: Path) -> None:
-    (series,) = open_series(granule)
+    (series,) = open_sentinel2(granule)
     whole = Window(0, 0, SIDE, SIDE)
     expected = series.read(whole)
     with scratch_file(tmp_path, series, Window(10, 10, 20, 20)) as scratch:

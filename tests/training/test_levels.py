@@ -14,7 +14,7 @@ from cropstar.datasets.opening import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.sources.zuericrop.classes import read_labels
+from cropstar.sources.zuericrop import read_labels
 from cropstar.store.classes import ClassTable
 from cropstar.store.store import Store
 from cropstar.training.evaluation import evaluate, score

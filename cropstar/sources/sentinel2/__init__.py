@@ -1,8 +1,7 @@
 """Sentinel-2 L2A products as ESA delivers them: .SAFE folders and .zip archives, one series a tile."""
 
-from cropstar.sources.sentinel2.options import Sentinel2Options
 from cropstar.sources.sentinel2.products import Product, find_products, looks_like_sentinel2
-from cropstar.sources.sentinel2.series import Sentinel2Series, open_series
+from cropstar.sources.sentinel2.series import Sentinel2Options, Sentinel2Series, open_sentinel2
 
 __all__ = [
     "Product",
@@ -10,5 +9,5 @@ __all__ = [
     "Sentinel2Series",
     "find_products",
     "looks_like_sentinel2",
-    "open_series",
+    "open_sentinel2",
 ]

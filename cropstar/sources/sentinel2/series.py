@@ -15,28 +15,88 @@ The rules:
 
 from __future__ import annotations
 
+import struct
+import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+import rasterio
 from numpy.typing import NDArray
+from rasterio.errors import NotGeoreferencedWarning, RasterioError
 
-from cropstar.errors import InputError
-from cropstar.geo.resampling import RasterPart, interpolate, nearest
-from cropstar.geo.sensors import clear_sky
-from cropstar.geo.windows import Window
-from cropstar.sources.base import MergedSeries, log_notes, name_with_years, to_values
+from cropstar.errors import InputError, UsageError
+from cropstar.geo.grid import Grid
+from cropstar.geo.paths import require_name
+from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
+from cropstar.geo.resampling import KERNELS, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
+from cropstar.geo.sensors import (
+    CLEAR_SCENE_CLASSES,
+    NATIVE_RESOLUTION,
+    SCALE,
+    SCENE_CLASSIFICATION,
+    band_name,
+    clear_sky,
+)
+from cropstar.geo.windows import Window, split
+from cropstar.registry import did_you_mean
+from cropstar.sources.base import (
+    Bands,
+    HandleCache,
+    MergedSeries,
+    choose_bands,
+    describe_merges,
+    empty_dates_note,
+    log_notes,
+    missing_bands,
+    name_with_years,
+    to_values,
+)
 from cropstar.sources.decoding import Scratch
-from cropstar.sources.sentinel2.files import BandFiles
-from cropstar.sources.sentinel2.options import Sentinel2Options
-from cropstar.sources.sentinel2.plan import Layer, Layers, Plan, Take, make_plan
-from cropstar.sources.sentinel2.products import Product, find_products
+from cropstar.sources.sentinel2.products import REMEDY, Product, ProductFile, find_products
+
+DEFAULT_BANDS: Bands = ("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
+SCENE_CLASSES = range(1, 12)  # 0 is nodata
+RESAMPLING = ("nearest", *KERNELS)
 
 
-def open_series(path: Path | Sequence[Path], options: Sentinel2Options | None = None) -> list[Sentinel2Series]:
+@dataclass(frozen=True)
+class Sentinel2Options:
+    """Bands (None: the ten of 10 and 20 m), resampling of the coarser ones, scene classes that count as clear."""
+
+    bands: Bands | None = None
+    resampling: str = "bilinear"
+    clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
+
+    def __post_init__(self) -> None:
+        if self.bands is not None:
+            names = tuple(dict.fromkeys(band_name(band) for band in self.bands))
+            known = [band for band in NATIVE_RESOLUTION if band != "B10"]  # cirrus is not in L2A
+            for name in names:
+                if name not in known:
+                    raise UsageError(f"unknown Sentinel-2 L2A band '{name}'", remedy=did_you_mean(name, known))
+            if not names:
+                raise UsageError("no band is named", remedy=f"name some of {', '.join(known)}")
+            object.__setattr__(self, "bands", names)
+        if self.resampling not in RESAMPLING:
+            raise UsageError(
+                f"unknown resampling '{self.resampling}'", remedy=did_you_mean(self.resampling, RESAMPLING)
+            )
+        wrong = [number for number in self.clear if number not in SCENE_CLASSES]
+        if wrong or not self.clear:
+            why = f"got {', '.join(map(str, wrong)) or 'none'}"
+            raise UsageError("scene classes are 1 to 11", why=why, remedy="the default is 2,4,5,6,7")
+        object.__setattr__(self, "clear", tuple(sorted(set(self.clear))))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bands": self.bands, "resampling": self.resampling, "scene_classes": list(self.clear)}
+
+
+def open_sentinel2(path: Path | Sequence[Path], options: Sentinel2Options | None = None) -> list[Sentinel2Series]:
     """The products at a path (see `find_products`) as series, one a tile."""
     tiles: dict[str, list[Product]] = defaultdict(list)
     for product in find_products(path):
@@ -52,16 +112,16 @@ def open_series(path: Path | Sequence[Path], options: Sentinel2Options | None = 
     return opened
 
 
-class Sentinel2Series(MergedSeries[Layer]):
+class Sentinel2Series(MergedSeries["_Layer"]):
     """All products of one tile as a Series. For one thread; a copy in another process opens files of its own."""
 
-    scenes: list[list[Take]]
+    scenes: list[list[ProductOnGrid]]
 
     def __init__(self, products: Sequence[Product], options: Sentinel2Options | None = None) -> None:
         self.options = options or Sentinel2Options()
         self._files = BandFiles()
         try:
-            plan = make_plan(products, self.options.bands, self._files)
+            plan = _make_plan(products, self.options.bands, self._files)
             if not plan.days:
                 why = f"none of {len(products)} products has any data"
                 raise InputError("no usable date", path=products[0].metadata.container, why=why, remedy="get others")
@@ -77,14 +137,14 @@ class Sentinel2Series(MergedSeries[Layer]):
         self.provenance = _provenance(self.tile, plan, self.options)
         self.scenes = list(plan.days.values())
         self._unused = [product.metadata.file for product in plan.empty]
-        self._layers = Layers(self.scenes)
+        self._layers = _LayerList(self.scenes)
         self._scratch: Scratch | None = None
         self.notes = log_notes(self.tile, plan.warnings, plan.merges)
 
     @property
     def files(self) -> list[Path]:
         """Every file on the disk that tells what the series is."""
-        used = {place.file for takes in self.scenes for take in takes for place in take.places}
+        used = {place.file for scenes in self.scenes for scene in scenes for place in scene.places}
         return sorted(used.union(self._unused))
 
     def close(self) -> None:
@@ -111,26 +171,22 @@ class Sentinel2Series(MergedSeries[Layer]):
     def read_from(self, scratch: Scratch | None) -> None:
         self._scratch = scratch
 
-    def containing(self, layer: Layer, window: Window) -> NDArray[Any]:
-        return nearest(self._piece(layer, window), window)
+    def read_nearest(self, layer: _Layer, window: Window) -> NDArray[Any]:
+        return nearest(self._read_part(layer, window), window)
 
-    def resampled(self, layer: Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        if layer.alignment.ratio == 1 or self.options.resampling == "nearest":
-            numbers = self.containing(layer, window)
-            present: NDArray[np.bool_] = numbers != 0
-        else:
-            numbers, present = interpolate(self._piece(layer, window), window, self.options.resampling)
+    def read_resampled(self, layer: _Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        numbers, present = resample(self._read_part(layer, window), window, self.options.resampling)
         return to_values(numbers, layer.offset, layer.gain), present
 
-    def _piece(self, layer: Layer, window: Window) -> RasterPart:
+    def _read_part(self, layer: _Layer, window: Window) -> RasterPart:
         place = layer.alignment.source(window)
         pixels = self._scratch.read(self._layers.numbers[layer.place], place) if self._scratch else None
         return RasterPart(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
 
 
-def _provenance(tile: str, plan: Plan, options: Sentinel2Options) -> dict[str, Any]:
+def _provenance(tile: str, plan: _Plan, options: Sentinel2Options) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    products = [take.product for takes in plan.days.values() for take in takes]
+    products = [scene.product for scenes in plan.days.values() for scene in scenes]
     return {
         "source": "sentinel2",
         "tile": tile,
@@ -142,3 +198,314 @@ def _provenance(tile: str, plan: Plan, options: Sentinel2Options) -> dict[str, A
         "resampling": options.resampling,
         "scene_classes": list(options.clear),
     }
+
+
+# --- Which product is read for which date
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One band file on the grid; value = (number + offset) * gain."""
+
+    place: ProductFile
+    alignment: Alignment
+    offset: float = 0.0
+    gain: float = 1.0
+
+
+@dataclass(frozen=True)
+class ProductOnGrid:
+    """One product on the grid."""
+
+    product: Product
+    layers: tuple[_Layer, ...]  # in the order of the bands
+    scene_classes: _Layer | None
+
+    @property
+    def places(self) -> list[ProductFile]:
+        masks = [self.scene_classes] if self.scene_classes else []
+        return [self.product.metadata, *(layer.place for layer in (*self.layers, *masks))]
+
+
+class _LayerList:
+    """All layers of a series in the order of the dates, each product's scene classification before its bands."""
+
+    def __init__(self, days: Iterable[list[ProductOnGrid]]) -> None:
+        self.all: list[_Layer] = []
+        self.chains: list[range] = []  # the layers of one product each
+        self.masks: set[int] = set()
+        for scene in (scene for scenes in days for scene in scenes):
+            if scene.scene_classes:
+                self.masks.add(len(self.all))
+            layers = [*([scene.scene_classes] if scene.scene_classes else []), *scene.layers]
+            self.chains.append(range(len(self.all), len(self.all) + len(layers)))
+            self.all += layers
+        self.numbers = {layer.place: number for number, layer in enumerate(self.all)}
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All of one tile. The scenes of a day stand newest first."""
+
+    grid: Grid
+    bands: Bands
+    days: dict[date, list[ProductOnGrid]]
+    empty: list[Product]
+    warnings: list[str]
+    merges: list[str]
+
+
+def _make_plan(products: Iterable[Product], wanted: Bands | None, files: BandFiles) -> _Plan:
+    """Look at every file's header, and at pixels until some have data; whatever does not fit is refused."""
+    warnings: list[str] = []
+    ordered = _without_copies(products, warnings)
+    bands, with_mask = _choose_bands(ordered, wanted, warnings)
+    grid = _one_grid(ordered, bands, files)
+    days: dict[date, list[ProductOnGrid]] = defaultdict(list)
+    empty = []
+    for product in ordered:
+        scene = _product_on_grid(product, bands, with_mask, grid, files)
+        if _has_data(scene, files):
+            days[product.day].append(scene)
+        else:
+            empty.append(product)
+    warnings += _describe_problems(days, empty, files)
+    names = {day: [scene.product.name for scene in scenes] for day, scenes in days.items()}
+    merges = describe_merges(names, "products")
+    return _Plan(grid, bands, dict(days), empty, warnings, merges)
+
+
+def _without_copies(products: Iterable[Product], warnings: list[str]) -> list[Product]:
+    """By day, the newest of a day first; the same product found twice counts once."""
+    kept: dict[tuple[date, str], Product] = {}
+    for product in products:
+        first = kept.setdefault((product.day, product.name), product)
+        if first is not product:
+            where, other = product.metadata.container, first.metadata.container
+            warnings.append(f"{product.name} is there twice: {other} is read, {where} is not")
+    newest = sorted(kept.values(), key=lambda product: product.age, reverse=True)
+    return sorted(newest, key=lambda product: product.day)
+
+
+def _choose_bands(products: list[Product], wanted: Bands | None, warnings: list[str]) -> tuple[Bands, bool]:
+    """The bands asked for; else those of the default that any date has. Every date must have them all."""
+    bands, with_mask = choose_bands((product.files for product in products), wanted, DEFAULT_BANDS, "date", warnings)
+    if not bands:
+        raise InputError("no reflectance bands", path=products[0].metadata.container, remedy=REMEDY)
+    for product in products:
+        if missing := missing_bands(bands, with_mask, product.files):
+            why = f"{product.day} ({product.name}) has no {missing}"
+            remedy = "get the product again, leave the date out, or name the bands to read"
+            raise InputError("a band is missing", path=product.metadata.container, why=why, remedy=remedy)
+    return bands, with_mask
+
+
+def _one_grid(products: list[Product], bands: Bands, files: BandFiles) -> Grid:
+    """The grid of the finest band, which all products share."""
+    first, *others = products
+    grid = _finest(first, bands, files)
+    for product in others:
+        if difference := grid_difference(_finest(product, bands, files), grid):
+            why = f"{product.name} has {difference} as {first.name} has"
+            remedy = "cut or reproject the products to one grid"
+            raise InputError("dates on different grids", path=product.metadata.container, why=why, remedy=remedy)
+    return grid
+
+
+def _finest(product: Product, bands: Bands, files: BandFiles) -> Grid:
+    grids = [Grid.of(files.dataset(product.files[band])) for band in bands]
+    return min(grids, key=lambda grid: grid.resolution)
+
+
+def _product_on_grid(product: Product, bands: Bands, with_mask: bool, grid: Grid, files: BandFiles) -> ProductOnGrid:
+    layers = []
+    for band in bands:
+        if product.offsets and band not in product.offsets:
+            why = f"BOA_ADD_OFFSET is listed for {', '.join(sorted(product.offsets))} and not for {band}"
+            raise InputError("no reflectance offset", path=product.metadata.label, why=why, remedy=REMEDY)
+        place = product.files[band]
+        gain = 1 / (SCALE * product.quantification)
+        gain = 1.0 if abs(gain - 1) < 1e-9 else gain
+        layers.append(_Layer(place, _align(place, grid, files), product.offsets.get(band, 0.0), gain))
+    mask = None
+    if with_mask:
+        place = product.files[SCENE_CLASSIFICATION]
+        mask = _Layer(place, _align(place, grid, files))
+    return ProductOnGrid(product, tuple(layers), mask)
+
+
+def _align(place: ProductFile, grid: Grid, files: BandFiles) -> Alignment:
+    own = Grid.of(files.dataset(place))
+    try:
+        alignment = Alignment.of(own, grid)
+        if alignment.ratio == 1 and (difference := grid_difference(own, grid)):
+            raise NotAligned(f"{difference} as the grid has")
+    except NotAligned as failure:
+        remedy = "cut or reproject all bands to grids that share their pixel edges"
+        raise InputError("a band does not fit the grid", path=place.label, why=str(failure), remedy=remedy) from None
+    return alignment
+
+
+def _has_data(scene: ProductOnGrid, files: BandFiles) -> bool:
+    """Whether any pixel is there, in the scene classification and in the first band; most answer at the first block."""
+    layers = [scene.scene_classes, scene.layers[0]] if scene.scene_classes else [scene.layers[0]]
+    for layer in layers:
+        dataset = files.dataset(layer.place)
+        blocks = split(dataset.shape, min(max(256, *dataset.block_shapes[0]), 2048))
+        if not any(files.read(layer.place, block).any() for block in blocks):
+            return False
+    return True
+
+
+def _describe_problems(days: dict[date, list[ProductOnGrid]], empty: list[Product], files: BandFiles) -> list[str]:
+    """What a user should know of the products."""
+    warnings = empty_dates_note({product.day for product in empty} - set(days), len(days))
+    for product in empty:
+        if product.day in days:
+            warnings.append(f"{product.day}: {product.name} left out, without any data")
+    scenes = [scene for several in days.values() for scene in several]
+    unsaid = [scene.product for scene in scenes if not scene.product.offsets and 4 <= scene.product.baseline[0] < 99]
+    if unsaid:
+        names = ", ".join(product.name for product in unsaid)
+        warnings.append(
+            f"no BOA_ADD_OFFSET is listed although the baseline is 04.00 or later, none is applied: {names}"
+        )
+    lossy = [scene for scene in scenes if scene.scene_classes and _is_lossy(scene.scene_classes, files)]
+    if lossy:
+        count = f"{len(lossy)} of {len(scenes)} products"
+        warnings.append(f"{count} store the scene classification lossy: classes may be wrong along its edges")
+    return warnings
+
+
+def _is_lossy(layer: _Layer, files: BandFiles) -> bool:
+    tags = files.dataset(layer.place).tags(ns="IMAGE_STRUCTURE")
+    return str(tags.get("COMPRESSION_REVERSIBILITY", "")) == "LOSSY"
+
+
+# --- Band files: JPEG 2000 or GeoTIFF and nothing else, looked at before GDAL sees them
+
+# A granule is 10,980 pixels a side at 10 m.
+MAXIMUM_SIDE = 12_000
+MAXIMUM_BOXES = 100
+LEAST_ROWS = 256  # to be read at a time
+DRIVERS = {".jp2": "JP2OpenJPEG", ".tif": "GTiff", ".tiff": "GTiff"}
+JP2_SIGNATURE = b"\x00\x00\x00\x0cjP  \r\n\x87\n"
+CODESTREAM_START, CODESTREAM_END = b"\xff\x4f\xff\x51", b"\xff\xd9"
+
+
+class BandFiles(HandleCache[ProductFile]):
+    """Open band files."""
+
+    def dataset(self, place: ProductFile) -> Any:
+        """The open rasterio dataset of a band file."""
+        return self.get(place, lambda stack: stack.enter_context(_open_band(place)))
+
+    def read(self, place: ProductFile, window: Window) -> NDArray[Any]:
+        """Pixels (h, w) of a window, which may be empty."""
+        dataset = self.dataset(place)
+        if not window.height or not window.width:
+            return np.zeros((window.height, window.width), dtype=dataset.dtypes[0])
+        try:
+            pixels: NDArray[Any] = dataset.read(1, window=rasterio_window(window))
+        except RasterioError as failure:
+            why = f"the pixels cannot be read ({failure.__cause__ or failure})"
+            raise InputError("damaged band file", path=place.label, why=why, remedy=REMEDY) from None
+        return pixels
+
+    def strips(self, place: ProductFile, window: Window) -> Iterator[tuple[int, NDArray[Any]]]:
+        """All rows of a window, as many at a time as are stored together, with where they begin in the window."""
+        step = self.dataset(place).block_shapes[0][0]
+        step *= max(LEAST_ROWS // step, 1)
+        top = window.top
+        while top < window.bottom:
+            bottom = min((top // step + 1) * step, window.bottom)
+            yield top - window.top, self.read(place, Window(top, window.left, bottom - top, window.width))
+            top = bottom
+
+
+def _open_band(place: ProductFile) -> Any:
+    driver = DRIVERS["." + place.member.rpartition(".")[2].lower()]
+    require_name(Path(place.gdal_name))
+    with place.open() as handle:
+        _look_at_header(place, handle, driver)
+    try:
+        with rasterio.Env(**OPEN_ENVIRONMENT), warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotGeoreferencedWarning)
+            dataset = rasterio.open(place.gdal_name, driver=driver)
+    except RasterioError as failure:
+        raise _unreadable(place, f"GDAL's {driver} driver cannot open it ({failure})") from None
+    try:
+        _check_dataset(place, dataset)
+    except InputError:
+        dataset.close()
+        raise
+    return dataset
+
+
+def _check_dataset(place: ProductFile, dataset: Any) -> None:
+    _check_size(place, dataset.width, dataset.height)
+    height, width = dataset.block_shapes[0]
+    if max(height, width) > MAXIMUM_SIDE:  # GDAL decodes whole blocks, however small the image in them
+        why = f"it is stored in blocks of {width} x {height} pixels"
+        raise InputError("blocks too large to read", path=place.label, why=why, remedy=REMEDY)
+    if dataset.count != 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
+        why = f"{dataset.count} bands of {dataset.dtypes[0]}"
+        raise InputError("not a Sentinel-2 band", path=place.label, why=why, remedy="give one band of 16 bits")
+    if dataset.crs is None:
+        raise InputError("no coordinate system", path=place.label, remedy=REMEDY)
+
+
+def _check_size(place: ProductFile, width: int, height: int) -> None:
+    if max(width, height) > MAXIMUM_SIDE:
+        why = f"{width} x {height} pixels"
+        raise InputError("a raster too large to be a granule", path=place.label, why=why, remedy=REMEDY)
+
+
+def _look_at_header(place: ProductFile, handle: IO[bytes], driver: str) -> None:
+    """What a file is, how large it says it is and whether its end is there, before GDAL allocates anything."""
+    start = handle.read(512)
+    if not start:
+        raise _unreadable(place, "the file is empty (zero bytes)")
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
+        raise _unreadable(place, "it is a web page or XML, not an image; perhaps the download asked for a login")
+    if driver == "GTiff":
+        return
+    if not start.startswith(JP2_SIGNATURE):
+        raise _unreadable(place, "it is not a JPEG 2000 file")
+    try:
+        offset, end = _codestream(place, handle)
+        handle.seek(offset)
+        head = handle.read(24)
+        right, bottom, left, top = struct.unpack_from(">4I", head, 8)
+    except struct.error:
+        raise _unreadable(place, "it is cut off in its header") from None
+    if not head.startswith(CODESTREAM_START):
+        raise _unreadable(place, "it holds no JPEG 2000 image")
+    _check_size(place, right - left, bottom - top)
+    if not place.zipped:  # in an archive the end is far; GDAL misses it when the pixels are read
+        handle.seek(end - 2)
+        if handle.read(2) != CODESTREAM_END:
+            raise _unreadable(place, "it is cut off: the end of the image is missing")
+
+
+def _codestream(place: ProductFile, handle: IO[bytes]) -> tuple[int, int]:
+    """Where the image begins and ends in the chain of boxes that a JP2 file is."""
+    position = 0
+    for _ in range(MAXIMUM_BOXES):
+        handle.seek(position)
+        head = handle.read(16)
+        length, kind = struct.unpack_from(">I4s", head)
+        begin = position + (16 if length == 1 else 8)
+        if length == 1:
+            (length,) = struct.unpack_from(">Q", head, 8)
+        end = position + length if length else place.size
+        if end > place.size or end < begin:
+            raise _unreadable(place, f"it is cut off: {place.size:,} of {end:,} bytes are there")
+        if kind == b"jp2c":
+            return begin, end
+        position = end
+    raise _unreadable(place, "it holds no JPEG 2000 image")
+
+
+def _unreadable(place: ProductFile, why: str) -> InputError:
+    return InputError("unreadable band file", path=place.label, why=why, remedy=REMEDY)

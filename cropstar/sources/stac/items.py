@@ -1,7 +1,8 @@
-"""Items as values: what of a STAC item's JSON is needed to read it, checked."""
+"""STAC items as values: what of their JSON is needed to read them, checked."""
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Iterable
@@ -9,18 +10,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
 
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid
-from cropstar.geo.sensors import SCENE_CLASSIFICATION
-from cropstar.sources.sentinel2.files import MAXIMUM_SIDE
-from cropstar.sources.stac.bands import Json, assets_by_band
-from cropstar.sources.stac.connection import public_address
-from cropstar.sources.stac.hrefs import checked_href
-from cropstar.sources.stac.reflectance import REMEDY, Reflectance, baseline_of, check_nodata, reflectance_of
+from cropstar.geo.sensors import NATIVE_WITH_CLASSES as NATIVE
+from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, sentinel2_band
+from cropstar.sources.sentinel2.series import MAXIMUM_SIDE
+from cropstar.sources.stac.search import public_address
 
 GENERATION = ("s2:generation_time", "processing:datetime", "created")
 CHECKSUMS = ("file:checksum", "checksum:multihash")
@@ -36,7 +36,7 @@ class Asset:
     key: str
     href: str
     grid: Grid | None
-    reflectance: Reflectance
+    reflectance: _Reflectance
     checksum: str | None
 
     @property
@@ -77,19 +77,19 @@ def read_item(feature: Json, catalogue: str, wanted: Iterable[str]) -> Item:
     found = {}
     for band, (key, asset) in assets_by_band(assets).items():
         if band == SCENE_CLASSIFICATION or band in wanted:
-            check_nodata(identifier, key, asset)
+            _check_nodata(identifier, key, asset)
             found[band] = Asset(
                 item=identifier,
                 key=key,
                 href=checked_href(asset["href"], base, catalogue, identifier),
                 grid=_grid(properties, asset),
-                reflectance=reflectance_of(identifier, properties, key, asset),
+                reflectance=_reflectance_of(identifier, properties, key, asset),
                 checksum=next((str(asset[name]) for name in CHECKSUMS if name in asset), None),
             )
     return Item(
         identifier=identifier,
         day=_day(identifier, properties),
-        baseline=baseline_of(identifier, properties),
+        baseline=_baseline_of(identifier, properties),
         generation=next((moment for name in GENERATION if (moment := _moment(properties.get(name)))), OLDEST),
         updated=str(properties["updated"]) if "updated" in properties else None,
         assets=found,
@@ -156,3 +156,220 @@ def _numbers(values: Any, lengths: tuple[int, ...]) -> list[float] | None:
     if not all(isinstance(one, int | float) and math.isfinite(one) and abs(one) < 1e9 for one in values):
         return None
     return [float(one) for one in values]
+
+
+# --- Which asset is which band: catalogues call B04 also red, B04_10m or red-jp2
+
+RESOLUTION = re.compile(r"_(\d{2})m(?:$|[-_])")
+NO_DATA_ROLES = {"thumbnail", "overview", "visual", "metadata"}
+
+Json = dict[str, Any]
+
+
+def assets_by_band(assets: Json) -> dict[str, tuple[str, Json]]:
+    """Key and asset of each band: the native resolution before others, then GeoTIFF before JPEG 2000.
+
+    A GeoTIFF is the easier one to read piece by piece over a network.
+    """
+    ranked: dict[str, tuple[tuple[bool, float, bool, str], Json]] = {}
+    for key, asset in sorted(assets.items()):
+        if not isinstance(asset, dict) or not _has_pixels(asset) or (band := _band_of_asset(key, asset)) is None:
+            continue
+        resolution = _asset_resolution(key, asset) or float(NATIVE[band])
+        rank = (resolution != NATIVE[band], resolution, _is_jpeg_2000(asset), key)
+        if band not in ranked or rank < ranked[band][0]:
+            ranked[band] = rank, asset
+    return {band: (rank[3], asset) for band, (rank, asset) in sorted(ranked.items())}
+
+
+def _described_bands(asset: Json, field: str) -> list[Json]:
+    """What an asset says of its bands in a field such as `eo:bands`."""
+    bands = asset.get(field)
+    return [band for band in bands if isinstance(band, dict)] if isinstance(bands, list) else []
+
+
+def _band_of_asset(key: str, asset: Json) -> str | None:
+    """By the name of its one band, else by its key, else by the common name of the band."""
+    described = [*_described_bands(asset, "eo:bands"), *_described_bands(asset, "bands")]
+    if max(len(_described_bands(asset, field)) for field in ("eo:bands", "bands", "raster:bands")) > 1:
+        return None  # a picture of several bands
+    names = [band.get("name") for band in described]
+    common = [band.get(field) for field in ("common_name", "eo:common_name") for band in described]
+    for name in (*names, key, *common):
+        if isinstance(name, str) and (band := sentinel2_band(name, common_names=True)):
+            return band
+    return None
+
+
+def _has_pixels(asset: Json) -> bool:
+    roles = asset.get("roles")
+    media = asset.get("type")
+    if isinstance(roles, list) and NO_DATA_ROLES.intersection(map(str, roles)):
+        return False
+    return isinstance(asset.get("href"), str) and (not isinstance(media, str) or media.startswith("image/"))
+
+
+def _is_jpeg_2000(asset: Json) -> bool:
+    return "jp2" in str(asset.get("type", "")) or str(asset["href"]).partition("?")[0].lower().endswith(".jp2")
+
+
+def _asset_resolution(key: str, asset: Json) -> float | None:
+    transform = asset.get("proj:transform")
+    if isinstance(transform, list) and transform and isinstance(transform[0], int | float):
+        return abs(float(transform[0]))
+    if found := RESOLUTION.search(key):
+        return float(found[1])
+    listed = [band.get("spatial_resolution") for band in _described_bands(asset, "raster:bands")]
+    for value in (*listed, asset.get("raster:spatial_resolution"), asset.get("gsd")):
+        if isinstance(value, int | float):
+            return float(value)
+    return None
+
+
+# --- Reflectance, from what the item says of itself and never from its date
+#
+# In this order:
+# 1. A property `...:boa_offset_applied` that is true: the offset is already in the numbers, whatever else is listed.
+# 2. `offset` of the asset's band (`raster:bands`, `bands` or the asset itself).
+# 3. The processing baseline: -1000 since 04.00, none before.
+# 4. None of these: no offset, and the series says aloud that this is assumed.
+# The scale is that of the asset's band, else 1e-4.
+
+APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied", "s2:boa_offset_applied")
+BASELINES = ("s2:processing_baseline", "sentinel2:processing_baseline", "sentinel:processing_baseline")
+VERSION = "processing:version"
+PRODUCTS = ("s2:product_uri", "sentinel:product_id", "sentinel2:product_uri")
+BASELINE_IN_NAME = re.compile(r"_N(\d{2})(\d{2})_")
+OFFSET_BASELINE, BASELINE_OFFSET = (4, 0), -1000.0
+REMEDY = "report it to those who keep the catalogue"
+
+
+@dataclass(frozen=True)
+class _Reflectance:
+    """value = (number + offset) * gain, in the scale of the series."""
+
+    offset: float
+    gain: float
+    assumed: bool  # the item says nothing of an offset
+
+
+def _baseline_of(identifier: str, properties: Json) -> tuple[int, int] | None:
+    """The processing baseline, of properties or of the product's name."""
+    for name in (*BASELINES, VERSION):
+        if found := re.fullmatch(r"(\d{1,2})\.(\d{1,2})", str(properties.get(name, ""))):
+            return int(found[1]), int(found[2])
+    for text in (*(str(properties.get(name, "")) for name in PRODUCTS), identifier):
+        if found := BASELINE_IN_NAME.search(text):
+            return int(found[1]), int(found[2])
+    return None
+
+
+def _reflectance_of(identifier: str, properties: Json, key: str, asset: Json) -> _Reflectance:
+    scale = _listed(asset, "scale", f"{identifier}, asset {key}")
+    offset = _listed(asset, "offset", f"{identifier}, asset {key}")
+    scale = SCALE if scale is None else scale
+    if scale <= 0 or scale > 1:
+        raise _unclear(f"{identifier}, asset {key}", f"its scale is {scale:g}")
+    baseline = _baseline_of(identifier, properties)
+    assumed = False
+    if any(properties.get(name) is True for name in APPLIED):
+        numbers = 0.0
+    elif offset is not None:
+        numbers = _whole(offset / scale)
+    elif baseline is not None:
+        numbers = BASELINE_OFFSET * SCALE / scale if baseline >= OFFSET_BASELINE else 0.0
+    else:
+        numbers, assumed = 0.0, True
+    return _Reflectance(_whole(numbers), _whole(scale / SCALE), assumed)
+
+
+def _check_nodata(identifier: str, key: str, asset: Json) -> None:
+    """Zero is nodata in Sentinel-2; a catalogue that changed it would be read wrongly."""
+    nodata = _find(asset, "nodata")
+    if nodata not in (None, 0, "0"):
+        raise _unclear(f"{identifier}, asset {key}", f"its nodata is {str(nodata)[:20]} instead of 0")
+
+
+def _listed(asset: Json, name: str, where: str) -> float | None:
+    value = _find(asset, name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) > 1e6:
+        raise _unclear(where, f"its {name} is {str(value)[:20]}")
+    return float(value)
+
+
+def _find(asset: Json, name: str) -> Any:
+    places = [*_described_bands(asset, "raster:bands"), *_described_bands(asset, "bands"), asset]
+    return next((place[word] for place in places for word in (name, f"raster:{name}") if word in place), None)
+
+
+def _whole(number: float) -> float:
+    """Without the rounding of decimals: -0.1 / 0.0001 is meant to be -1000."""
+    return float(round(number)) if abs(number - round(number)) < 1e-6 else number
+
+
+def _unclear(where: str, why: str) -> InputError:
+    return InputError("unclear reflectance", path=f"the item {where}", why=why, remedy=REMEDY)
+
+
+# --- Addresses of pixels: they come from a remote server, and GDAL would open anything
+
+HREF_REMEDY = "use a catalogue whose files can be read over https"
+UNPRINTABLE = re.compile(r"[\x00-\x20\x7f\"<>\\^`{|}]")
+
+
+def checked_href(href: str, base: str, catalogue: str, item: str) -> str:
+    """The absolute address: http or https; of a catalogue on this very machine also a file.
+
+    `base` is where the item itself lies, which relative addresses start from.
+    """
+    if UNPRINTABLE.search(href) or "/vsi" in unquote(href).lower():
+        raise _refused(href, item, "it is no plain address")
+    local = _is_this_machine(urlsplit(catalogue).hostname)
+    try:
+        absolute = urljoin(base, href)
+        parts = urlsplit(absolute)
+        host = parts.hostname
+    except ValueError:
+        raise _refused(href, item, "it is no plain address") from None
+    if unquote(parts.path).lower().endswith(".vrt"):
+        raise _refused(href, item, "a VRT could lead to any other file")
+    if parts.scheme in ("http", "https") and host:
+        if not local and (_is_this_machine(host) or _is_link_local(host)):
+            raise _refused(href, item, "a catalogue elsewhere points to this machine")
+        return absolute
+    if parts.scheme == "file" and local and host in (None, "localhost"):
+        return absolute
+    raise _refused(href, item, f"its scheme is '{parts.scheme}', only http and https are followed")
+
+
+def gdal_name(href: str) -> str:
+    """How GDAL is asked for a checked address."""
+    parts = urlsplit(href)
+    return unquote(parts.path) if parts.scheme == "file" else f"/vsicurl/{href}"
+
+
+def _is_this_machine(host: str | None) -> bool:
+    address = _address(host)
+    if address is None:
+        return (host or "").lower().rstrip(".") == "localhost"
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_link_local(host: str) -> bool:
+    """Where machines in a cloud are told their secrets."""
+    address = _address(host)
+    return address is not None and address.is_link_local
+
+
+def _address(host: str | None) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host or "")
+    except ValueError:
+        return None
+
+
+def _refused(href: str, item: str, why: str) -> InputError:
+    shown = public_address(href)[:120]
+    return InputError("refused address", path=f"the item {item}", why=f"{shown!r}: {why}", remedy=HREF_REMEDY)

@@ -1,18 +1,105 @@
-"""The search: items of one collection over an area and a season, page by page, never without end."""
+"""Searching a STAC API: items of one collection over an area and a season, bounded in time and size."""
 
 from __future__ import annotations
 
 import itertools
+import math
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
-from cropstar.errors import InputError
+from rasterio.crs import CRS
+from rasterio.errors import CRSError
+
+from cropstar.errors import CropstarError, InputError, UsageError
+from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
 from cropstar.logs import logger
 from cropstar.registry import did_you_mean
-from cropstar.sources.stac.connection import connect, one_line_errors, public_address
-from cropstar.sources.stac.options import StacOptions
+from cropstar.sources.base import Bands
+from cropstar.sources.labels import open_vector
+from cropstar.sources.sentinel2.series import Sentinel2Options
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class StacOptions:
+    """Area (west, south, east, north in degrees) and season, both ends included; the rest as for SAFE products.
+
+    Without a resolution the grid is that of the finest band, without a CRS that of most items.
+    """
+
+    collection: str
+    bbox: Box
+    start: date
+    end: date
+    bands: Bands | None = None
+    clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
+    max_cloud: float = 100.0
+    resolution: float | None = None
+    crs: str | None = None
+    resampling: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        if not self.collection.strip():
+            raise UsageError("no collection given", remedy="name it with --collection, such as sentinel-2-l2a")
+        common = Sentinel2Options(self.bands, self.resampling, self.clear)
+        object.__setattr__(self, "bands", common.bands)
+        object.__setattr__(self, "clear", common.clear)
+        object.__setattr__(self, "bbox", _checked_box(self.bbox))
+        if self.end < self.start:
+            raise UsageError(f"the season ends on {self.end} before it starts on {self.start}", remedy="swap them")
+        if not 0 <= self.max_cloud <= 100:
+            raise UsageError("the cloud cover is a percentage", why=f"got {self.max_cloud:g}", remedy="give 0 to 100")
+        if self.resolution is not None and not 1 <= self.resolution <= 10_000:
+            why = f"got {self.resolution:g}"
+            raise UsageError("the resolution is the side of a pixel in metres", why=why, remedy="give 10 or 20")
+        if self.crs is not None:
+            object.__setattr__(self, "crs", _metric_crs(self.crs))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "collection": self.collection,
+            "bbox": list(self.bbox),
+            "season": [self.start.isoformat(), self.end.isoformat()],
+            "bands": self.bands,
+            "scene_classes": list(self.clear),
+            "max_cloud": self.max_cloud,
+            "resolution": self.resolution,
+            "crs": self.crs,
+            "resampling": self.resampling,
+        }
+
+
+def _checked_box(numbers: Box) -> Box:
+    remedy = "give west,south,east,north in degrees, such as 3.2,43.6,3.4,43.7"
+    if len(numbers) != 4 or not all(math.isfinite(number) for number in numbers):
+        raise UsageError("the area is no box of four numbers", remedy=remedy)
+    west, south, east, north = map(float, numbers)
+    if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
+        why = f"got {west:g},{south:g},{east:g},{north:g}"
+        raise UsageError("the area is no box in degrees", why=why, remedy=remedy)
+    return west, south, east, north
+
+
+def _metric_crs(text: str) -> str:
+    try:
+        crs = CRS.from_user_input(text)
+        if crs.is_projected and crs.linear_units_factor[1] == 1:
+            return text
+        why = "its unit is not the metre"
+    except CRSError as failure:
+        why = str(failure)
+    raise UsageError(f"no usable coordinate system '{text}'", why=why, remedy="give one such as EPSG:32631")
+
+
+# --- The search: page by page, never without end
 
 PAGE = 100
 # A year of two satellites over ten granules has some 1,500.
@@ -27,10 +114,10 @@ def find_items(url: str, options: StacOptions) -> list[dict[str, Any]]:
     """The items as JSON, each id once; those with more cloud than allowed are left out."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's words on conformance
-        client = connect(url)
+        client = _connect(url)
         method = _search_method(client, url)
         _check_collection(client, url, options.collection)
-        with one_line_errors(url):
+        with _one_line_errors(url):
             found = {str(item["id"]): item for item in _pages(client, url, method, options)}
     if not found:
         season = f"{options.start} to {options.end}"
@@ -61,7 +148,7 @@ def _check_collection(client: Any, url: str, collection: str) -> None:
     """An unknown collection is named with those that exist; an API that lists none is not asked."""
     if not (client.conforms_to("COLLECTIONS") or client.conforms_to("FEATURES")):
         return
-    with one_line_errors(url):
+    with _one_line_errors(url):
         if client.get_collection(collection) is not None:
             return
         known = [one.id for one in itertools.islice(client.get_collections(), NAMED_COLLECTIONS)]
@@ -97,3 +184,121 @@ def _cloud_cover(item: dict[str, Any]) -> float:
     """In percent; an item that does not say passes."""
     cover = (item.get("properties") or {}).get(CLOUD_COVER)
     return float(cover) if isinstance(cover, int | float) else 0.0
+
+
+# --- Talking to the API: every failure is one readable line
+
+CONNECT_SECONDS, READ_SECONDS = 10.0, 60.0
+REQUEST_SECONDS = 120.0  # for a server that sends a byte now and then
+# A page of a hundred Sentinel-2 items has 3 MB.
+MAXIMUM_ANSWER_BYTES = 64 * 2**20
+RETRIES = 2
+BUSY = (429, 502, 503, 504)
+CONNECTION_REMEDY = "check the address and the network, or try again later"
+REASONS = {
+    "timed out": "no answer in time",
+    "connection refused": "the connection was refused",
+    "name resolution": "the host is unknown",
+    "name or service not known": "the host is unknown",
+    "nodename nor servname": "the host is unknown",
+    "failed to resolve": "the host is unknown",
+    "certificate verify failed": "its certificate is not trusted",
+    "proxy": "the proxy does not let it through",
+}
+
+
+def public_address(url: str) -> str:
+    """An address without passwords and signatures, for messages, provenance and recipes."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    except ValueError:
+        return url.partition("?")[0]
+
+
+def _connect(url: str) -> Any:
+    """An open pystac-client `Client` whose requests cannot hang or fill the memory."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        remedy = "give one such as https://earth-search.aws.element84.com/v1"
+        raise UsageError(f"'{public_address(url)}' is no address of a STAC API", remedy=remedy)
+    try:
+        from pystac_client import Client
+        from pystac_client.stac_api_io import StacApiIO
+        from urllib3 import Retry
+    except ImportError as failure:
+        why = f"the package {failure.name or 'pystac_client'} is not installed"
+        raise UsageError("STAC needs an extra", why=why, remedy="pip install 'cropstar[stac]'") from None
+    # A server's Retry-After may say hours: it is not asked.
+    retries = Retry(RETRIES, backoff_factor=0.2, status_forcelist=BUSY, respect_retry_after_header=False)
+    stac_io = StacApiIO(max_retries=None)
+    for scheme in ("http://", "https://"):
+        stac_io.session.mount(scheme, _bounded_adapter(retries))
+    with _one_line_errors(url):
+        return Client.open(url, stac_io=stac_io, timeout=(CONNECT_SECONDS, READ_SECONDS))
+
+
+@contextmanager
+def _one_line_errors(url: str) -> Iterator[None]:
+    """Whatever the client library says of a server's answer, as an InputError."""
+    from pystac_client.exceptions import APIError
+
+    try:
+        yield
+    except CropstarError:
+        raise
+    except APIError as failure:
+        status = getattr(failure, "status_code", None)
+        if status is None:
+            raise _input_error(
+                "the STAC API cannot be reached", url, _reason(str(failure)), CONNECTION_REMEDY
+            ) from None
+        why = f"HTTP status {status}: {_short(str(failure)) or 'no explanation'}"
+        raise _input_error("the STAC API refused", url, why, CONNECTION_REMEDY) from None
+    except Exception as failure:  # the library follows any JSON wherever it leads
+        why = f"its answer cannot be understood ({type(failure).__name__}: {_short(str(failure))})"
+        raise _input_error("not a STAC API", url, why, "give the address of its landing page") from None
+
+
+def _bounded_adapter(retries: Any) -> Any:
+    from requests import RequestException
+    from requests.adapters import HTTPAdapter
+
+    class BoundedAdapter(HTTPAdapter):  # type: ignore[misc]
+        def send(self, request: Any, *arguments: Any, **options: Any) -> Any:
+            deadline = time.monotonic() + REQUEST_SECONDS
+            response = super().send(request, *arguments, **{**options, "stream": True})
+            content = bytearray()
+            for part in response.iter_content(2**16):
+                content += part
+                if len(content) > MAXIMUM_ANSWER_BYTES:
+                    raise RequestException(f"the answer is longer than {MAXIMUM_ANSWER_BYTES:,} bytes")
+                if time.monotonic() > deadline:
+                    raise RequestException("timed out in the middle of the answer")
+            response._content = bytes(content)
+            return response
+
+    return BoundedAdapter(max_retries=retries)
+
+
+def _input_error(what: str, url: str, why: str, remedy: str) -> InputError:
+    return InputError(what, path=public_address(url), why=why, remedy=remedy)
+
+
+def _reason(text: str) -> str:
+    lowered = text.lower()
+    return next((reason for sign, reason in REASONS.items() if sign in lowered), _short(text[-200:]))
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= 160 else words[:160] + "..."
+
+
+def lonlat_extent(parcels: Path) -> Box:
+    """West, south, east and north of a vector file in degrees."""
+    frame = open_vector(parcels)
+    west, south, east, north = (float(number) for number in frame.geometry.to_crs("EPSG:4326").total_bounds)
+    if not all(map(math.isfinite, (west, south, east, north))):
+        raise InputError("no area", path=parcels, why="it has no geometries", remedy="give --bbox or other parcels")
+    return west, south, east, north

@@ -5,7 +5,7 @@ The rules are those of SAFE products (`cropstar.sources.sentinel2`), so that bot
 * The grid is the area of the search on the pixels of the finest band, in the CRS of most items. Files whose pixels
   fit are brought to it exactly, by georeference; others (another zone or resolution) by GDAL's warper. The scene
   classification is always that of the containing pixel. Nodata (0) never mixes with data.
-* reflectance = value * 1e-4 in every series; see `reflectance` for where an item's scale and offset come from.
+* reflectance = value * 1e-4 in every series; see `items` for where an item's scale and offset come from.
   A reflectance at or below zero becomes 1, for 0 is nodata.
 * A pixel is valid where no band's number is 0 and the scene class is one of the clear ones.
 * Of several items of one day (granules, neighbouring tiles, reprocessed copies) a pixel is taken from the first in
@@ -15,26 +15,49 @@ The rules are those of SAFE products (`cropstar.sources.sentinel2`), so that bot
 
 from __future__ import annotations
 
+import math
+import warnings
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rasterio
 from numpy.typing import NDArray
 from rasterio.crs import CRS
+from rasterio.enums import Resampling
+from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+from rasterio.vrt import WarpedVRT
+from rasterio.warp import transform_bounds
+from shapely import box, union_all
 
 from cropstar.errors import InputError
-from cropstar.geo.windows import Window
-from cropstar.sources.base import MergedSeries, log_notes, name_with_years, to_values
-from cropstar.sources.sentinel2.options import DEFAULT_BANDS
-from cropstar.sources.stac.connection import public_address
-from cropstar.sources.stac.files import AssetFiles
-from cropstar.sources.stac.items import Item, read_item
-from cropstar.sources.stac.layers import Layer, containing, resampled
-from cropstar.sources.stac.options import StacOptions
-from cropstar.sources.stac.plan import Plan, Take, make_plan
-from cropstar.sources.stac.search import find_items
+from cropstar.geo.grid import Grid
+from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
+from cropstar.geo.resampling import MARGIN, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
+from cropstar.geo.sensors import SCENE_CLASSIFICATION
+from cropstar.geo.windows import Window, split
+from cropstar.limits import MAXIMUM_RASTER_SIDE
+from cropstar.sources.base import (
+    Bands,
+    HandleCache,
+    MergedSeries,
+    choose_bands,
+    describe_merges,
+    empty_dates_note,
+    log_notes,
+    missing_bands,
+    name_with_years,
+    short_list,
+    to_values,
+)
+from cropstar.sources.sentinel2.series import DEFAULT_BANDS, MAXIMUM_SIDE
+from cropstar.sources.stac.items import Asset, Item, gdal_name, read_item
+from cropstar.sources.stac.search import Box, StacOptions, find_items, public_address
 
 
 def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
@@ -48,10 +71,10 @@ def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
     return [StacSeries(url, inside, options)]
 
 
-class StacSeries(MergedSeries[Layer]):
+class StacSeries(MergedSeries["_Layer"]):
     """Items on one grid as a Series. For one thread; a copy in another process opens files of its own."""
 
-    scenes: list[list[Take]]
+    scenes: list[list[ItemOnGrid]]
 
     def __init__(self, url: str, items: Sequence[Item], options: StacOptions) -> None:
         self.options = options
@@ -59,7 +82,7 @@ class StacSeries(MergedSeries[Layer]):
         self._files = AssetFiles()
         self.files: list[Path] = []  # all of it is elsewhere
         try:
-            plan = make_plan(items, options, self._files, self.address)
+            plan = _make_plan(items, options, self._files, self.address)
             if not plan.days:
                 why = f"none of {len(items)} items has any data in the area"
                 raise InputError("no usable date", path=self.address, why=why, remedy="ask for another area or season")
@@ -78,56 +101,384 @@ class StacSeries(MergedSeries[Layer]):
 
     def recipe_material(self) -> dict[str, Any]:
         """What the values come from: addresses without signatures, and what the catalogue says of their state."""
-        takes = [take for several in self.scenes for take in several]
+        scenes = [scene for several in self.scenes for scene in several]
         return {
             "address": self.address,
             "options": self.options.to_json(),
-            "items": [_material(take) for take in takes],
+            "items": [_material(scene) for scene in scenes],
             "without_data": self._unused,
         }
 
     def close(self) -> None:
         self._files.close()
 
-    def containing(self, layer: Layer, window: Window) -> NDArray[Any]:
-        return containing(self._files, layer, window, self.grid)
+    def read_nearest(self, layer: _Layer, window: Window) -> NDArray[Any]:
+        return _read_nearest(self._files, layer, window, self.grid)
 
-    def resampled(self, layer: Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        numbers, present = resampled(self._files, layer, window, self.grid, self.options.resampling)
+    def read_resampled(self, layer: _Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        numbers, present = _read_resampled(self._files, layer, window, self.grid, self.options.resampling)
         way = layer.asset.reflectance
         return to_values(numbers, way.offset, way.gain), present
 
 
-def _name(collection: str, plan: Plan, dates: tuple[date, ...]) -> str:
+def _name(collection: str, plan: _Plan, dates: tuple[date, ...]) -> str:
     """Collection, place and years: another area or season is another scene of a store."""
     code = CRS.from_wkt(plan.grid.crs).to_epsg() or "grid"
     left, _, _, top = plan.grid.bounds
     return name_with_years(collection, code, f"{left:.0f}", f"{top:.0f}", dates=dates)
 
 
-def _material(take: Take) -> dict[str, Any]:
-    assets = [layer.asset for layer in (*take.layers, *([take.scene_classes] if take.scene_classes else []))]
+def _material(scene: ItemOnGrid) -> dict[str, Any]:
+    assets = [layer.asset for layer in (*scene.layers, *([scene.scene_classes] if scene.scene_classes else []))]
     return {
-        "id": take.item.identifier,
-        "updated": take.item.updated,
+        "id": scene.item.identifier,
+        "updated": scene.item.updated,
         "assets": [[asset.key, public_address(asset.href), asset.checksum] for asset in assets],
         "reflectance": [[asset.reflectance.offset, asset.reflectance.gain] for asset in assets],
     }
 
 
-def _provenance(address: str, plan: Plan, options: StacOptions) -> dict[str, Any]:
+def _provenance(address: str, plan: _Plan, options: StacOptions) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    takes = [take for several in plan.days.values() for take in several]
+    scenes = [scene for several in plan.days.values() for scene in several]
     return {
         "source": "stac",
         "address": address,
         "collection": options.collection,
         "area": list(options.bbox),
-        "products": [take.item.identifier for take in takes],
-        "baselines": [take.item.baseline_name for take in takes],
-        "reflectance_offsets": [[layer.asset.reflectance.offset for layer in take.layers] for take in takes],
-        "reflectance_gains": [[layer.asset.reflectance.gain for layer in take.layers] for take in takes],
+        "products": [scene.item.identifier for scene in scenes],
+        "baselines": [scene.item.baseline_name for scene in scenes],
+        "reflectance_offsets": [[layer.asset.reflectance.offset for layer in scene.layers] for scene in scenes],
+        "reflectance_gains": [[layer.asset.reflectance.gain for layer in scene.layers] for scene in scenes],
         "without_data": [item.identifier for item in plan.empty],
         "resampling": options.resampling,
         "scene_classes": list(options.clear),
     }
+
+
+# --- Which item is read for which date
+
+
+@dataclass(frozen=True)
+class ItemOnGrid:
+    """One item on the grid."""
+
+    item: Item
+    layers: tuple[_Layer, ...]  # in the order of the bands
+    scene_classes: _Layer | None
+    extent: Box | None  # on the grid, where it is in the grid's CRS
+
+    @property
+    def is_warped(self) -> bool:
+        return any(layer.alignment is None for layer in self.layers)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The scenes of a day stand in the order in which they are asked."""
+
+    grid: Grid
+    bands: Bands
+    days: dict[date, list[ItemOnGrid]]
+    empty: list[Item]
+    warnings: list[str]
+    merges: list[str]
+
+
+def _make_plan(items: Sequence[Item], options: StacOptions, files: AssetFiles, where: str) -> _Plan:
+    """Fit every item to one grid; look at pixels until some have data. What does not fit is refused."""
+    warnings: list[str] = []
+    ordered = sorted(sorted(items, key=lambda item: item.age, reverse=True), key=lambda item: item.day)
+    bands, with_mask = _choose_bands(ordered, options.bands, warnings, where)
+    finest = [_finest(item, bands, files) for item in ordered]
+    grid = _target_grid(finest, options, where)
+    native = [_is_same_crs(own.crs, grid.crs) for own in finest]
+    days: dict[date, list[ItemOnGrid]] = defaultdict(list)
+    empty = []
+    # Items in the grid's own CRS come first on a day; their files need no warping.
+    for position in sorted(range(len(ordered)), key=lambda place: (ordered[place].day, not native[place])):
+        item, own = ordered[position], finest[position]
+        shown = _bounds_in(own.bounds, own.crs, grid.crs)
+        if not _overlaps(shown, grid.bounds) or (
+            not native[position] and _is_covered(shown, days.get(item.day, []), grid)
+        ):
+            continue
+        scene = _item_on_grid(item, bands, with_mask, grid, files, shown if native[position] else None)
+        first = [scene.scene_classes] if scene.scene_classes else []
+        if all(_has_data(files, layer, grid) for layer in (*first, scene.layers[0])):
+            days[item.day].append(scene)
+        else:
+            empty.append(item)
+    warnings += _describe_problems(days, empty)
+    merges = describe_merges(
+        {day: [scene.item.identifier for scene in scenes] for day, scenes in days.items()}, "items"
+    )
+    return _Plan(grid, bands, dict(days), empty, warnings, merges)
+
+
+def _choose_bands(items: Sequence[Item], wanted: Bands | None, warnings: list[str], where: str) -> tuple[Bands, bool]:
+    """The bands asked for; else those of the default that any item has. Every item must have them all."""
+    bands, with_mask = choose_bands((item.assets for item in items), wanted, DEFAULT_BANDS, "item", warnings)
+    if not bands:
+        why = "no asset can be told to be a Sentinel-2 band"
+        raise InputError("no reflectance bands", path=where, why=why, remedy="choose another collection")
+    for item in items:
+        if missing := missing_bands(bands, with_mask, item.assets):
+            why = f"the item {item.identifier} of {item.day} has no {missing}"
+            remedy = "name the bands to read with --bands, or choose another season"
+            raise InputError("a band is missing", path=where, why=why, remedy=remedy)
+    return bands, with_mask
+
+
+def _is_covered(shown: Box, scenes: Sequence[ItemOnGrid], grid: Grid) -> bool:
+    """Whether the scenes of a day already show all that a box of another zone has of the grid.
+
+    Tiles of neighbouring zones overlap and hold one acquisition twice; warping the copy would add nothing.
+    """
+    aligned = [scene.extent for scene in scenes if scene.extent]
+    rest = box(*shown).intersection(box(*grid.bounds))
+    return bool(union_all([box(*extent) for extent in aligned]).buffer(grid.resolution / 2).contains(rest))
+
+
+def _finest(item: Item, bands: Bands, files: AssetFiles) -> Grid:
+    return min((files.grid(item.assets[band]) for band in bands), key=lambda grid: grid.resolution)
+
+
+def _item_on_grid(
+    item: Item, bands: Bands, with_mask: bool, grid: Grid, files: AssetFiles, extent: Box | None
+) -> ItemOnGrid:
+    names = [*bands, *([SCENE_CLASSIFICATION] * with_mask)]
+    layers = [_align_asset(item.assets[name], files.grid(item.assets[name]), grid) for name in names]
+    return ItemOnGrid(item, tuple(layers[: len(bands)]), layers[-1] if with_mask else None, extent)
+
+
+def _describe_problems(days: dict[date, list[ItemOnGrid]], empty: list[Item]) -> list[str]:
+    """What a user should know of the items."""
+    warnings = empty_dates_note({item.day for item in empty} - set(days), len(days))
+    scenes = [scene for several in days.values() for scene in several]
+    assumed = [scene.item for scene in scenes if any(layer.asset.reflectance.assumed for layer in scene.layers)]
+    if assumed:
+        warnings.append(
+            f"{len(assumed)} of {len(scenes)} items say neither offset nor processing baseline, no offset is assumed: "
+            + short_list((item.identifier for item in assumed), 5)
+        )
+    warped = sum(scene.is_warped for scene in scenes)
+    if warped:
+        warnings.append(f"{warped} of {len(scenes)} items do not fit the pixels of the grid and are warped by GDAL")
+    return warnings
+
+
+# --- One grid for all items: the area of the search, on pixels that the files themselves have
+
+LONGITUDE_LATITUDE = CRS.from_epsg(4326)
+ROUNDING = 1e-6  # of a pixel
+
+
+def _target_grid(finest: Sequence[Grid], options: StacOptions, where: str) -> Grid:
+    """The area as far as the items cover it, given the grid of each item's finest band.
+
+    Pixel edges are those of the first item in the grid's CRS, so that its files need no resampling.
+    """
+    crs = options.crs and CRS.from_user_input(options.crs).to_wkt()
+    crs = crs or Counter(grid.crs for grid in finest).most_common(1)[0][0]
+    native = next((grid for grid in finest if _is_same_crs(grid.crs, crs)), None)
+    size = options.resolution or (native or finest[0]).resolution
+    anchor = (native.transform[2], native.transform[5]) if native else (0.0, 0.0)
+    area = _bounds_in(options.bbox, LONGITUDE_LATITUDE.to_wkt(), crs)
+    boxes = [_bounds_in(grid.bounds, grid.crs, crs) for grid in finest]
+    covered = [box for box in boxes if _overlaps(box, area)]
+    if not covered:
+        why = "their files lie outside of the area although the search found them"
+        raise InputError("no items", path=where, why=why, remedy="check --bbox")
+    left, bottom = (max(area[side], min(box[side] for box in covered)) for side in (0, 1))
+    right, top = (min(area[side], max(box[side] for box in covered)) for side in (2, 3))
+    first_column = math.floor((left - anchor[0]) / size + ROUNDING)
+    last_column = math.ceil((right - anchor[0]) / size - ROUNDING)
+    first_row = math.floor((anchor[1] - top) / size + ROUNDING)
+    last_row = math.ceil((anchor[1] - bottom) / size - ROUNDING)
+    height, width = last_row - first_row, last_column - first_column
+    if max(height, width) > MAXIMUM_RASTER_SIDE:
+        why = f"{width:,} x {height:,} pixels of {size:g} m"
+        raise InputError("the area is too large", path=where, why=why, remedy="ask for a smaller one")
+    corner = (anchor[0] + first_column * size, anchor[1] - first_row * size)
+    return Grid(crs, (size, 0.0, corner[0], 0.0, -size, corner[1]), max(height, 1), max(width, 1))
+
+
+def _bounds_in(box: Box, own: str, other: str) -> Box:
+    """A box of one coordinate system in another, a little too large where edges bend."""
+    if _is_same_crs(own, other):
+        return box
+    try:
+        left, bottom, right, top = transform_bounds(CRS.from_wkt(own), CRS.from_wkt(other), *box)
+    except CRSError as failure:
+        raise InputError("the area cannot be projected", why=str(failure), remedy="choose another --crs") from None
+    if not all(map(math.isfinite, (left, bottom, right, top))):
+        raise InputError("the area cannot be projected", remedy="choose a smaller area or another --crs")
+    return left, bottom, right, top
+
+
+def _is_same_crs(first: str, second: str) -> bool:
+    return first == second or bool(CRS.from_wkt(first) == CRS.from_wkt(second))
+
+
+def _overlaps(first: Box, second: Box) -> bool:
+    return max(first[0], second[0]) < min(first[2], second[2]) and max(first[1], second[1]) < min(first[3], second[3])
+
+
+# --- Assets on the grid: exactly where their pixels fit it, by GDAL's warper where they do not
+
+LOOK = 1024  # pixels a side that are looked at together
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One asset and how it lies on the grid; without an alignment it is warped."""
+
+    asset: Asset
+    alignment: Alignment | None
+
+
+def _align_asset(asset: Asset, own: Grid, grid: Grid) -> _Layer:
+    """The layer of an asset, which may cover any part of the grid or lie beyond it."""
+    try:
+        # Alignment wants a raster that covers its grid: the piece of the grid at the raster's corner.
+        column = math.floor((own.transform[2] - grid.transform[2]) / grid.transform[0])
+        row = math.floor((own.transform[5] - grid.transform[5]) / grid.transform[4])
+        alignment = Alignment.of(own, grid.crop(Window(row, column, 1, 1)))
+    except NotAligned:
+        return _Layer(asset, None)
+    return _Layer(asset, replace(alignment, top=alignment.top + row, left=alignment.left + column))
+
+
+def _read_nearest(files: AssetFiles, layer: _Layer, window: Window, grid: Grid) -> NDArray[Any]:
+    """The asset's pixel that contains each pixel of the window, zero beyond the asset."""
+    if layer.alignment is None:
+        return files.read_warped(layer.asset, window, grid, "nearest")
+    place = layer.alignment.source(window, margin=0)
+    return nearest(RasterPart(files.read(layer.asset, place), place, layer.alignment), window)
+
+
+def _read_resampled(
+    files: AssetFiles, layer: _Layer, window: Window, grid: Grid, method: str
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Numbers (h, w) of the window, and where there are any: where the containing pixel has data."""
+    if layer.alignment is None:
+        numbers = files.read_warped(layer.asset, window, grid, method)
+        present: NDArray[np.bool_] = numbers != 0
+        return numbers, present if method == "nearest" else present & (_read_nearest(files, layer, window, grid) != 0)
+    place = layer.alignment.source(window, margin=0 if method == "nearest" else MARGIN)
+    return resample(RasterPart(files.read(layer.asset, place), place, layer.alignment), window, method)
+
+
+def _has_data(files: AssetFiles, layer: _Layer, grid: Grid) -> bool:
+    """Whether any pixel on the grid is there; most answer at the first look."""
+    return any(_read_nearest(files, layer, window, grid).any() for window in split(grid.shape, LOOK))
+
+
+# --- Files behind assets
+#
+# GeoTIFF or JPEG 2000 and nothing else, over a network that may fail. GDAL goes by what a file holds, not by its name:
+# without the list of drivers a server could answer with a VRT and have any file of this machine read.
+
+DRIVERS = ("GTiff", "JP2OpenJPEG")
+ENVIRONMENT = {
+    **OPEN_ENVIRONMENT,
+    "GDAL_HTTP_CONNECTTIMEOUT": "10",
+    "GDAL_HTTP_TIMEOUT": "60",
+    "GDAL_HTTP_MAX_RETRY": "3",
+    "GDAL_HTTP_RETRY_DELAY": "0.5",
+    "GDAL_HTTP_MULTIPLEX": "YES",
+    "GDAL_HTTP_MERGE_CONSECUTIVE_RANGES": "YES",
+    "GDAL_INGESTED_BYTES_AT_OPEN": "32768",  # the header of a cloud-optimised file in one request
+}
+REMEDY = "try again, or leave the date out"
+DatasetKey = tuple[str, Grid | None, str]  # address, and for a warped one the grid and the resampling
+
+
+class AssetFiles(HandleCache[DatasetKey]):
+    """Open files of assets."""
+
+    def grid(self, asset: Asset) -> Grid:
+        """Of the catalogue's word, else of the file's header."""
+        return asset.grid or Grid.of(self._dataset(asset))
+
+    def read(self, asset: Asset, window: Window) -> NDArray[Any]:
+        """Pixels (h, w) of a window of the file, which may be empty."""
+        if not window.height or not window.width:
+            return np.zeros((window.height, window.width), dtype=np.uint16)
+        return _pixels(asset, self._dataset(asset), window)
+
+    def read_warped(self, asset: Asset, window: Window, grid: Grid, resampling: str) -> NDArray[Any]:
+        """Pixels (h, w) of a window of another grid, by GDAL's warper; zero is nodata and mixes with nothing.
+
+        The warped dataset spans the whole grid and is made block by block, so no value depends on the window.
+        """
+        return _pixels(asset, self._dataset(asset, grid, resampling), window)
+
+    def _dataset(self, asset: Asset, grid: Grid | None = None, resampling: str = "") -> Any:
+        def open_one(stack: ExitStack) -> Any:
+            dataset = stack.enter_context(_open_asset(asset))
+            _check(asset, dataset)
+            return dataset if grid is None else stack.enter_context(_warped(dataset, grid, resampling))
+
+        return self.get((asset.href, grid, resampling), open_one)
+
+
+def _open_asset(asset: Asset) -> Any:
+    name = gdal_name(asset.href)
+    likely = 1 if name.partition("?")[0].lower().endswith((".jp2", ".j2k")) else 0
+    reason = ""
+    for driver in (DRIVERS[likely], DRIVERS[1 - likely]):
+        try:
+            with rasterio.Env(**ENVIRONMENT), warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotGeoreferencedWarning)
+                return rasterio.open(name, driver=driver, sharing=False)
+        except RasterioError as failure:
+            reason = reason or _reason(failure)
+    why = f"it cannot be opened as GeoTIFF or JPEG 2000 ({reason})"
+    raise InputError("unreadable asset", path=asset.label, why=why, remedy=REMEDY)
+
+
+def _check(asset: Asset, dataset: Any) -> None:
+    """What the header says, before any pixel is decoded."""
+    sides = (*dataset.shape, *dataset.block_shapes[0])
+    if max(sides) > MAXIMUM_SIDE:
+        why = f"{dataset.width} x {dataset.height} pixels in blocks of {sides[3]} x {sides[2]}"
+        raise InputError("a raster too large to be a granule", path=asset.label, why=why, remedy=REMEDY)
+    if dataset.count != 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
+        why = f"{dataset.count} bands of {dataset.dtypes[0]}"
+        raise InputError("not a Sentinel-2 band", path=asset.label, why=why, remedy="choose another collection")
+    if dataset.crs is None:
+        raise InputError("no coordinate system", path=asset.label, remedy=REMEDY)
+    if asset.grid and (difference := grid_difference(Grid.of(dataset), asset.grid)):
+        why = f"the file has {difference} as the catalogue says"
+        raise InputError("an asset is not what its item says", path=asset.label, why=why, remedy=REMEDY)
+
+
+def _warped(dataset: Any, grid: Grid, resampling: str) -> Any:
+    return WarpedVRT(
+        dataset,
+        crs=grid.rasterio_crs,
+        transform=grid.affine,
+        height=grid.height,
+        width=grid.width,
+        resampling=Resampling[resampling],
+        src_nodata=0,
+        nodata=0,
+    )
+
+
+def _pixels(asset: Asset, dataset: Any, window: Window) -> NDArray[Any]:
+    try:
+        with rasterio.Env(**ENVIRONMENT):
+            pixels: NDArray[Any] = dataset.read(1, window=rasterio_window(window))
+    except RasterioError as failure:
+        why = f"the pixels cannot be read ({_reason(failure)})"
+        raise InputError("damaged asset", path=asset.label, why=why, remedy=REMEDY) from None
+    return pixels
+
+
+def _reason(failure: BaseException) -> str:
+    """GDAL's own word, without the address: it may hold a signature."""
+    text = " ".join(str(failure.__cause__ or failure).split())
+    return " ".join(word.partition("?")[0] if "://" in word else word for word in text.split())[:200]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cropstar.sources.synthetic.files import write_scene
-from cropstar.sources.synthetic.options import SceneOptions
-from cropstar.sources.synthetic.scene import Scene, make_scene
+from cropstar.sources.synthetic.landscape import SceneOptions
+from cropstar.sources.synthetic.scene import SyntheticScene, make_scene, write_scene
 
-__all__ = ["Scene", "SceneOptions", "make_scene", "write_scene"]
+__all__ = ["SceneOptions", "SyntheticScene", "make_scene", "write_scene"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import date
 
 import geopandas as gpd
 import numpy as np
@@ -16,9 +17,52 @@ from shapely.geometry import LineString, Point, Polygon, box
 from shapely.geometry.base import BaseGeometry
 from shapely.ops import split
 
+from cropstar.errors import UsageError
 from cropstar.geo.grid import Grid
-from cropstar.sources.synthetic.crops import assign_crops
-from cropstar.sources.synthetic.options import SceneOptions
+
+GENERATOR = "cropstar synthetic"
+GENERATOR_VERSION = "1"  # raise it with every change that changes a pixel or a parcel: old files are then made anew
+
+SMALLEST, LARGEST = 32, 4096  # below, no room for parcels; above, one date no longer fits in modest memory
+FEWEST, MOST = 3, 48  # beyond that a season is too short for five-day revisits
+
+
+@dataclass(frozen=True)
+class SceneOptions:
+    """Equal options give equal scenes, byte for byte."""
+
+    seed: int = 1
+    size: int = 400  # pixels a side
+    dates: int = 24  # acquisitions in the season
+    start: date = date(2023, 3, 1)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError("unfit seed for the synthetic scene", why=f"{self.seed} is negative")
+        if not SMALLEST <= self.size <= LARGEST:
+            why = f"{self.size} pixels is not within {SMALLEST} to {LARGEST}"
+            raise UsageError("unfit size for the synthetic scene", why=why)
+        if not FEWEST <= self.dates <= MOST:
+            why = f"{self.dates} dates is not within {FEWEST} to {MOST}"
+            raise UsageError("unfit number of dates for the synthetic scene", why=why)
+
+    def random(self, *stream: int) -> np.random.Generator:
+        """An independent stream of numbers a purpose, so that one part can change without stirring the others."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def tags(self) -> dict[str, str]:
+        """What both files carry, so that a rerun can tell whether it would write the same again."""
+        return {
+            "GENERATOR": GENERATOR,
+            "GENERATOR_VERSION": GENERATOR_VERSION,
+            "SEED": str(self.seed),
+            "SIZE": str(self.size),
+            "DATES": str(self.dates),
+            "START": self.start.isoformat(),
+        }
+
+
+# --- The land
 
 EPSG = 32632
 RESOLUTION = 10.0
@@ -42,7 +86,7 @@ class Landscape:
     water: BaseGeometry
 
 
-def scene_grid(size: int) -> Grid:
+def _scene_grid(size: int) -> Grid:
     """A square of 10 m pixels in UTM zone 32 north."""
     transform = from_origin(*ORIGIN, RESOLUTION, RESOLUTION)
     return Grid(CRS.from_epsg(EPSG).to_wkt(), tuple(transform)[:6], size, size)
@@ -50,24 +94,24 @@ def scene_grid(size: int) -> Grid:
 
 def make_landscape(options: SceneOptions) -> Landscape:
     random = options.random(1)
-    grid = scene_grid(options.size)
+    grid = _scene_grid(options.size)
     extent = box(*grid.bounds)
     side = options.size * RESOLUTION
 
-    heart = _place(random, extent, 0.3, 0.7)
+    heart = _random_place(random, extent, 0.3, 0.7)
     village = _blob(random, heart, min(290.0, 0.07 * side)) if side > 1200 else Polygon()
-    water = _blob(random, _place(random, extent, 0.15, 0.85), min(90.0, 0.05 * side))
+    water = _blob(random, _random_place(random, extent, 0.15, 0.85), min(90.0, 0.05 * side))
     wood_count = max(1, round((side / 1600.0) ** 2))
     woods = shapely.union_all(
         [
-            _blob(random, _place(random, extent, 0.0, 1.0), min(330.0, 0.11 * side) * random.uniform(0.45, 1.0))
+            _blob(random, _random_place(random, extent, 0.0, 1.0), min(330.0, 0.11 * side) * random.uniform(0.45, 1.0))
             for _ in range(wood_count)
         ]
         + [_winding(random, extent, water.centroid, 0.12).buffer(random.uniform(9.0, 14.0))]  # trees along the stream
     )
     road_lines = [_winding(random, extent, heart, 0.03)]
     road_lines += [
-        _winding(random, extent, _place(random, extent, 0.1, 0.9), 0.03) for _ in range(round(side / 1000.0) - 1)
+        _winding(random, extent, _random_place(random, extent, 0.1, 0.9), 0.03) for _ in range(round(side / 1000.0) - 1)
     ]
     roads = shapely.union_all([line.buffer(ROAD_WIDTH / 2) for line in road_lines])
 
@@ -160,7 +204,7 @@ def _long_side_angle(polygon: Polygon) -> float:
     return math.degrees(math.atan2(longest[1], longest[0]))
 
 
-def _place(random: np.random.Generator, extent: Polygon, low: float, high: float) -> Point:
+def _random_place(random: np.random.Generator, extent: Polygon, low: float, high: float) -> Point:
     left, bottom, right, top = extent.bounds
     x, y = random.uniform(low, high, 2)
     return Point(left + x * (right - left), bottom + y * (top - bottom))
@@ -188,3 +232,78 @@ def _winding(random: np.random.Generator, extent: Polygon, through: Point, swing
     x = through.x + side * (along * np.cos(direction) - offset * np.sin(direction))
     y = through.y + side * (along * np.sin(direction) + offset * np.cos(direction))
     return LineString(np.column_stack([x, y]))
+
+
+# --- Crops
+
+BANDS = ("B02", "B03", "B04", "B05", "B07", "B08", "B11", "B12")
+
+# A crop with fewer parcels than this cannot be trained, validated and tested on different fields.
+FEWEST_PARCELS = 4
+
+
+@dataclass(frozen=True)
+class Crop:
+    """Days are days of the year for an average field; `leaf` multiplies the green leaf's reflectance by band."""
+
+    name: str
+    share: float  # of all parcels
+    greenup: float  # half of the canopy is there
+    greenup_width: float
+    ripening: float  # half of the canopy is dry
+    ripening_width: float
+    harvest: float
+    leaf: tuple[float, ...]
+    winter_cover: float = 0.0  # share of the canopy that is there at the end of winter
+    peak: float = 0.95  # ground covered by the full canopy
+    brown: float = 0.0  # dry canopy: 0 straw, 1 brown stalks
+    residue: float = 0.7  # ground under stubble after the harvest
+    flower: tuple[float, float, float] | None = None  # day, width, strength
+    harvest_spread: float = 6.0
+    mown: bool = False
+
+
+# Most common first: a scene with few parcels keeps the head of this list. The timing of neighbours overlaps on
+# purpose (wheat and barley; maize, soybeans and sunflower; beet and potatoes): one date or a lazy model must not do.
+#        name, share, greenup and width, ripening and width, harvest, then leaf: B02 B03 B04 B05 B07 B08 B11 B12
+CROPS: tuple[Crop, ...] = (
+    Crop("winter wheat", 0.170, 105, 11, 192, 7, 210, (1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00, 1.00),
+         winter_cover=0.33),
+    Crop("grassland", 0.150, 90, 14, 420, 20, 420, (1.10, 1.12, 1.15, 1.12, 0.92, 0.90, 1.08, 1.12),
+         winter_cover=0.62, peak=0.90, mown=True),
+    Crop("maize", 0.140, 166, 9, 262, 10, 274, (0.98, 1.00, 1.04, 1.00, 0.91, 0.90, 0.95, 0.97),
+         peak=0.93, brown=0.8, residue=0.5),
+    Crop("rapeseed", 0.110, 90, 10, 180, 9, 202, (1.08, 1.08, 1.02, 1.10, 1.07, 1.06, 0.93, 0.92),
+         winter_cover=0.50, brown=0.3, residue=0.6, flower=(122, 13, 0.8)),
+    Crop("winter barley", 0.100, 92, 11, 167, 7, 187, (1.04, 1.06, 1.05, 1.06, 0.97, 0.96, 1.04, 1.06),
+         winter_cover=0.40),
+    Crop("sugar beet", 0.080, 155, 9, 330, 20, 286, (0.98, 1.05, 0.97, 1.02, 1.12, 1.13, 0.90, 0.86),
+         peak=0.96, brown=1.0, residue=0.1, harvest_spread=12),
+    Crop("potatoes", 0.070, 149, 8, 228, 10, 251, (1.04, 1.07, 1.06, 1.06, 1.05, 1.06, 0.92, 0.90),
+         peak=0.92, brown=1.0, residue=0.1, harvest_spread=9),
+    Crop("soybeans", 0.065, 179, 9, 257, 7, 275, (1.02, 1.09, 1.00, 1.10, 1.10, 1.12, 1.06, 1.06),
+         peak=0.93, brown=0.7, residue=0.4),
+    Crop("sunflower", 0.060, 167, 9, 235, 8, 257, (1.06, 1.04, 1.08, 1.02, 1.00, 0.98, 1.03, 1.07),
+         peak=0.89, brown=1.0, residue=0.4, flower=(201, 11, 0.40)),
+    Crop("spring barley", 0.055, 121, 9, 186, 7, 205, (1.04, 1.06, 1.05, 1.06, 0.97, 0.96, 1.04, 1.06)),
+)  # fmt: skip
+
+
+def crops_for(parcels: int) -> tuple[Crop, ...]:
+    """The crops that a scene of so many parcels can show a few times each."""
+    return CROPS[: max(min(parcels, 2), min(len(CROPS), parcels // FEWEST_PARCELS))]
+
+
+def assign_crops(random: np.random.Generator, parcels: int) -> list[str]:
+    """One crop a parcel, in the wished shares as nearly as whole numbers allow, scattered over the land."""
+    chosen = crops_for(parcels)
+    if not chosen:
+        return []
+    least = min(FEWEST_PARCELS, parcels // len(chosen))
+    shares = np.array([crop.share for crop in chosen])
+    exact = least + (parcels - least * len(chosen)) * shares / shares.sum()
+    counts = np.floor(exact).astype(int)
+    for index in np.argsort(counts - exact, kind="stable")[: parcels - counts.sum()]:
+        counts[index] += 1
+    names = np.repeat([crop.name for crop in chosen], counts)
+    return [str(name) for name in random.permutation(names)]

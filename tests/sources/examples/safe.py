@@ -12,7 +12,7 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.transform import Affine
 
-from cropstar.sources.sentinel2.options import NATIVE_RESOLUTION
+from cropstar.geo.sensors import NATIVE_RESOLUTION
 
 HEIGHT, WIDTH = 25, 20  # of the 10 m grid; the 20 m grid ends 10 m below it, as in the real cut-outs
 CORNER = (600_000.0, 5_400_000.0)

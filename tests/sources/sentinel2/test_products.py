@@ -1,11 +1,11 @@
-"""Finding products: folders, archives, native bands; unsafe archives refused before anything is read from them."""
+"""Finding products in folders and archives; their metadata; hostile archives."""
 
 from __future__ import annotations
 
 import shutil
 import struct
 import zipfile
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +13,18 @@ import pytest
 
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
-from cropstar.sources.sentinel2 import containers, find_products, looks_like_sentinel2, open_series
-from tests.sources.examples.safe import HEIGHT, WIDTH, band_file, some_pixels, write_band, write_product, zip_product
+from cropstar.sources.sentinel2 import find_products, looks_like_sentinel2, open_sentinel2, products
+from cropstar.sources.sentinel2.products import Metadata, parse_metadata
+from tests.sources.examples.safe import (
+    HEIGHT,
+    WIDTH,
+    band_file,
+    metadata_xml,
+    some_pixels,
+    write_band,
+    write_product,
+    zip_product,
+)
 
 WHOLE = Window(0, 0, HEIGHT, WIDTH)
 
@@ -68,7 +78,7 @@ def test_folders_archives_and_lists_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("root", [None, "", "a folder/it is in.SAFE"])
 def test_an_archive_reads_as_the_folder_does(safe: Path, tmp_path: Path, compression: int, root: str | None) -> None:
     path = zip_product(safe, tmp_path / "pro duct.zip", compression=compression, root=root)
-    (packed,), (plain,) = open_series(path), open_series(safe)
+    (packed,), (plain,) = open_sentinel2(path), open_sentinel2(safe)
     assert packed.files == [path]
     assert packed.provenance == plain.provenance
     assert np.array_equal(packed.read(WHOLE).values, plain.read(WHOLE).values)
@@ -110,7 +120,7 @@ def test_a_band_that_stands_twice_is_refused(tmp_path: Path) -> None:
     shutil.copy(band_file(safe, "B05"), safe / "copy_B05_20m.jp2")
     assert len(find_products(safe)) == 2  # outside of the granule it is a granule of its own
     shutil.copy(band_file(safe, "SCL"), band_file(safe, "SCL").with_name("other_SCL_20m.jp2"))
-    assert "a band stands twice" in refusal(safe)
+    assert "a band appears twice" in refusal(safe)
 
 
 def test_what_is_no_product_is_refused(tmp_path: Path) -> None:
@@ -172,13 +182,13 @@ def test_a_zip_bomb_is_refused(safe: Path, tmp_path: Path) -> None:
 
 def test_a_total_too_large_is_refused(safe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = zip_product(safe, tmp_path / "a.zip")
-    monkeypatch.setattr(containers, "MAXIMUM_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(products, "MAXIMUM_UNPACKED_BYTES", 1000)
     assert "it would unpack to" in refusal(path)
 
 
 def test_too_many_members_are_refused(safe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = zip_product(safe, tmp_path / "a.zip")
-    monkeypatch.setattr(containers, "MAXIMUM_MEMBERS", 3)
+    monkeypatch.setattr(products, "MAXIMUM_MEMBERS", 3)
     assert "4 members" in refusal(path)
     assert "too many files" in refusal(safe)
 
@@ -195,7 +205,7 @@ def test_encrypted_doubled_and_oddly_packed_members_are_refused(safe: Path, tmp_
     path = zip_product(safe, tmp_path / "a.zip")
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr(f"{safe.name}/MTD_MSIL2A.xml", "another")
-    assert "stands twice" in refusal(path)
+    assert "appears twice" in refusal(path)
     path = zip_product(safe, tmp_path / "b.zip", compression=zipfile.ZIP_LZMA)
     assert "compressed in an unknown way" in refusal(path)
     path = zip_product(safe, tmp_path / "c.zip")
@@ -226,3 +236,109 @@ def test_a_spoilt_member_is_refused(safe: Path, tmp_path: Path) -> None:
     content[place + 200 : place + 300] = bytes(100)
     path.write_bytes(content)
     assert "damaged archive" in refusal(path) or "MTD_MSIL2A.xml" in refusal(path)
+
+
+# --- Metadata
+
+URI = "S2A_MSIL2A_20230501T102031_N0509_R065_T32UPU_20230501T140000.SAFE"
+ENTITY_BOMB = (
+    '<!DOCTYPE lolz [<!ENTITY a "lol">'
+    + "".join(f'<!ENTITY {name} "{10 * f"&{before};"}">' for before, name in zip("abcdefghi", "bcdefghij", strict=True))
+    + "]>"
+)
+
+
+def parse(text: str) -> Metadata:
+    return parse_metadata(text.encode(), "a.SAFE/MTD_MSIL2A.xml")
+
+
+def metadata_refusal(content: bytes) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_metadata(content, "a.SAFE/MTD_MSIL2A.xml")
+    line = str(caught.value)
+    assert "a.SAFE/MTD_MSIL2A.xml" in line
+    assert "\n" not in line
+    assert caught.value.remedy
+    return line
+
+
+@pytest.mark.parametrize("baseline", ["02.06", "02.08"])
+def test_both_eras(baseline: str) -> None:
+    found = parse(metadata_xml(uri=URI, baseline=baseline))
+    assert found.product == URI
+    assert (found.tiles, found.day) == (("T32UPU",), date(2023, 5, 1))
+    assert found.baseline == (2, int(baseline[-1]))
+    assert found.generation == datetime(2023, 5, 1, 14, tzinfo=UTC)
+    assert (found.quantification, found.offsets) == (10_000, {})
+
+
+def test_offsets_by_band() -> None:
+    found = parse(metadata_xml(uri=URI, baseline="05.09", offsets={1: -1000, 8: -900.5, 12: 0}))
+    assert found.offsets == {"B02": -1000, "B8A": -900.5, "B12": 0}
+
+
+def test_band_ids_mean_what_the_product_says() -> None:
+    text = metadata_xml(uri=URI, offsets={3: -1000}).replace(
+        'bandId="3" physicalBand="B4"', 'bandId="3" physicalBand="B8A"'
+    )
+    assert parse(text).offsets == {"B8A": -1000}
+
+
+def test_without_spectral_information_the_usual_order_holds() -> None:
+    text = metadata_xml(uri=URI, offsets={9: -7, 10: -8, 11: -9})
+    start, end = text.index("<Spectral_Information_List>"), text.index("</Spectral_Information_List>")
+    assert parse(text[:start] + text[end + 28 :]).offsets == {"B09": -7, "B10": -8, "B11": -9}
+
+
+def test_the_tile_by_uri_where_no_granule_tells() -> None:
+    text = metadata_xml(uri=URI, tile="T33TWN").replace("granuleIdentifier", "other")
+    assert parse(text).tiles == ("T32UPU",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("10000</BOA", "</BOA", "no quantification value"),
+        ("10000</BOA", "0</BOA", "no quantification value"),
+        ("10000</BOA", "nan</BOA", "no quantification value"),
+        ("10000</BOA", "ten thousand</BOA", "ten thousand"),
+        ("-1000</BOA_ADD_OFFSET>", "inf</BOA_ADD_OFFSET>", "unclear reflectance offset"),
+        ("-1000</BOA_ADD_OFFSET>", "</BOA_ADD_OFFSET>", "unclear reflectance offset"),
+        ('band_id="1"', 'band_id="17"', "BOA_ADD_OFFSET of band id '17'"),
+        ('band_id="1"', 'band_id="2"', "unclear reflectance offset"),
+        ("2023-05-01T10", "2023-02-30T10", "no date"),
+        ("<PROCESSING_BASELINE>04.00", "<PROCESSING_BASELINE>new", "no processing baseline"),
+        ("Level-2A_User_Product", "Level-1C_User_Product", "not the metadata of a Level-2A product"),
+        ("</n1:General_Info>", "", "not XML that can be read"),
+        ('encoding="UTF-8"', 'encoding="klingon"', "not XML that can be read"),
+    ],
+)
+def test_unclear_metadata_are_refused(old: str, new: str, words: str) -> None:
+    text = metadata_xml(uri=URI, baseline="04.00", offsets={1: -1000, 2: -999})
+    assert old in text
+    assert words in metadata_refusal(text.replace(old, new).encode())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        ENTITY_BOMB,
+        "<!DOCTYPE a>",
+        '<!DOCTYPE a SYSTEM "file:///etc/passwd">',
+        '<!DOCTYPE a [<!ENTITY x SYSTEM "http://127.0.0.1/x">]>',
+        '<!DOCTYPE a [<!ENTITY % x "y"> %x;]>',
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_document_types_and_entities_are_refused(head: str, encoding: str) -> None:
+    text = metadata_xml(uri=URI, head=head).replace("UTF-8", encoding).replace(f">{URI}<", ">&j;<")
+    assert "it declares a document type or entities" in metadata_refusal(text.encode(encoding))
+
+
+def test_an_undeclared_entity_is_refused() -> None:
+    assert "undefined entity" in metadata_refusal(metadata_xml(uri="&j;").encode())
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"<html><body>Please log in</body></html>", b"PK\x03\x04"])
+def test_other_files_are_refused(content: bytes) -> None:
+    assert metadata_refusal(content)

@@ -18,8 +18,8 @@ from rasterio.vrt import WarpedVRT
 from cropstar.geo.windows import Window
 from cropstar.sources.base import Observations
 from cropstar.sources.labels import read_parcels
-from cropstar.sources.sentinel2 import Product, Sentinel2Options, Sentinel2Series, find_products, open_series
-from cropstar.sources.sentinel2.options import DEFAULT_BANDS
+from cropstar.sources.sentinel2 import Product, Sentinel2Options, Sentinel2Series, find_products, open_sentinel2
+from cropstar.sources.sentinel2.series import DEFAULT_BANDS
 
 SHAPE = (353, 232)
 WHOLE = Window(0, 0, *SHAPE)
@@ -34,7 +34,7 @@ def folder(real_data: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def series(folder: Path) -> Iterator[Sentinel2Series]:
-    (opened,) = open_series(folder / "safe")
+    (opened,) = open_sentinel2(folder / "safe")
     yield opened
     opened.close()
 
@@ -63,7 +63,7 @@ def test_dates_grid_and_bands(series: Sentinel2Series, products: dict[date, Prod
 
 
 def test_ten_random_points_a_band_are_what_gdal_reads(folder: Path, products: dict[date, Product]) -> None:
-    (series,) = open_series(folder / "safe", Sentinel2Options(resampling="nearest", clear=EVERYTHING))
+    (series,) = open_sentinel2(folder / "safe", Sentinel2Options(resampling="nearest", clear=EVERYTHING))
     observations = series.read(WHOLE)
     generator = np.random.default_rng(2018)
     compared = 0
@@ -101,7 +101,7 @@ def test_validity_is_scene_class_and_data(
 def test_resampling_is_gdals(folder: Path, products: dict[date, Product], resampling: str) -> None:
     day = date(2018, 7, 7)
     place = products[day].metadata.container
-    (series,) = open_series(place, Sentinel2Options(("B02", "B05", "B11"), resampling, EVERYTHING))
+    (series,) = open_sentinel2(place, Sentinel2Options(("B02", "B05", "B11"), resampling, EVERYTHING))
     observations = series.read(WHOLE)
     series.close()
     inner = (slice(8, -8), slice(8, -8))  # away from the nodata along the cut-out's edge

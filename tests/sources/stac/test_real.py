@@ -19,8 +19,8 @@ from cropstar.geo.windows import Window
 from cropstar.sources.base import Observations, RasterScene, recipe_of
 from cropstar.sources.ingest import ingest
 from cropstar.sources.labels import read_parcels
-from cropstar.sources.sentinel2 import open_series
-from cropstar.sources.sentinel2.options import DEFAULT_BANDS
+from cropstar.sources.sentinel2 import open_sentinel2
+from cropstar.sources.sentinel2.series import DEFAULT_BANDS
 from cropstar.sources.stac import StacOptions, StacSeries, lonlat_extent, open_stac
 from cropstar.store.store import Store
 from tests.sources.examples.safe import Pixels
@@ -84,7 +84,7 @@ def _numbers(path: Path) -> Pixels:
 
 
 def test_the_same_as_the_products_on_the_disk(whole: Observations, real_data: Path) -> None:
-    (local,) = open_series(real_data / "sentinel2-t31tej" / "safe")
+    (local,) = open_sentinel2(real_data / "sentinel2-t31tej" / "safe")
     expected = local.read(WHOLE)
     local.close()
     np.testing.assert_array_equal(whole.valid, expected.valid)

@@ -1,10 +1,12 @@
-"""Finding items: paging, filters, and every way in which a server can be no help, each one line."""
+"""Searching a STAC API: pages, bounds, failures; the command line."""
 
 from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import sys
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ from typing import Any
 import pytest
 
 from cropstar.errors import CropstarError, InputError, UsageError
-from cropstar.sources.stac import StacOptions, connection, open_stac, search
+from cropstar.sources.stac import StacOptions, open_stac, search
 from cropstar.sources.stac.search import find_items
-from tests.sources.examples.stac_api import Api
+from cropstar.store.store import Store
+from tests.sources.examples.stac_api import COLLECTION, Api
 from tests.sources.examples.stac_catalogue import OPTIONS, add_granule
 
 
@@ -61,8 +64,8 @@ def test_a_host_that_is_not_there() -> None:
 
 
 def test_a_server_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(connection, "RETRIES", 0)
+    monkeypatch.setattr(search, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(search, "RETRIES", 0)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -88,7 +91,7 @@ def test_answers_that_are_no_help(
     api: Api, place: str, answer: tuple[int, bytes], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if answer[1].startswith(b"xxx"):
-        monkeypatch.setattr(connection, "MAXIMUM_ANSWER_BYTES", 2000)
+        monkeypatch.setattr(search, "MAXIMUM_ANSWER_BYTES", 2000)
     api.answers[place] = answer
     assert message in refusal(api.address + "/")
 
@@ -148,3 +151,36 @@ def test_options_that_make_no_sense(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         StacOptions(**{**OPTIONS, **changes})
     assert caught.value.remedy
+
+
+# --- The command line
+
+Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+SEASON = ["--from", "2018-01-01", "--to", "2018-12-31"]
+
+
+def test_from_an_address_to_a_store(run_cli: Cli, real_api: Api, real_data: Path, tmp_path: Path) -> None:
+    parcels = real_data / "sentinel2-t31tej" / "parcels" / "france_data_2018.shp"
+    command = ["--parcels", parcels, "--label-column", "EC_hcat_n", "--collection", COLLECTION, "--bands", "B04,B08"]
+    answer = run_cli("ingest", real_api.address, *command, *SEASON, "-o", "store", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert "9 dates from 2018-01-23 to 2018-10-05" in answer.stderr
+    store = Store.open(tmp_path / "store")
+    assert store.fingerprint.bands == ("B04", "B08")
+    assert sum(int((reader.labels() >= 0).sum()) for reader in store.tiles) == 16_017
+    store.close()
+    again = run_cli("ingest", real_api.address, *command, *SEASON, "-o", "store", cwd=tmp_path)
+    assert "0 tiles written" in again.stderr
+
+
+def test_what_is_missing_is_asked_for(run_cli: Cli, api: Api, tmp_path: Path) -> None:
+    parcels = tmp_path / "p.gpkg"
+    for arguments, question in (
+        (["ingest", "stac"], "needs an address"),
+        (["ingest", api.address], "no parcels given"),
+        (["ingest", api.address, "--parcels", parcels], "no season given"),
+        (["ingest", api.address, "--parcels", parcels, "--from", "spring"], "'spring' does not match the format"),
+    ):
+        answer = run_cli(*arguments, cwd=tmp_path)
+        assert answer.returncode == 2, answer.stderr
+        assert question in answer.stderr

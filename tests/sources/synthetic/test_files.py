@@ -17,8 +17,8 @@ from rasterio.transform import from_origin
 
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.synthetic import SceneOptions, make_scene, write_scene
-from cropstar.sources.synthetic.crops import BANDS, CROPS
-from cropstar.sources.synthetic.weather import acquisition_dates
+from cropstar.sources.synthetic.landscape import BANDS, CROPS
+from cropstar.sources.synthetic.scene import acquisition_dates
 
 SMALL = SceneOptions(seed=3, size=64, dates=6)
 

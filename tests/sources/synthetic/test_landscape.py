@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from shapely.geometry import box
 
-from cropstar.sources.synthetic import Scene, SceneOptions
-from cropstar.sources.synthetic.crops import BANDS, CROPS, FEWEST_PARCELS, assign_crops
-from cropstar.sources.synthetic.landscape import make_landscape
-from cropstar.sources.synthetic.scene import acquisitions
-from cropstar.sources.synthetic.surface import make_surface
-from cropstar.sources.synthetic.weather import acquisition_dates, cloud_shares, dates_with_edge, make_sky
+from cropstar.sources.synthetic import SceneOptions, SyntheticScene
+from cropstar.sources.synthetic.landscape import BANDS, CROPS, FEWEST_PARCELS, assign_crops, make_landscape
+from cropstar.sources.synthetic.reflectance import make_surface
+from cropstar.sources.synthetic.scene import acquisition_dates, acquisitions, cloud_shares, dates_with_edge, make_sky
 
 CLEAR, SHADOW, CLOUDS = (4, 5, 6), 3, (8, 9, 10)
 
@@ -57,7 +55,7 @@ def test_crops_come_several_times_each(parcels: int) -> None:
         assert min(crops.count(name) for name in set(crops)) >= FEWEST_PARCELS
 
 
-def test_truth_matches_the_parcels(scene: Scene) -> None:
+def test_truth_matches_the_parcels(scene: SyntheticScene) -> None:
     crop_of = dict(zip(scene.parcels["parcel_id"], scene.parcels["crop"], strict=True))
     assert set(np.unique(scene.parcel_ids)) == {0, *crop_of}
     for parcel_id, crop in crop_of.items():
@@ -88,7 +86,7 @@ def test_cloud_shares_vary_around_a_quarter() -> None:
     assert 0.22 < shares.mean() < 0.32
 
 
-def test_clouds_move_between_dates(season: Scene) -> None:
+def test_clouds_move_between_dates(season: SyntheticScene) -> None:
     clouds = np.isin(season.classification, CLOUDS).reshape(len(season.dates), -1)
     partly = clouds[(clouds.mean(axis=1) > 0.1) & (clouds.mean(axis=1) < 0.6)].astype(float)
     assert len(partly) > 4
@@ -96,7 +94,7 @@ def test_clouds_move_between_dates(season: Scene) -> None:
     assert np.abs(likeness).mean() < 0.35
 
 
-def test_shadows_are_clouds_moved_away_from_the_sun(season: Scene) -> None:
+def test_shadows_are_clouds_moved_away_from_the_sun(season: SyntheticScene) -> None:
     options = season.options
     checked = 0
     for index, share in enumerate(cloud_shares(options)):
@@ -112,7 +110,7 @@ def test_shadows_are_clouds_moved_away_from_the_sun(season: Scene) -> None:
     assert (season.classification == SHADOW).any(axis=(1, 2)).sum() > len(season.dates) / 2
 
 
-def test_shadows_are_dark_and_clouds_bright(season: Scene) -> None:
+def test_shadows_are_dark_and_clouds_bright(season: SyntheticScene) -> None:
     infrared = season.values[:, BANDS.index("B08")].astype(float)
     codes = season.classification
     clear = infrared[np.isin(codes, CLEAR)].mean()
@@ -120,7 +118,7 @@ def test_shadows_are_dark_and_clouds_bright(season: Scene) -> None:
     assert infrared[codes == 9].mean() > 1.5 * clear
 
 
-def test_beyond_the_swath_there_is_nothing(scene: Scene) -> None:
+def test_beyond_the_swath_there_is_nothing(scene: SyntheticScene) -> None:
     edges = dates_with_edge(scene.options)
     assert 0 < len(edges) < len(scene.dates)
     for index in range(len(scene.dates)):
@@ -131,7 +129,7 @@ def test_beyond_the_swath_there_is_nothing(scene: Scene) -> None:
         assert (scene.values[index][:, ~unseen] > 0).all()
 
 
-def test_the_classification_knows_only_real_codes(season: Scene) -> None:
+def test_the_classification_knows_only_real_codes(season: SyntheticScene) -> None:
     assert set(np.unique(season.classification)) <= {0, 3, 4, 5, 6, 7, 8, 9, 10}
 
 

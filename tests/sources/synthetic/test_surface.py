@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from cropstar.sources.synthetic import Scene, SceneOptions
-from cropstar.sources.synthetic.crops import BANDS, CROPS
-from cropstar.sources.synthetic.landscape import make_landscape
-from cropstar.sources.synthetic.noise import coarsen, smooth_field
-from cropstar.sources.synthetic.phenology import draw_traits, ground_cover
-from cropstar.sources.synthetic.surface import make_surface, reflectance_on
+from cropstar.sources.synthetic import SceneOptions, SyntheticScene
+from cropstar.sources.synthetic.landscape import BANDS, CROPS, make_landscape
+from cropstar.sources.synthetic.reflectance import (
+    coarsen,
+    draw_traits,
+    ground_cover,
+    make_surface,
+    reflectance_on,
+    smooth_field,
+)
 
 CLEAR = (4, 5, 6)
 
@@ -75,7 +79,7 @@ def test_rapeseed_flowers_yellow_and_headlands_are_thinner() -> None:
     assert index[wheat & inner].mean() > index[wheat & ~inner].mean() + 0.03
 
 
-def test_maize_and_wheat_as_seen_from_above(season: Scene) -> None:
+def test_maize_and_wheat_as_seen_from_above(season: SyntheticScene) -> None:
     names = season.class_names
     maize, wheat = (season.classes == names.index(name) + 1 for name in ("maize", "winter wheat"))
     for day, codes, values in zip(season.dates, season.classification, season.values, strict=True):

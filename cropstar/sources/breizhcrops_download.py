@@ -1,0 +1,445 @@
+"""Downloading BreizhCrops: regions that are asked for and not there, put where the package would put them.
+
+Own code, since a download of gigabytes continues where it broke off, and what an archive holds is taken out without
+trusting its names and sizes.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import http.client
+import importlib.util
+import os
+import re
+import shutil
+import tarfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cropstar.errors import InputError, ResourceError, UsageError, from_os_error
+from cropstar.logs import event
+from cropstar.progress import progress_bar, track
+from cropstar.registry import did_you_mean
+from cropstar.sources.base import short_list
+from cropstar.sources.breizhcrops import (
+    CODES_FILE,
+    MAPPING_FILE,
+    BreizhCropsOptions,
+    RegionFiles,
+    find_regions,
+    read_index,
+    read_mapping,
+)
+from cropstar.sources.texts import read_text_table
+from cropstar.store.atomic import PARTIAL, atomic_path, flush_to_disk, locked
+
+YEAR, LEVEL = 2017, "L1C"  # where none is named, as in the package
+MOST_SMALL, MOST_INDEX, MOST_CSV = 10**6, 10**9, 10**11  # bytes of the class tables, an index, an archive of csv files
+ARCHIVE_SLACK = 2**20  # an archive is smaller than its file, or larger by headers
+
+
+def download_missing(root: Path, options: BreizhCropsOptions) -> None:
+    """Fetch what is missing of the regions that `options` name; what is there stays as it is."""
+    wanted = [files for files in _region_files(root, options) if not _is_complete(files)]
+    tables = [name for name in (MAPPING_FILE, CODES_FILE) if not (root / name).exists()]
+    if not wanted and not tables:
+        return
+    urls = read_tables()
+    origins = [(files, _origin(files, urls)) for files in wanted]
+    try:
+        with locked(root, "the BreizhCrops folder"):
+            _require_room(root, [origin for _, origin in origins])
+            for name in tables:
+                address = urls.mapping if name == MAPPING_FILE else urls.codes
+                _fetch_table(address, root / name, MOST_SMALL, read_mapping if name == MAPPING_FILE else _read_codes)
+            for files, origin in origins:
+                _fetch_region(files, origin)
+    except OSError as failure:
+        raise from_os_error(failure) from None
+
+
+def _region_files(root: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
+    """The files of each region as they are or as they shall be."""
+    present = find_regions(root) if root.is_dir() else []
+    found = [files for files in present if options.year in (None, files.year) and options.level in (None, files.level)]
+    levels = sorted({files.level for files in found})
+    level = options.level or (levels[0] if len(levels) == 1 else LEVEL)
+    if options.level is None and len(levels) > 1:
+        raise UsageError("several levels", path=root, why=f"there are {' and '.join(levels)}", remedy="name it")
+    wanted = []
+    for region in dict.fromkeys(options.regions or ()):
+        folder = root / str(options.year or YEAR) / level
+        new = RegionFiles(region, options.year or YEAR, level, folder / f"{region}.csv", folder / f"{region}.h5")
+        own = [files for files in found if files.region == region]
+        wanted += [files for files in own if _is_complete(files)][:1] or own[:1] or [new]
+    return wanted
+
+
+def _is_complete(files: RegionFiles) -> bool:
+    return files.is_raw or (files.index.is_file() and files.h5.is_file())
+
+
+def _origin(files: RegionFiles, urls: _UrlTables) -> _Origin:
+    origin = urls.origin(files.region, files.year, files.level)
+    if origin is None:
+        what = f"there is no {files.region} {files.year} {files.level} to download"
+        known = urls.known()
+        named = {place.split()[0] for place in known}
+        if files.region not in named:
+            raise UsageError(f"unknown region '{files.region}'", remedy=did_you_mean(files.region, named))
+        own = [place for place in known if place.split()[0] == files.region]
+        raise UsageError(what, remedy=f"choose one of: {', '.join(own)}")
+    return origin
+
+
+def _require_room(root: Path, origins: list[_Origin]) -> None:
+    """Better now than after an hour; the archive and its file lie side by side for a while."""
+    needed = sum(origin.size or 0 for origin in origins) + max((origin.size or 0 for origin in origins), default=0)
+    free = shutil.disk_usage(root).free
+    if needed > free:
+        why = f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
+        raise ResourceError("not enough room for the download", path=root, why=why, remedy="free some disk space")
+
+
+def _fetch_region(files: RegionFiles, origin: _Origin) -> None:
+    if origin.h5 is None or origin.size is None or origin.index is None:
+        assert origin.csv is not None  # an origin has one of both
+        folder = files.h5.with_suffix("") / "csv"
+        archive = fetch(origin.csv, files.h5.with_suffix(".zip"), MOST_CSV)
+        _unpack(archive, origin.csv, lambda: _extract_csv(archive, folder))
+        event(f"downloaded {folder}", url=origin.csv)
+        return
+    if not files.index.exists():
+        _fetch_table(origin.index, files.index, MOST_INDEX, read_index)
+    if not files.h5.exists():
+        archive = fetch(origin.h5, files.h5.with_name(f"{files.h5.name}.tar.gz"), origin.size + ARCHIVE_SLACK)
+        size = origin.size
+        _unpack(archive, origin.h5, lambda: _extract_h5(archive, files.h5, size))
+        event(f"downloaded {files.h5}", url=origin.h5, bytes=origin.size)
+
+
+def _unpack(archive: Path, url: str, extract: Callable[[], None]) -> None:
+    """An archive that cannot be right is not kept: the next attempt would go on from it."""
+    try:
+        extract()
+    except InputError as failure:
+        archive.unlink(missing_ok=True)
+        raise InputError(failure.what, path=url, why=failure.why, remedy=failure.remedy) from None
+    archive.unlink(missing_ok=True)
+
+
+def _fetch_table(url: str, final: Path, most: int, read: Callable[[Path], object]) -> None:
+    """A small csv, which has its name only after it could be read as what it should be."""
+    unfinished = fetch(url, final, most, resume=False)  # it has no checksum that would tell two halves that differ
+    try:
+        read(unfinished)
+    except InputError as failure:
+        unfinished.unlink(missing_ok=True)
+        why = f"{failure.what}: {failure.why}" if failure.why else failure.what
+        raise InputError("not the file", path=url, why=why, remedy="try again later") from None
+    flush_to_disk(unfinished)
+    unfinished.replace(final)
+    event(f"downloaded {final}", url=url)
+
+
+def _read_codes(path: Path) -> None:
+    columns = [str(name) for name in read_text_table(path, separator=";")]
+    if len(columns) < 2:
+        raise InputError("not a table of codes", path=path, why=f"the columns are {short_list(columns)}")
+
+
+# --- Addresses: the package's own tables, read as data
+
+INSTALL = "pip install 'cropstar[breizhcrops]'"
+TABLES = ("INDEX_FILE_URLs", "H5_URLs", "RAW_CSV_URL", "FILESIZES", "CLASSMAPPINGURL", "CODESURL")
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where one region of a year and level comes from: an h5 file and its index, or an archive of csv files."""
+
+    index: str | None
+    h5: str | None
+    size: int | None  # of the h5 file, to the byte
+    csv: str | None
+
+
+@dataclass(frozen=True)
+class _UrlTables:
+    mapping: str
+    codes: str
+    tables: Mapping[str, Mapping[int, Mapping[str, Mapping[str, Any]]]]
+
+    def origin(self, region: str, year: int, level: str) -> _Origin | None:
+        """None where there is nothing to download."""
+        index, h5, csv, size = (self.tables[name].get(year, {}).get(level, {}).get(region) for name in _ORIGINS)
+        whole = None not in (index, h5, size)
+        return _Origin(index, h5, size, csv) if whole or csv else None
+
+    def known(self) -> list[str]:
+        """All that can be had, as 'frh01 2017 L1C'."""
+        places = {
+            (year, level, region)
+            for table in self.tables.values()
+            for year, levels in table.items()
+            for level, regions in levels.items()
+            for region in regions
+        }
+        return [
+            f"{region} {year} {level}" for year, level, region in sorted(places) if self.origin(region, year, level)
+        ]
+
+
+_ORIGINS = ("INDEX_FILE_URLs", "H5_URLs", "RAW_CSV_URL", "FILESIZES")
+
+
+def read_tables() -> _UrlTables:
+    """The tables of the installed package.
+
+    Importing the package would import torch, and none of its code is wanted: its file of tables is found without
+    being run and read as the literals that it consists of.
+    """
+    found = importlib.util.find_spec("breizhcrops")
+    if found is None or not found.submodule_search_locations:
+        raise UsageError("cannot download", why="the package breizhcrops knows the addresses", remedy=INSTALL)
+    path = Path(next(iter(found.submodule_search_locations))) / "datasets" / "urls.py"
+    try:
+        values = _literals(path.read_text(encoding="utf-8"))
+        tables = {name: values[name] for name in _ORIGINS}
+        if not all(isinstance(table, dict) for table in tables.values()):
+            raise ValueError("its tables are of another kind")
+        return _UrlTables(str(values["CLASSMAPPINGURL"]), str(values["CODESURL"]), tables)
+    except (OSError, SyntaxError, ValueError, KeyError) as failure:
+        why = f"another version of the package breizhcrops: {failure}"
+        raise InputError("no table of addresses", path=path, why=why, remedy=f"{INSTALL} --upgrade") from None
+
+
+def _literals(source: str) -> dict[str, Any]:
+    return {
+        target.id: ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id in TABLES
+    }
+
+
+# --- One file from the network
+
+TIMEOUT = 30.0  # seconds without a single byte
+BLOCK = 2**18
+UNFINISHED = ".download"
+CONTINUE = "run the same command again: it goes on where it stopped"
+RETRY = "check the connection and run the same command again"
+RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", re.ASCII)
+PAGE = (b"<!doctype html", b"<html", b"<?xml")
+
+
+def fetch(url: str, place: Path, most: int, *, resume: bool = True) -> Path:
+    """Download to a hidden file beside `place` and answer its path; the caller checks it and moves it there.
+
+    It is kept when the connection breaks, and removed when it cannot be the beginning of the right file.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = place.with_name(f".{place.name}{UNFINISHED}")
+    have = unfinished.stat().st_size if resume and unfinished.exists() else 0
+    with _open_url(url, have) as reply:
+        start, total = _extent(reply, have)
+        if start is None:  # what is here is not a beginning of what is there
+            if not have:
+                raise InputError("cannot download", path=url, why=f"an odd reply: {reply.status}", remedy=RETRY)
+            return fetch(url, place, most, resume=False)
+        if start == total:
+            return unfinished
+        if total is not None and total > most:
+            raise InputError("too large a file", path=url, why=f"{total} bytes, at most {most} expected")
+        got = _receive(reply, unfinished, url, start, total, most)
+    if total is not None and got < total:
+        why = f"the connection broke after {got} of {total} bytes"
+        raise InputError("an incomplete download", path=url, why=why, remedy=CONTINUE)
+    _refuse_page(unfinished, url)
+    return unfinished
+
+
+def _open_url(url: str, start: int) -> Any:
+    if not url.startswith(("https://", "http://")):  # urllib would open files and ftp as well
+        raise InputError("not an address of the web", path=url, remedy="check the package breizhcrops")
+    headers = {"User-Agent": "cropstar", "Accept-Encoding": "identity"}
+    if start:
+        headers["Range"] = f"bytes={start}-"
+    try:
+        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)  # noqa: S310
+    except urllib.error.HTTPError as failure:
+        if failure.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and start:
+            return failure  # a reply like any other: it says how long the file is
+        why = f"{failure.code} {failure.reason}"
+        failure.close()
+        raise InputError("cannot download", path=url, why=why, remedy="try again later") from None
+    except (OSError, http.client.HTTPException, ValueError) as failure:
+        why = str(getattr(failure, "reason", None) or failure)
+        raise InputError("cannot download", path=url, why=why, remedy=RETRY) from None
+
+
+def _extent(reply: Any, have: int) -> tuple[int | None, int | None]:
+    """Where the reply starts in the file and how long the file is, where that is told."""
+    span = RANGE.fullmatch(reply.headers.get("Content-Range", ""))
+    if reply.status == http.HTTPStatus.OK:
+        length = reply.headers.get("Content-Length", "")
+        return 0, int(length) if length.isdecimal() else None
+    if span is None:
+        return None, None
+    total = int(span[2]) if span[2].isdecimal() else None
+    if span[1] is None:  # nothing follows: all of it is here already, or more than that
+        return (have, have) if total == have else (None, None)
+    return (have, total) if int(span[1]) == have else (None, None)
+
+
+def _receive(reply: Any, path: Path, url: str, start: int, total: int | None, most: int) -> int:
+    """Append what comes and answer how much of the file is here now."""
+    got = start
+    with (
+        path.open("ab" if start else "wb") as handle,
+        progress_bar(total or most, _file_name(url), "B", scale=True) as bar,
+    ):
+        bar.update(start)
+        while got < (total if total is not None else most + 1):
+            try:
+                block = reply.read1(BLOCK)
+            except (OSError, http.client.HTTPException) as failure:
+                handle.flush()
+                why = f"the connection broke after {got} bytes: {failure}"
+                raise InputError("an incomplete download", path=url, why=why, remedy=CONTINUE) from None
+            if not block:
+                break
+            handle.write(block)
+            got += len(block)
+            bar.update(len(block))
+    if got > most:
+        path.unlink()
+        raise InputError("too large a file", path=url, why=f"more than {most} bytes")
+    return got
+
+
+def _refuse_page(path: Path, url: str) -> None:
+    """A portal or proxy answers with a page of its own, and says that all is well."""
+    with path.open("rb") as handle:
+        head = handle.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if head.startswith(PAGE):
+        path.unlink()
+        raise InputError("not the file", path=url, why="a web page came instead", remedy=RETRY)
+
+
+def _file_name(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+# --- Archives
+
+ARCHIVE_BLOCK = 2**16
+HEADERS = 2**20  # bytes in an archive of one file that are not the file's
+H5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+CSV_NAME = re.compile(r"[\w-][\w.-]*\.csv", re.ASCII)
+MOST_FILES = 500_000  # Brittany has 610,000 parcels in four regions
+MOST_BYTES_OF_CSV = 2**23  # a year of one parcel is some 50 KB
+FETCH_ANEW = "run the same command again: it is downloaded anew"
+DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, gzip.BadGzipFile)
+
+
+def _extract_h5(archive: Path, final: Path, size: int) -> None:
+    """The file called like `final` of a .tar.gz, wherever in it; it must be `size` bytes long."""
+    try:
+        with gzip.open(archive) as plain, atomic_path(final) as partial:
+            limited: Any = _Limited(plain)  # all that a stream of tarfile calls is read
+            with tarfile.open(fileobj=limited, mode="r|", bufsize=ARCHIVE_BLOCK) as tar:
+                _copy_member(tar, limited, partial, final.name, size)
+    except DAMAGED as failure:
+        raise InputError("a wrong or damaged archive", path=archive, why=str(failure), remedy=FETCH_ANEW) from None
+
+
+def _extract_csv(archive: Path, final: Path) -> None:
+    """The csv files of a .zip into the folder `final`, which is there with all of them or not at all."""
+    partial = final.with_name(f".{final.name}{PARTIAL}")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        with zipfile.ZipFile(archive) as container:
+            members = _csv_members(container)
+            for name, member in track(members.items(), len(members), f"unpack {archive.name}", "file"):
+                with container.open(member) as source:
+                    _copy_bytes(source, partial / name, member.file_size)
+        flush_to_disk(partial)
+        os.replace(partial, final)
+    except (*DAMAGED, NotImplementedError) as failure:
+        raise InputError("a wrong or damaged archive", path=archive, why=str(failure), remedy=FETCH_ANEW) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+class _Limited:
+    """Reads as much as is expected and no more: neither a header nor a bomb of zeros can ask for gigabytes."""
+
+    def __init__(self, plain: gzip.GzipFile) -> None:
+        self._plain = plain
+        self.budget = HEADERS
+
+    def read(self, size: int = ARCHIVE_BLOCK) -> bytes:
+        block = self._plain.read(min(size, ARCHIVE_BLOCK))
+        self.budget -= len(block)
+        if self.budget < 0:
+            raise tarfile.ReadError("it holds more than one file")
+        return block
+
+
+def _copy_member(tar: tarfile.TarFile, limited: _Limited, partial: Path, name: str, size: int) -> None:
+    for member in tar:
+        if not member.isreg() or PurePosixPath(member.name).name != name:
+            continue
+        if member.size != size:
+            raise tarfile.ReadError(f"{name} has {member.size} bytes, not {size}")
+        limited.budget += size
+        with progress_bar(size, f"unpack {name}", "B", scale=True) as bar:
+            _copy_bytes(tar.extractfile(member), partial, size, bar)
+        with partial.open("rb") as handle:
+            if handle.read(len(H5_SIGNATURE)) != H5_SIGNATURE:
+                raise tarfile.ReadError(f"{name} is no HDF5 file")
+        while limited.read():  # to the end, where the checksum stands
+            pass
+        return
+    raise tarfile.ReadError(f"{name} is not in it")
+
+
+def _csv_members(container: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The csv files by their own names: the folders that an archive dreams up do not matter."""
+    members: dict[str, zipfile.ZipInfo] = {}
+    for member in container.infolist():
+        name = PurePosixPath(member.filename.replace("\\", "/")).name
+        if member.is_dir() or not CSV_NAME.fullmatch(name) or name in members:
+            continue
+        if member.file_size > MOST_BYTES_OF_CSV or len(members) == MOST_FILES:
+            raise zipfile.BadZipFile(f"too large: '{name}' has {member.file_size} bytes and is file {len(members) + 1}")
+        members[name] = member
+    if not members:
+        raise zipfile.BadZipFile("no csv file is in it")
+    return members
+
+
+def _copy_bytes(source: Any, path: Path, size: int, bar: Any = None) -> None:
+    """Exactly `size` bytes; fewer are an error, and more are not read."""
+    left = size
+    with path.open("wb") as handle:
+        while left:
+            block = source.read(min(left, ARCHIVE_BLOCK))
+            if not block:
+                raise EOFError(f"it ends {left} bytes too early")
+            handle.write(block)
+            left -= len(block)
+            if bar is not None:
+                bar.update(len(block))
+        source.read(1)  # a zip checks its sum at the end of a member

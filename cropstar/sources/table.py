@@ -1,0 +1,730 @@
+"""Tables of series: CSV or Parquet files with one row an observation, one scene a group."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError, UsageError
+from cropstar.geo.calendar import EPOCH, Season, from_days
+from cropstar.geo.paths import require_file
+from cropstar.geo.sensors import SCALE, SENTINEL2, band_name, clear_sky, in_order, sentinel2_band
+from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.logs import event, logger
+from cropstar.registry import suggestion
+from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
+from cropstar.sources.labels import LABEL_COLUMNS
+from cropstar.sources.texts import natural_ranks
+from cropstar.store.classes import UNLABELLED, ClassTable
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.tile import ParcelTable, SeriesTile
+
+__all__ = ["TableOptions", "TableScene", "open_table"]
+
+
+class TableScene:
+    """The samples of one group. Their numbers run from 1, in the natural order of their keys."""
+
+    layout = "series"
+    volume = 0  # it lies in memory
+
+    def __init__(
+        self,
+        name: str,
+        samples: _Samples,
+        chosen: range,
+        fingerprint: Fingerprint,
+        samples_per_tile: int,
+        recipe: str,
+        provenance: dict[str, Any],
+    ) -> None:
+        self.name = name
+        self.recipe = recipe
+        self.provenance = provenance
+        self._samples = samples
+        self._chosen = chosen
+        self._samples_per_tile = samples_per_tile
+        first, last = samples.starts[chosen.start], samples.starts[chosen.stop]
+        self._dates = from_days(np.unique(samples.days[first:last]))
+        self.fingerprint = fingerprint.with_season(Season.of(self._dates))
+
+    def tile_specs(self) -> list[TileSpec]:
+        return sample_specs(self.name, self.recipe, equal_parts(len(self._chosen), self._samples_per_tile))
+
+    def build(self, spec: TileSpec) -> SeriesTile:
+        samples, window = self._samples, spec.window
+        start, stop = self._chosen.start + window.top, self._chosen.start + window.bottom
+        starts = samples.starts[start : stop + 1]
+        rows = slice(int(starts[0]), int(starts[-1]))
+        numbers = np.arange(window.top + 1, window.bottom + 1, dtype=np.int32)
+        return SeriesTile(
+            scene=self.name,
+            recipe=self.recipe,
+            fingerprint=self.fingerprint,
+            starts=starts - starts[0],
+            days=samples.days[rows],
+            values=samples.values[rows],
+            valid=samples.valid[rows],
+            table=ParcelTable(
+                numbers,
+                samples.keys[start:stop],
+                samples.labels[start:stop],
+                fields=None if samples.fields is None else samples.fields[start:stop],
+            ),
+            provenance=self.provenance,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What the manifest says of the scene."""
+        first, last = self._samples.starts[self._chosen.start], self._samples.starts[self._chosen.stop]
+        return {
+            "recipe": self.recipe,
+            "dates": [day.isoformat() for day in self._dates],
+            "samples": len(self._chosen),
+            "observations": int(last - first),
+            **self.provenance,
+        }
+
+    def close(self) -> None:
+        """The file was read whole and is closed already."""
+
+
+def open_table(path: Path, options: TableOptions | None = None) -> list[TableScene]:
+    """Read a table, whole, into scenes that share bands, scale and classes."""
+    options = options or TableOptions()
+    if options.samples_per_tile < 1 or (options.scale is not None and options.scale <= 0):
+        raise UsageError("the scale and the samples of a tile must be above zero")
+    file = open_file(path)
+    columns = find_columns(file.columns, options, path)
+    samples = _gather_samples(file.read(columns.texts, columns.numbers), columns, options, path)
+    # What was guessed is in the recipe as if it had been given: should a later version guess otherwise, it shows.
+    recipe = recipe_of(
+        [path],
+        {
+            "columns": columns.to_json(),
+            "bands": list(columns.bands),  # their order counts
+            "scale": samples.scale,
+            "offset": options.offset,
+            "nodata": options.nodata,
+            "keep_unlabelled": options.keep_unlabelled,
+            "samples_per_tile": options.samples_per_tile,
+        },
+    )
+    season = Season.of(from_days([samples.days.min(), samples.days.max()]))
+    fingerprint = Fingerprint(tuple(columns.bands), samples.scale, options.offset, 0.0, season, samples.classes)
+    _log_summary(samples, columns, options, path, [name for name in file.columns if name not in columns.used])
+
+    scenes: dict[str, TableScene] = {}
+    for group, members in groupby(range(len(samples.keys)), key=samples.groups.__getitem__):
+        places = list(members)
+        name = safe_name(f"{path.stem}-{group}" if columns.group is not None else path.stem)
+        if name in scenes:
+            why = f"two values of column '{columns.group}' both give '{name}'"
+            raise InputError("groups of one name", path=path, why=why, remedy="write them with letters and digits")
+        provenance: dict[str, Any] = {
+            "source": "table",
+            "file": path.name,
+            "columns": columns.to_json(),
+            "origin": recipe,
+        }
+        if columns.group is not None:
+            provenance["group"] = group
+        chosen = range(places[0], places[-1] + 1)
+        scenes[name] = TableScene(name, samples, chosen, fingerprint, options.samples_per_tile, recipe, provenance)
+    return list(scenes.values())
+
+
+def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, path: Path, unused: list[str]) -> None:
+    """What was made of the columns, so that a wrong guess is seen."""
+    roles = f"id {columns.id}, date {columns.date}, label {columns.label}, group {columns.group or 'none'}"
+    roles += f", field {columns.field}" if columns.field else ""
+    offset = f" {options.offset:+g}" if options.offset else ""
+    event(
+        f"{path.name}: {roles}, mask {columns.mask or 'none'}, bands {' '.join(columns.bands)}; "
+        f"reflectance = value x {samples.scale:g}{offset}; not used: {short_list(unused) or 'nothing'}",
+        columns=columns.to_json(),
+        scale=samples.scale,
+        samples=len(samples.keys),
+    )
+    several = len(samples.keys) - len(set(samples.keys))
+    if several and options.group_column is None:
+        logger.warning(
+            "%d ids of %s stand in more than one %s and are a sample in each; --group-column none keeps them together",
+            several,
+            path.name,
+            columns.group,
+        )
+
+
+# --- Columns: named by the user, or guessed when the name is plain
+
+# The first one that the table has is taken. A bare "id" comes last: beside a parcel_id it often numbers the rows.
+GUESSES = {
+    "id": (
+        *("sample_id", "parcel_id", "field_id", "poly_id", "polygon_id", "plot_id", "point_id", "pixel_id"),
+        *("sampleid", "parcelid", "fieldid", "polyid", "id_parcel", "parcel", "field", "fid", "id"),
+    ),
+    "date": ("date", "timestamp", "datetime", "time", "doa", "acquisition_date", "obs_date", "observation_date"),
+    "label": (*LABEL_COLUMNS, "class_name", "label_name", "code_cultu", "ewoc_code"),
+    "group": ("group", "year", "region"),
+}
+NO_GROUP = "none"  # as the name of the group's column: the table is one scene whatever its columns are called
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What the user says of a table; whatever is left out is guessed."""
+
+    id_column: str | None = None
+    date_column: str | None = None
+    label_column: str | None = None
+    group_column: str | None = None  # NONE: no groups
+    field_column: str | None = None  # never guessed: several series of one field, which no split tears apart
+    mask_column: str | None = None  # never guessed
+    bands: tuple[str, ...] = ()  # columns, or NAME=COLUMN
+    scale: float | None = None
+    offset: float = 0.0
+    nodata: tuple[float, ...] = (65535.0, -9999.0, -32768.0)
+    keep_unlabelled: bool = False
+    samples_per_tile: int = 4096
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of one table, by what they hold."""
+
+    id: str
+    date: str
+    label: str
+    group: str | None
+    mask: str | None
+    bands: dict[str, str]  # the band's name, then its column
+    field: str | None = None  # None: every id is a field of its own
+
+    @property
+    def texts(self) -> list[str]:
+        named = (self.id, self.date, self.label, self.group, self.field)
+        return list(dict.fromkeys(column for column in named if column is not None))
+
+    @property
+    def used(self) -> set[str]:
+        return {*self.texts, *self.numbers}
+
+    @property
+    def numbers(self) -> list[str]:
+        return [*self.bands.values(), *([self.mask] if self.mask is not None else [])]
+
+    def to_json(self) -> dict[str, Any]:
+        """Without a column of fields as before there could be one: recipes of older stores stay the same."""
+        return {role: column for role, column in asdict(self).items() if role != "field" or column is not None}
+
+
+def reflectance_band(column: str) -> str | None:
+    """Sentinel-2's own name of the band that a column holds; its scene classification is no band here."""
+    band = sentinel2_band(column)
+    return band if band in SENTINEL2 else None
+
+
+def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> Columns:
+    """Give every column that is needed its meaning, or say which one is missing."""
+    named = {
+        "id": options.id_column,
+        "date": options.date_column,
+        "label": options.label_column,
+        "group": options.group_column,
+    }
+    unguessed = {"field": options.field_column, "mask": options.mask_column}
+    taken = {column for column in (*named.values(), *unguessed.values()) if column is not None}
+    found: dict[str, str | None] = {}
+    for role, name in named.items():
+        if name is not None and not (role == "group" and name == NO_GROUP):
+            _require_column(name, present, path, f"--{role}-column")
+        found[role] = name if name is not None else _guess(role, [column for column in present if column not in taken])
+    found["id"] = found["id"] or options.field_column  # one series a field, or one in each group
+    for role in ("id", "date", "label"):
+        if found[role] is None:
+            remedy = f"name it with --{role}-column"
+            raise InputError(f"no {role} column", path=path, why=_listed(present), remedy=remedy)
+    for role, column in unguessed.items():
+        if column is not None:
+            _require_column(column, present, path, f"--{role}-column")
+    group = None if found["group"] == NO_GROUP else found["group"]
+    bands = _named_bands(present, options.bands, path) if options.bands else _guessed_bands(present, path)
+    key, date, label = (str(found[role]) for role in ("id", "date", "label"))
+    return Columns(key, date, label, group, options.mask_column, bands, options.field_column)
+
+
+def _guess(role: str, present: Sequence[str]) -> str | None:
+    plain = {re.sub(r"[-\s]+", "_", column.strip().lower()): column for column in reversed(present)}
+    return next((plain[name] for name in GUESSES[role] if name in plain), None)
+
+
+def _guessed_bands(present: Sequence[str], path: Path) -> dict[str, str]:
+    """Sentinel-2's bands in their own order, so that two tables agree whatever the order of their columns."""
+    found: dict[str, str] = {}
+    for column in present:
+        band = reflectance_band(column)
+        if band in found:
+            why = f"{found[band]} and {column} are both {band}"
+            raise InputError("a band appears twice", path=path, why=why, remedy="choose the columns with --bands")
+        if band is not None:
+            found[band] = column
+    if not found:
+        remedy = "name them with --bands, such as --bands B04=red,B08=nir"
+        raise InputError("no band columns", path=path, why=_listed(present), remedy=remedy)
+    return {band: found[band] for band in in_order(found)}
+
+
+def _named_bands(present: Sequence[str], wanted: Sequence[str], path: Path) -> dict[str, str]:
+    """The user's bands in the user's order: `red`, `B04` (in any spelling that the table has) or `B04=red`."""
+    spelt = {band: column for column in reversed(present) if (band := reflectance_band(column))}
+    found: dict[str, str] = {}
+    for entry in wanted:
+        name, equals, column = entry.rpartition("=") if entry not in present else ("", "", entry)
+        band = reflectance_band(entry)
+        if column not in present and not equals and band in spelt:
+            column = spelt[band]
+        _require_column(column, present, path, "--bands")
+        name = band_name(name if equals else column)
+        if not name or name in found:
+            raise UsageError(f"the band '{name}' is named twice or not at all", why=", ".join(wanted))
+        found[name] = column
+    return found
+
+
+def _require_column(name: str, present: Sequence[str], path: Path, option: str) -> None:
+    if name not in present:
+        remedy = f"{suggestion(name, present)}correct {option}"
+        raise UsageError(f"no column '{name}'", path=path, why=_listed(present), remedy=remedy)
+
+
+def _listed(present: Sequence[str]) -> str:
+    return f"the columns are {short_list(present)}"
+
+
+# --- Samples: rows put together by field, in the order of their dates
+
+MAXIMUM_GROUPS = 1000  # each is a scene with a file of its own
+LONGEST_TEXT = 200  # tiles keep texts of one length
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """All samples of a table, sorted by group, then key, each in the natural order (2 before 10)."""
+
+    keys: list[str]
+    groups: list[str]  # one a sample; "" where the table has no groups
+    fields: list[str] | None  # one a sample; None where every id is a field of its own
+    labels: NDArray[np.int16]  # (N,)
+    starts: NDArray[np.int64]  # (N+1,): sample i has the rows starts[i]:starts[i+1], in the order of their dates
+    days: NDArray[np.int32]  # (rows,)
+    values: NDArray[Any]  # (rows, C)
+    valid: NDArray[np.bool_]  # (rows,)
+    scale: float
+    classes: ClassTable
+
+
+def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> _Samples:
+    """Sort the rows into samples. An id that stands in two groups is two samples."""
+    if frame.empty:
+        raise InputError("an empty table", path=path, why="it has a header but no rows")
+    ids = encode_texts(frame[columns.id], path)
+    ids.require_complete("id", path, f"fill the column '{columns.id}' or choose another with --id-column")
+    groups = encode_texts(frame[columns.group], path) if columns.group else _same_everywhere(len(frame))
+    groups.require_complete("group", path, f"fill the column '{columns.group}' or give --group-column none")
+    labels = encode_texts(frame[columns.label], path)
+    fields = encode_texts(frame[columns.field], path) if columns.field else None
+    if fields is not None:
+        fields.require_complete("field", path, f"fill the column '{columns.field}' or leave out --field-column")
+    _require_few_groups_and_short_texts(ids, groups, labels, fields, columns, path)
+    days = encode_days(frame[columns.date], path)
+    read = _read_values(frame, columns, options, path)
+
+    id_ranks, group_ranks = natural_ranks(ids.texts), natural_ranks(groups.texts)
+    sample = group_ranks[groups.codes] * len(ids.texts) + id_ranks[ids.codes]  # (rows,)
+    order = np.lexsort((days, sample))  # stable: rows of one sample and date stay in the file's order
+    sample = sample[order]
+    own_label = _one_label_each(sample, labels.codes[order], order, ids, labels, columns, path)
+    if fields is not None:
+        _require_one_field_each(sample, fields.codes[order], order, ids, fields, path)
+    keep = ~_repeated(sample, days[order], path)
+    keep &= _with_label(sample, own_label, options.keep_unlabelled, columns, path)
+    order, sample, own_label = order[keep], sample[keep], own_label[keep]
+
+    firsts = np.flatnonzero(np.diff(sample, prepend=MISSING))
+    valid = read.valid[order]
+    _warn_unseen(int((~np.logical_or.reduceat(valid, firsts)).sum()), path)
+    rows = order[firsts]  # one row of each sample
+    names = {int(code): labels.texts[code] for code in np.unique(own_label) if code != MISSING}
+    classes = ClassTable.from_names(names.values())
+    numbers = {code: classes.number_of(name) for code, name in names.items()} | {MISSING: UNLABELLED}
+    return _Samples(
+        keys=[ids.texts[code] for code in ids.codes[rows]],
+        groups=[groups.texts[code] for code in groups.codes[rows]],
+        fields=None if fields is None else [fields.texts[code] for code in fields.codes[rows]],
+        labels=np.array([numbers[int(code)] for code in own_label[firsts]], dtype=np.int16),
+        starts=np.append(firsts, len(order)).astype(np.int64),
+        days=days[order],
+        values=read.values[order],
+        valid=valid,
+        scale=read.scale,
+        classes=classes,
+    )
+
+
+def _require_few_groups_and_short_texts(
+    ids: _CodedColumn,
+    groups: _CodedColumn,
+    labels: _CodedColumn,
+    fields: _CodedColumn | None,
+    columns: Columns,
+    path: Path,
+) -> None:
+    """A wrong column is noticed before it becomes a thousand files or classes."""
+    if len(groups.texts) > MAXIMUM_GROUPS:
+        why = f"{len(groups.texts)} different values in column '{columns.group}'"
+        remedy = "choose another column with --group-column, or none"
+        raise InputError("too many groups", path=path, why=why, remedy=remedy)
+    if len(labels.texts) > MAXIMUM_CLASSES:
+        why = f"{len(labels.texts)} different values in column '{columns.label}'"
+        raise InputError("too many classes", path=path, why=why, remedy="choose another column with --label-column")
+    named = ((ids, columns.id), (groups, columns.group), (labels, columns.label), (fields, columns.field))
+    for coded, column in named:
+        longest = max(coded.texts if coded else [], key=len, default="")
+        if len(longest) > LONGEST_TEXT:
+            why = f"{len(longest)} letters in column '{column}'"
+            raise InputError("too long a name", path=path, why=why, remedy="choose another column")
+
+
+def _one_label_each(
+    sample: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    order: NDArray[np.int64],
+    ids: _CodedColumn,
+    labels: _CodedColumn,
+    columns: Columns,
+    path: Path,
+) -> NDArray[np.int64]:
+    """The label of each row's sample; rows without a label follow those that have one."""
+    firsts = np.flatnonzero(np.diff(sample, prepend=MISSING))
+    highest = np.maximum.reduceat(codes, firsts)
+    lowest = np.minimum.reduceat(np.where(codes == MISSING, len(labels.texts), codes), firsts)
+    torn = np.flatnonzero((highest != lowest) & (highest != MISSING))
+    if torn.size:
+        place = torn[0]
+        key = ids.texts[ids.codes[order[firsts[place]]]]
+        names = f"'{labels.texts[lowest[place]]}' and '{labels.texts[highest[place]]}'"
+        remedy = "correct them, or tell seasons apart with --group-column" if columns.group is None else "correct them"
+        raise InputError("labels differ within one id", path=path, why=f"'{key}' has {names}", remedy=remedy)
+    return np.repeat(highest, np.diff(np.append(firsts, len(sample))))
+
+
+def _require_one_field_each(
+    sample: NDArray[np.int64],
+    codes: NDArray[np.int64],
+    order: NDArray[np.int64],
+    ids: _CodedColumn,
+    fields: _CodedColumn,
+    path: Path,
+) -> None:
+    torn = np.flatnonzero((sample[1:] == sample[:-1]) & (codes[1:] != codes[:-1]))
+    if torn.size:
+        place = torn[0]
+        names = f"'{fields.texts[codes[place]]}' and '{fields.texts[codes[place + 1]]}'"
+        why = f"'{ids.texts[ids.codes[order[place]]]}' has {names}"
+        remedy = "correct --field-column, or choose an --id-column that is unique over all fields"
+        raise InputError("fields differ within one id", path=path, why=why, remedy=remedy)
+
+
+def _repeated(sample: NDArray[np.int64], days: NDArray[np.int32], path: Path) -> NDArray[np.bool_]:
+    """True where the row before has the same sample and date."""
+    repeated = np.zeros(len(sample), dtype=bool)
+    repeated[1:] = (sample[1:] == sample[:-1]) & (days[1:] == days[:-1])
+    count = int(repeated.sum())
+    if count:
+        logger.warning("%d rows of %s repeat an id and date; the first of each is kept", count, path.name)
+    return repeated
+
+
+def _with_label(
+    sample: NDArray[np.int64], label: NDArray[np.int64], keep_all: bool, columns: Columns, path: Path
+) -> NDArray[np.bool_]:
+    """Which rows are of samples that have a label; the others are left out, and said to be."""
+    labelled = label != MISSING
+    if not labelled.any():
+        why = f"the column '{columns.label}' is empty"
+        raise InputError("no labelled sample", path=path, why=why, remedy="choose another column with --label-column")
+    count = len(np.unique(sample[~labelled]))
+    if count:
+        fate = "kept without one" if keep_all else "left out"
+        logger.warning("%d samples of %s have no label and are %s", count, path.name, fate)
+    return np.ones_like(labelled) if keep_all else labelled
+
+
+def _warn_unseen(count: int, path: Path) -> None:
+    if count:
+        logger.warning("%d samples of %s have no valid observation", count, path.name)
+
+
+# --- Values: which observations are valid, and what their scale is
+
+LOOKED_AT = 1_000_000  # values that the guess of the scale looks at
+SCENE_CLASSES_NAME = re.compile(r"(.*[-_. ])?scl", re.IGNORECASE)
+GOOD_WORDS = re.compile(r"valid|clear|usable", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """reflectance = values * scale + offset; rows that are not valid hold zero."""
+
+    values: NDArray[Any]  # (rows, C): uint16 where the source has whole numbers, else float32
+    valid: NDArray[np.bool_]  # (rows,)
+    scale: float
+
+
+def _read_values(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> _Values:
+    """An observation is valid when every band has a value: no nodata, and of Sentinel-2's bands none below zero."""
+    values = np.zeros((len(frame), len(columns.bands)), dtype=np.float32)  # (rows, C)
+    valid = np.ones(len(frame), dtype=bool)
+    for place, (band, column) in enumerate(columns.bands.items()):
+        numbers = _numbers_of(frame[column], path)
+        with np.errstate(over="ignore"):
+            values[:, place] = numbers
+        valid &= np.isfinite(values[:, place]) & ~np.isin(numbers, options.nodata)
+        if band in SENTINEL2:
+            valid &= ~(numbers < 0)
+    if set(columns.bands) <= set(SENTINEL2) and len(columns.bands) > 1:
+        valid &= values.any(axis=1)  # zero in all bands is Sentinel-2's nodata
+    if columns.mask is not None:
+        valid &= usable_observations(frame[columns.mask], path)
+    if not valid.any():
+        why = f"{len(frame)} rows have a missing band, nodata or a mask"
+        raise InputError("no valid observation", path=path, why=why, remedy="check the band columns and --nodata")
+    values[~valid] = 0
+    whole = fits_uint16(values)
+    scale = options.scale if options.scale is not None else guess_scale(values[valid], whole, path)
+    return _Values(values.astype(np.uint16) if whole else values, valid, scale)
+
+
+def guess_scale(values: NDArray[np.float32], whole: bool, path: Path) -> float:
+    """Reflectance as it is, or ten thousand times as large; of anything else the user must say."""
+    some = values[:: max(values.size // LOOKED_AT, 1)]
+    typical = float(np.percentile(some, 95))  # a few bright clouds decide nothing
+    if not whole and 0 <= typical <= 1.5:
+        return 1.0
+    if (whole or typical >= 200) and 0 <= typical <= 20_000:
+        return SCALE
+    why = f"95 % of the values are below {typical:g}, neither reflectance nor 10000 times as much"
+    raise UsageError(
+        "the scale is not clear", path=path, why=why, remedy="give it with --scale: reflectance = value * scale"
+    )
+
+
+def usable_observations(column: pd.Series[Any], path: Path) -> NDArray[np.bool_]:
+    """A column called SCL is Sentinel-2's scene classification, in one called valid or clear 0 means unusable,
+    and in any other one 0 means usable. Without a value an observation is not usable."""
+    name, numbers = str(column.name), _numbers_of(column, path)
+    if SCENE_CLASSES_NAME.fullmatch(name):
+        return clear_sky(numbers)
+    good: NDArray[np.bool_] = numbers != 0 if GOOD_WORDS.search(name) else numbers == 0
+    return good & ~np.isnan(numbers)
+
+
+def _numbers_of(column: pd.Series[Any], path: Path) -> NDArray[np.float64]:
+    """A column as numbers, NaN where there is none."""
+    if not pd.api.types.is_numeric_dtype(column.dtype):
+        plain = column.astype(object)
+        numbers = pd.to_numeric(plain, errors="coerce")
+        strange = (numbers.isna() & plain.notna()).to_numpy()
+        if strange.any():
+            row = int(np.argmax(strange))
+            why = f"'{str(plain.iloc[row])[:40]}' in row {row + 1} of column '{column.name}'"
+            raise InputError("text among the numbers", path=path, why=why, remedy="correct it or leave it empty")
+        column = numbers
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+# --- Columns of text as numbers: each different value once, each row the number of its value
+
+MISSING = -1
+WHOLE_NUMBER = re.compile(r"-?\d+\.0")
+DAY = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:[T ].*)?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _CodedColumn:
+    """`texts[codes[row]]` is the value of a row; a code of MISSING means that it has none."""
+
+    codes: NDArray[np.int64]
+    texts: list[str]
+
+    def row_of(self, code: int) -> int:
+        """The first row with a value, counted from 1 as people do."""
+        return int(np.argmax(self.codes == code)) + 1
+
+    def require_complete(self, what: str, path: Path, remedy: str) -> None:
+        if MISSING in self.codes:
+            raise InputError(f"no {what}", path=path, why=f"row {self.row_of(MISSING)} has none", remedy=remedy)
+
+
+def encode_texts(column: pd.Series[Any], path: Path) -> _CodedColumn:
+    """Any column as texts without blanks around them; whole numbers are written without a decimal point."""
+    try:
+        codes, values = pd.factorize(column)
+    except TypeError:
+        raise InputError(f"the column '{column.name}' holds neither text nor numbers", path=path) from None
+    texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+    texts = [text.strip() for text in texts]
+    if all(WHOLE_NUMBER.fullmatch(text) for text in texts):
+        texts = [text.removesuffix(".0") for text in texts]  # whole numbers became fractions beside a missing one
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text))}
+    lookup = np.array([*(numbers.get(text, MISSING) for text in texts), MISSING], dtype=np.int64)
+    return _CodedColumn(lookup[codes], list(numbers))  # a missing value has the code -1: the last of the lookup
+
+
+def _same_everywhere(rows: int) -> _CodedColumn:
+    """A column that says the same everywhere."""
+    return _CodedColumn(np.zeros(rows, dtype=np.int64), [""])
+
+
+def encode_days(column: pd.Series[Any], path: Path) -> NDArray[np.int32]:
+    """Days since 1970-01-01, as written: no time zone moves an image to another day."""
+    remedy = "write dates as YYYY-MM-DD"
+    dates = encode_texts(column, path)
+    dates.require_complete("date", path, remedy)
+    days = np.zeros(len(dates.texts), dtype=np.int32)
+    for code, text in enumerate(dates.texts):
+        match = DAY.fullmatch(text)
+        try:
+            if match is None:
+                raise ValueError
+            days[code] = (date(int(match[1]), int(match[3]), int(match[4])) - EPOCH).days
+        except ValueError:
+            why = f"'{text[:40]}' in row {dates.row_of(code)} of column '{column.name}'"
+            raise InputError("not a date", path=path, why=why, remedy=remedy) from None
+    return days[dates.codes]
+
+
+# --- Files: CSV with the usual separators, Parquet and GeoParquet through pyarrow
+#
+# A table is read whole (of Parquet only the columns that are needed): the rows of one sample may stand anywhere in it.
+
+PARQUET = b"PAR1"
+PARQUET_ENDINGS = (".parquet", ".geoparquet", ".pq")
+CSV_ENDINGS = (".csv", ".tsv")
+SEPARATORS = (",", ";", "\t")
+FIRST_LINE = 1_000_000
+# 400,000 fields of 50 dates. A row of 13 bands takes about 400 bytes while it is read: 8 GB at most.
+MAXIMUM_ROWS = 20_000_000
+NOT_A_TABLE = "give a CSV or Parquet file with one row an observation"
+
+
+class _TableFile(Protocol):
+    """An open table: its columns' names, and some of the columns."""
+
+    columns: list[str]
+
+    def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame: ...
+
+
+def open_file(path: Path) -> _TableFile:
+    """Open a table as what its first bytes say that it is."""
+    require_file(path)
+    with path.open("rb") as handle:
+        start = handle.read(4096)
+    if not start:
+        raise InputError("an empty file", path=path, remedy=NOT_A_TABLE)
+    if start.startswith(PARQUET):
+        return _ParquetTable(path)
+    if path.suffix.lower() in PARQUET_ENDINGS:
+        raise InputError("not a Parquet file", path=path, why="it does not begin like one", remedy=NOT_A_TABLE)
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if b"\0" in start or text[:1] in (b"<", b"{", b"["):
+        raise InputError("not a table", path=path, why="neither CSV nor Parquet", remedy=NOT_A_TABLE)
+    return CsvTable(path)
+
+
+class CsvTable:
+    """A text file with a header; comma, semicolon or tab between the fields."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with path.open("rb") as handle:
+            header = handle.readline(FIRST_LINE).decode("utf-8", errors="replace")
+        self._separator = max(SEPARATORS, key=header.count)
+        if self._separator not in header:
+            why = "the first line has neither comma, semicolon nor tab"
+            raise InputError("not a table", path=path, why=why, remedy=NOT_A_TABLE)
+        self.columns = [str(name) for name in self._parse(nrows=0).columns]
+
+    def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
+        # Texts are never parsed: a field called 007 is not field 7. All columns are read, though few are kept:
+        # when told to leave some out, pandas no longer notices rows that are longer than the header.
+        frame = self._parse(dtype=dict.fromkeys(texts, str), low_memory=False, nrows=MAXIMUM_ROWS + 1)
+        return frame[list(dict.fromkeys([*texts, *numbers]))]
+
+    def _parse(self, **options: Any) -> pd.DataFrame:
+        try:
+            with warnings.catch_warnings(), self._path.open("rb") as handle:
+                warnings.simplefilter("error", pd.errors.ParserWarning)  # a first row longer than the header
+                frame: pd.DataFrame = pd.read_csv(
+                    handle, sep=self._separator, encoding="utf-8-sig", compression=None, index_col=False, **options
+                )
+        except UnicodeDecodeError:
+            raise InputError("not a text in UTF-8", path=self._path, remedy="save the table as UTF-8") from None
+        except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError, ValueError) as failure:
+            raise InputError("not a table", path=self._path, why=str(failure), remedy=NOT_A_TABLE) from None
+        _require_size(len(frame), self._path)
+        return frame
+
+
+class _ParquetTable:
+    """A Parquet file; geometries and other columns that nobody asks for are not read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._parquet = importlib.import_module("pyarrow.parquet")
+            self._arrow = importlib.import_module("pyarrow")
+        except ImportError:
+            raise UsageError(
+                "Parquet files need pyarrow", path=path, remedy="install it with: pip install 'cropstar[parquet]'"
+            ) from None
+        try:
+            with self._parquet.ParquetFile(path) as file:
+                self.columns = list(file.schema_arrow.names)
+                rows = int(file.metadata.num_rows)
+        except (self._arrow.ArrowException, OSError, ValueError) as failure:
+            raise self._damaged(failure) from None
+        _require_size(rows, path)
+
+    def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
+        wanted = list(dict.fromkeys([*texts, *numbers]))
+        try:
+            with self._parquet.ParquetFile(self._path) as file:
+                table = file.read(columns=wanted, use_threads=False)
+            # pandas' own notes in the file would turn some columns into an index.
+            frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+        except (self._arrow.ArrowException, OSError, ValueError) as failure:
+            raise self._damaged(failure) from None
+        return frame
+
+    def _damaged(self, failure: Exception) -> InputError:
+        return InputError("damaged Parquet file", path=self._path, why=str(failure), remedy="get the file again")
+
+
+def _require_size(rows: int, path: Path) -> None:
+    if rows > MAXIMUM_ROWS:
+        why = f"more than {MAXIMUM_ROWS:,} rows"
+        raise InputError("too large a table", path=path, why=why, remedy="split it, for example by year or region")

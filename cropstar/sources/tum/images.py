@@ -1,0 +1,655 @@
+"""The image series of MTLCC: a year of tiles of one size, each tile an image.
+
+Tiles are TFRecords as published, or GeoTIFFs, a folder a tile, in the two ways that are about:
+
+<tile>/<YYYYMMDD>_{10m,20m,60m}.tif   y.tif
+<tile>/{10m,20m,60m}/<YYYYMMDD>.tif   labels.tif
+"""
+
+from __future__ import annotations
+
+import configparser
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rasterio.crs import CRS
+from rasterio.errors import CRSError, RasterioError
+
+from cropstar.errors import InputError, UsageError
+from cropstar.geo.calendar import Season, to_days
+from cropstar.geo.grid import Grid
+from cropstar.geo.raster import open_raster
+from cropstar.geo.sensors import SCALE
+from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.logs import event, logger
+from cropstar.progress import track
+from cropstar.sources.base import (
+    PatchImage,
+    TileSpec,
+    Transform,
+    equal_parts,
+    pack_patches,
+    recipe_of,
+    safe_name,
+    sample_specs,
+)
+from cropstar.sources.tum.folders import LABEL_FILES, RASTERS, DataFolder, TumOptions, label_file, list_tiles
+from cropstar.sources.tum.tfrecord import REMEDY, Feature, MalformedExample, parse_example, read_record
+from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.tile import PatchTile
+
+TILE_BYTES = 2**26  # of the values of a tile: it is built in memory
+RESOLUTION = 10.0
+NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one look through all tiles found."""
+
+    tiles: dict[int, Path]  # those with a date
+    dates: tuple[date, ...]
+    longest: int
+    shape: tuple[int, int]
+    empty: int
+
+
+class ImageScene:
+    """The tiles in the order of their ids, each an image; they are opened as they are wanted."""
+
+    layout = "patches"
+
+    def __init__(self, folder: DataFolder, year: int | None, options: TumOptions) -> None:
+        root = folder.root
+        self._folder, self._year = folder, year
+        classes, self._numbers = _read_classes(root)
+        found = list_tiles(folder)
+        self._look = self._look_through(found)
+        tiles = self._look.tiles
+        self.year = year or self._look.dates[-1].year
+        parts = (*((root.name,) if root != folder.path else ()), folder.path.name, str(self.year))
+        self.name = safe_name("-".join(parts))
+        self._crs, self._transforms = self._places(root)
+        self._splits = _read_splits(root, set(tiles))
+        self._images_per_tile = self._affordable(options.images_per_tile)
+        beside = [path for path in (root / CLASSES, root / PLACES) if path.is_file()]
+        settings = {"name": self.name, "year": self.year, "images_per_tile": self._images_per_tile}
+        self.recipe = recipe_of([*beside, *(path for tile in tiles.values() for path in self._files(tile))], settings)
+        self.provenance: dict[str, Any] = {
+            "source": "tum",
+            "collection": root.name,
+            "origin": f"tum {root.name}",  # a tile of two years is one piece of ground
+            "year": self.year,
+            "files": folder.kind,
+            "resampling": "nearest",
+            "left_out": {"without dates": self._look.empty},
+        }
+        self.fingerprint = Fingerprint(ALL_BANDS, SCALE, 0.0, RESOLUTION, Season.of(self._look.dates), classes)
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values."""
+        height, width = self._look.shape
+        return 2 * len(self._look.tiles) * len(self._look.dates) * height * width * len(self.fingerprint.bands)
+
+    def tile_specs(self) -> list[TileSpec]:
+        return sample_specs(self.name, self.recipe, equal_parts(len(self._look.tiles), self._images_per_tile))
+
+    def build(self, spec: TileSpec) -> PatchTile:
+        chosen = list(self._look.tiles)[spec.window.top : spec.window.bottom]
+        return pack_patches(
+            [self._image(tile) for tile in chosen],
+            spec.window.top,
+            scene=self.name,
+            recipe=self.recipe,
+            fingerprint=self.fingerprint,
+            crs=self._crs,
+            provenance=self.provenance,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """What the manifest says of the scene."""
+        return {
+            "recipe": self.recipe,
+            "dates": [day.isoformat() for day in self._look.dates],
+            "images": len(self._look.tiles),
+            "splits": self._splits,
+            **self.provenance,
+        }
+
+    def log_summary(self) -> None:
+        images, dates = len(self._look.tiles), len(self._look.dates)
+        size = " x ".join(map(str, self._look.shape))
+        event(f"{self.name}: {images} images of {size} pixels, {dates} dates", images=images, dates=dates)
+        if self._look.empty:
+            logger.warning("%s: %d tiles without a date left out", self.name, self._look.empty)
+
+    def close(self) -> None:
+        """No file stays open between tiles."""
+
+    def _look_through(self, tiles: dict[int, Path]) -> _Look:
+        """Read the dates of all tiles: of records this means to unpack them once."""
+        kept: dict[int, Path] = {}
+        dates, longest, shape = set[date](), 0, (0, 0)
+        for tile, path in track(tiles.items(), len(tiles), f"look through {self._folder.label}", "tile"):
+            own, size = self._look_at(path)
+            if not own:
+                continue
+            if kept and size != shape:
+                why = f"it has {size[0]} x {size[1]} pixels, others have {shape[0]} x {shape[1]}"
+                raise InputError("a tile of another size", path=path, why=why, remedy="keep sizes in folders apart")
+            kept[tile], shape = path, size
+            dates.update(own)
+            longest = max(longest, len(own))
+        if not kept:
+            why = f"{len(tiles)} tiles, none of them with a date"
+            raise InputError("no image", path=self._folder.path, why=why, remedy="give the folder of the image series")
+        return _Look(kept, tuple(sorted(dates)), longest, shape, len(tiles) - len(kept))
+
+    def _look_at(self, path: Path) -> tuple[tuple[date, ...], tuple[int, int]]:
+        if self._folder.kind != RASTERS:
+            if self._year is None:
+                raise UsageError(
+                    "the year is not known", path=self._folder.path, why="records do not tell", remedy="give --year"
+                )
+            return _look_at_record(path, self._year)
+        return tuple(_in_year(_list_dates(path), self._year).values()), _grid_of(path).shape
+
+    def _places(self, root: Path) -> tuple[str, dict[int, Transform]]:
+        """The coordinate system of all tiles and the place of each: from the list, else from the rasters."""
+        tiles, listed = self._look.tiles, _read_places(root)
+        if listed is not None:
+            missing = next((tile for tile in tiles if tile not in listed.transforms), None)
+            if missing is not None:
+                raise InputError(
+                    f"no geotransform of the tile {missing}", path=listed.path, remedy="add it to the list"
+                )
+            codes = {listed.codes[tile] for tile in tiles}
+            if len(codes) > 1:
+                why = f"EPSG {' and '.join(map(str, sorted(codes)))}"
+                raise InputError("tiles in several coordinate systems", path=listed.path, why=why, remedy="part them")
+            return _coordinate_system(codes.pop(), listed.path), {tile: listed.transforms[tile] for tile in tiles}
+        if self._folder.kind != RASTERS:
+            logger.warning("no %s in %s: nobody knows where the tiles lie", PLACES, root)
+            return "", dict.fromkeys(tiles, NOWHERE)
+        grids = {tile: _grid_of(path) for tile, path in tiles.items()}
+        systems = {grid.crs for grid in grids.values()}
+        if len(systems) > 1:
+            raise InputError("tiles in several coordinate systems", path=self._folder.path, remedy="part them")
+        crs = systems.pop()
+        coarse = next((tile for tile, grid in grids.items() if crs and abs(grid.resolution - RESOLUTION) > 1e-6), None)
+        if coarse is not None:
+            why = f"they have {grids[coarse].resolution:g} m"
+            raise InputError("not pixels of 10 m", path=tiles[coarse], why=why, remedy="check the conversion")
+        return crs, {tile: grid.transform if crs else NOWHERE for tile, grid in grids.items()}
+
+    def _affordable(self, wanted: int) -> int:
+        height, width = self._look.shape
+        return max(min(wanted, TILE_BYTES // (2 * self._look.longest * len(ALL_BANDS) * height * width)), 1)
+
+    def _files(self, tile: Path) -> list[Path]:
+        return sorted(_all_files(tile)) if self._folder.kind == RASTERS else [tile]
+
+    def _image(self, tile: int) -> PatchImage:
+        path = self._look.tiles[tile]
+        raw = self._read(path)
+        if raw.bands[10].shape[1:3] != self._look.shape or not raw.dates:
+            raise InputError("a tile has changed", path=path, why="it is not as at the first look", remedy="run again")
+        return _to_image(raw, str(tile), self._transforms[tile], self._numbers)
+
+    def _read(self, path: Path) -> _RawTile:
+        if self._folder.kind == RASTERS:
+            return _read_raster_tile(path, self._year)
+        assert self._year is not None
+        return _read_record_tile(path, self._year)
+
+
+# --- A tile as its files have it, and the image that is made of it
+
+# As GDAL hands out Level-1C products, which is where the tiles come from: red first among the bands of 10 m.
+BANDS = {
+    10: ("B04", "B03", "B02", "B08"),
+    20: ("B05", "B06", "B07", "B8A", "B11", "B12"),
+    60: ("B01", "B09", "B10"),
+}
+ALL_BANDS = tuple(band for bands in BANDS.values() for band in bands)
+LARGEST = np.iinfo(np.uint16).max
+# Tiles have 24 or 48 pixels a side and about 30 dates.
+MAXIMUM_SIDE, MAXIMUM_DATES = 1024, 1000
+
+
+@dataclass(frozen=True)
+class _RawTile:
+    """The dates in their order, each once; padding is gone."""
+
+    path: Path
+    dates: tuple[date, ...]
+    bands: dict[int, NDArray[Any]]  # by resolution, (T, h, w, C)
+    labels: NDArray[Any]  # (H, W) ids of the class file
+
+
+def _to_image(tile: _RawTile, name: str, transform: Transform, numbers: dict[int, int]) -> PatchImage:
+    """All bands on the pixels of 10 m, coarser ones by repeating the pixel that the centre lies in. A pixel is valid
+    where every band of 10 m is above zero. Touching pixels of one class are a field: the tiles know no parcels."""
+    height, width = tile.bands[10].shape[1:3]
+    finest = tile.bands[10]
+    valid: NDArray[np.bool_] = np.asarray((finest > 0).all(axis=-1))  # (T, H, W)
+    values = np.zeros((len(tile.dates), len(ALL_BANDS), height, width), dtype=np.uint16)
+    place = 0
+    for array in tile.bands.values():
+        if array.size and array.max() > LARGEST:
+            why = f"a value of {int(array.max())} cannot be ten thousand times a reflectance"
+            raise InputError("not a reflectance", path=tile.path, why=why, remedy="get the file again")
+        on_grid = np.clip(array, 0, LARGEST)[:, _nearest(array.shape[1], height)][:, :, _nearest(array.shape[2], width)]
+        values[:, place : place + array.shape[3]] = on_grid.transpose(0, 3, 1, 2)  # (T, C, H, W)
+        place += array.shape[3]
+    values *= valid[:, None]
+    labels = _renumber(tile, numbers)
+    fields = np.where(labels == UNLABELLED, 0, connected_regions(labels))
+    return PatchImage(
+        name=name,
+        transform=transform,
+        days=to_days(tile.dates),
+        values=values,
+        valid=valid,
+        labels=labels,
+        fields=fields,
+        keys={int(number): name for number in np.unique(fields[fields > 0])},  # a lot keeps a tile's fields together
+        group=name,
+    )
+
+
+def _require_bands(shapes: dict[int, tuple[int, ...]], path: Path) -> None:
+    """Whether shapes (T, h, w, C) by resolution are those of one tile."""
+    dates, height, width, _ = shapes[10]
+    for resolution, shape in shapes.items():
+        name = f"x{resolution}"
+        why = f"{name} has the shape {shape}"
+        if shape[3] != len(BANDS[resolution]):
+            remedy = f"bands of {resolution} m are {' '.join(BANDS[resolution])}"
+            raise InputError("wrong number of bands", path=path, why=why, remedy=remedy)
+        if not (shape[0] == dates and 1 <= shape[1] <= height and 1 <= shape[2] <= width):
+            raise InputError("shapes that do not fit", path=path, why=f"{why}, x10 {shapes[10]}", remedy="check it")
+    if max(height, width) > MAXIMUM_SIDE or dates > MAXIMUM_DATES:
+        why = f"x10 has the shape {shapes[10]}"
+        raise InputError("too large a tile", path=path, why=why, remedy="check the file")
+
+
+def _nearest(count: int, wanted: int) -> NDArray[np.int64]:
+    """For each of the wanted pixels the coarse one that its centre lies in."""
+    places: NDArray[np.int64] = (2 * np.arange(wanted) + 1) * count // (2 * wanted)
+    return places
+
+
+def _renumber(tile: _RawTile, numbers: dict[int, int]) -> NDArray[np.int16]:
+    found, places = np.unique(tile.labels, return_inverse=True)
+    new = np.full(len(found), UNLABELLED, dtype=np.int16)
+    for rank, label in enumerate(found):
+        if label != 0:
+            if int(label) not in numbers:
+                why = f"the id {int(label)} is not among {', '.join(map(str, sorted(numbers)))}"
+                raise InputError("an unknown class", path=tile.path, why=why, remedy="add it to classes.txt")
+            new[rank] = numbers[int(label)]
+    renumbered: NDArray[np.int16] = new[places].reshape(tile.labels.shape)
+    return renumbered
+
+
+def connected_regions(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """A number above zero for each pixel, the same for pixels of one label that touch with a side.
+
+    Every pixel points to itself at first; where two neighbours of one label point to different pixels, the later one
+    is made to point to the earlier, until all that belong together point to one.
+    """
+    places = np.arange(labels.size).reshape(labels.shape)
+    across = labels[:, 1:] == labels[:, :-1]
+    down = labels[1:] == labels[:-1]
+    one = np.concatenate([places[:, :-1][across], places[:-1][down]])
+    other = np.concatenate([places[:, 1:][across], places[1:][down]])
+    target = np.arange(labels.size)
+    while True:
+        low, high = np.minimum(target[one], target[other]), np.maximum(target[one], target[other])
+        if (low == high).all():
+            return target.reshape(labels.shape) + 1
+        np.minimum.at(target, high, low)
+        while (target[target] != target).any():
+            target = target[target]
+
+
+# --- Tiles in TFRecords
+#
+# A record holds x10, x20 and x60 (T, h, w, C), labels (T, H, W) and the days of the year, all int64, little-endian and
+# in C order. Every record says 2017, so that the year is taken from elsewhere. A day of zero or below is padding.
+
+Shape = tuple[int, ...]
+
+
+def _look_at_record(path: Path, year: int) -> tuple[tuple[date, ...], tuple[int, int]]:
+    """The dates of a tile, none where all are padding, and the rows and columns of its image."""
+    features = _features(path, check=False)
+    shapes = {resolution: _shape(features, f"x{resolution}", 4, path) for resolution in BANDS}
+    _require_bands(shapes, path)
+    dates, _ = _dates(features, year, shapes[10][0], path)
+    return dates, (shapes[10][1], shapes[10][2])
+
+
+def _read_record_tile(path: Path, year: int) -> _RawTile:
+    features = _features(path, check=True)
+    shapes = {resolution: _shape(features, f"x{resolution}", 4, path) for resolution in BANDS}
+    _require_bands(shapes, path)
+    dates, places = _dates(features, year, shapes[10][0], path)
+    bands = {resolution: _array(features, f"x{resolution}/data", shapes[resolution], path) for resolution in BANDS}
+    shape = _shape(features, "labels", 3, path)
+    labels = _array(features, "labels/data", shape, path)
+    if shape[1:] != shapes[10][1:3] or shape[0] != shapes[10][0]:
+        why = f"labels have the shape {shape}, x10 {shapes[10]}"
+        raise InputError("shapes that do not fit", path=path, why=why, remedy=REMEDY)
+    first = int(places.min()) if len(places) else 0  # labels are the same on all dates; padding has none
+    return _RawTile(path, dates, {resolution: array[places] for resolution, array in bands.items()}, labels[first])
+
+
+def _features(path: Path, *, check: bool) -> dict[str, Feature]:
+    try:
+        return parse_example(read_record(path, check=check))
+    except MalformedExample as failure:
+        raise InputError("not an Example in the record", path=path, why=str(failure), remedy=REMEDY) from None
+
+
+def _dates(features: dict[str, Feature], year: int, count: int, path: Path) -> tuple[tuple[date, ...], NDArray[Any]]:
+    """The dates in their order, of two equal ones the first, and their places in the record."""
+    shape = _shape(features, "dates", 1, path)
+    days = _array(features, "dates/doy", shape, path)
+    if len(days) != count:
+        why = f"{len(days)} days for {count} images"
+        raise InputError("shapes that do not fit", path=path, why=why, remedy=REMEDY)
+    real = np.flatnonzero(days > 0)
+    if len(real) and days[real].max() > 366:
+        why = f"there is {int(days[real].max())}"
+        raise InputError("not a day of the year", path=path, why=why, remedy=REMEDY)
+    once, firsts = np.unique(days[real], return_index=True)
+    return tuple(date(year, 1, 1) + timedelta(days=int(day) - 1) for day in once), real[firsts]
+
+
+def _shape(features: dict[str, Feature], name: str, sides: int, path: Path) -> Shape:
+    shape = _feature(features, f"{name}/shape", path).numbers
+    if shape is None or len(shape) != sides or min(shape) < 1:
+        why = f"{name}/shape is {shape}"
+        raise InputError("not the shape of an array", path=path, why=why, remedy=REMEDY)
+    return shape
+
+
+def _array(features: dict[str, Feature], name: str, shape: Shape, path: Path) -> NDArray[Any]:
+    data = _feature(features, name, path).data
+    if data is None or len(data) != 8 * math.prod(shape):
+        why = f"{name} has {'no' if data is None else len(data)} bytes, its shape {shape} wants {8 * math.prod(shape)}"
+        raise InputError("an array that does not fit its shape", path=path, why=why, remedy=REMEDY)
+    return np.frombuffer(data, dtype="<i8").reshape(shape)
+
+
+def _feature(features: dict[str, Feature], name: str, path: Path) -> Feature:
+    if name not in features:
+        why = f"'{name}' is missing"
+        raise InputError("not a tile of MTLCC", path=path, why=why, remedy="give the folder of the image series")
+    return features[name]
+
+
+# --- Tiles as GeoTIFFs
+
+FLAT = re.compile(r"(\d{8})_(10|20|60)m\.tif", re.ASCII)
+NESTED = re.compile(r"(\d{8})\.tif", re.ASCII)
+RASTER_REMEDY = "get or convert the tile again"
+
+
+def _list_dates(folder: Path) -> dict[date, dict[int, Path]]:
+    """The file of each resolution by date, in order."""
+    found: dict[date, dict[int, Path]] = {}
+    places = [(folder, FLAT, 0), *((folder / f"{resolution}m", NESTED, resolution) for resolution in BANDS)]
+    for place, pattern, resolution in places:
+        for path in place.iterdir() if place.is_dir() else ():
+            if match := pattern.fullmatch(path.name):
+                found.setdefault(_date(match[1], path), {})[resolution or int(match[2])] = path
+    for day, files in found.items():
+        missing = [f"{resolution} m" for resolution in BANDS if resolution not in files]
+        if missing:
+            raise InputError(f"no raster of {missing[0]} on {day}", path=folder, remedy=RASTER_REMEDY)
+    return dict(sorted(found.items()))
+
+
+def _all_files(folder: Path) -> list[Path]:
+    labels = label_file(folder)
+    own = [path for files in _list_dates(folder).values() for path in files.values()]
+    return [*own, *([] if labels is None else [labels])]
+
+
+def _in_year(days: Iterable[date], year: int | None) -> dict[date, date]:
+    """The dates that file names stand for. Converters write the year of the records, which is 2017 in all of them:
+    where the names have one year and the folder is of another, only the day of the year counts."""
+    days = list(days)
+    if year is None or {day.year for day in days} == {year} or len({day.year for day in days}) != 1:
+        return {day: day for day in days}
+    return {day: date(year, 1, 1) + timedelta(days=day.timetuple().tm_yday - 1) for day in days}
+
+
+def _read_raster_tile(folder: Path, year: int | None) -> _RawTile:
+    listed = _list_dates(folder)
+    meant = _in_year(listed, year)
+    if len(listed) > MAXIMUM_DATES:
+        raise InputError("too many dates", path=folder, why=f"{len(listed)} of them", remedy="check the folder")
+    labels = _read_raster(_require_labels(folder))
+    bands: dict[int, NDArray[Any]] = {}
+    for resolution in BANDS:
+        images = [_read_raster(files[resolution]) for files in listed.values()]
+        if len({image.shape for image in images}) > 1:
+            raise InputError(
+                "rasters of different sizes", path=folder, why=f"those of {resolution} m", remedy=RASTER_REMEDY
+            )
+        bands[resolution] = np.stack(images).transpose(0, 2, 3, 1)  # (T, h, w, C)
+    _require_bands({resolution: array.shape for resolution, array in bands.items()}, folder)
+    if labels.shape != (1, *bands[10].shape[1:3]):
+        why = f"labels are {labels.shape[1:]}, the images {bands[10].shape[1:3]} pixels"
+        raise InputError("shapes that do not fit", path=folder, why=why, remedy=RASTER_REMEDY)
+    return _RawTile(folder, tuple(meant[day] for day in listed), bands, labels[0])
+
+
+def _grid_of(folder: Path) -> Grid:
+    """Where a tile lies by its own label raster."""
+    with open_raster(_require_labels(folder)) as dataset:
+        return Grid.of(dataset)
+
+
+def _require_labels(folder: Path) -> Path:
+    path = label_file(folder)
+    if path is None:
+        raise InputError("no labels", path=folder, why=f"there is no {' or '.join(LABEL_FILES)}", remedy=RASTER_REMEDY)
+    return path
+
+
+def _read_raster(path: Path) -> NDArray[Any]:
+    """(C, h, w)."""
+    with open_raster(path) as dataset:
+        if max(dataset.shape) > MAXIMUM_SIDE or dataset.count > len(BANDS[20]):
+            why = f"{dataset.width} x {dataset.height} pixels, {dataset.count} bands"
+            raise InputError("too large a tile", path=path, why=why, remedy="check the file")
+        if any(np.dtype(kind).kind not in "iu" for kind in dataset.dtypes):
+            raise InputError("not whole numbers", path=path, why=f"they are {dataset.dtypes[0]}", remedy=RASTER_REMEDY)
+        try:
+            pixels: NDArray[Any] = dataset.read()
+        except RasterioError as failure:
+            raise InputError("a damaged raster", path=path, why=str(failure), remedy=RASTER_REMEDY) from None
+    return pixels
+
+
+def _date(text: str, path: Path) -> date:
+    try:
+        return datetime.strptime(text, "%Y%m%d").date()
+    except ValueError:
+        raise InputError("not a date in a file's name", path=path, remedy="name it YYYYMMDD") from None
+
+
+# --- The files beside the tiles: class names, places, folds, years
+
+CLASSES, PLACES, SETTINGS, TILE_IDS = "classes.txt", "geotransforms.csv", "dataset.ini", "tileids"
+KNOWN_CLASSES = {
+    1: "sugar beet",
+    2: "summer oat",
+    3: "meadow",
+    5: "rape",
+    8: "hop",
+    9: "winter spelt",
+    12: "winter triticale",
+    13: "beans",
+    15: "peas",
+    16: "potatoes",
+    17: "soybeans",
+    19: "asparagus",
+    22: "winter wheat",
+    23: "winter barley",
+    24: "winter rye",
+    25: "summer barley",
+    26: "maize",
+}
+UNKNOWN = 0  # the id of pixels without a known crop
+MAXIMUM_TEXT_BYTES = 2**26  # a hundred thousand tiles are five megabytes
+WHOLE = re.compile(r"\d{1,18}", re.ASCII)
+YEAR = re.compile(r"(?<!\d)20([1-9]\d)(?!\d)|data[-_]?(\d\d)(?!\d)", re.ASCII)  # 2016 or data16
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where tiles lie."""
+
+    path: Path
+    transforms: dict[int, Transform]
+    codes: dict[int, int]  # the EPSG code of each tile's coordinate system
+
+
+def _read_classes(root: Path) -> tuple[ClassTable, dict[int, int]]:
+    """The classes in the order of their ids, and the number of each id; 0, the unknown, is none of them."""
+    path = root / CLASSES
+    names = KNOWN_CLASSES
+    if path.is_file():
+        names = _parse_classes(path)
+    else:
+        logger.warning("no %s in %s: taking the %d published classes", CLASSES, root, len(names))
+    colours = choose_colours(list(names.values()))
+    table = ClassTable(
+        CropClass(number, name, colour)
+        for number, (name, colour) in enumerate(zip(names.values(), colours, strict=True))
+    )
+    return table, {label: number for number, label in enumerate(names)}
+
+
+def _read_places(root: Path) -> _Places | None:
+    """xmin, xres, 0, ymax, 0, -yres and the EPSG code of each tile; None without the file."""
+    path = root / PLACES
+    if not path.is_file():
+        return None
+    transforms: dict[int, Transform] = {}
+    codes: dict[int, int] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            tile, left, across, b, top, d, down, code = (float(cell) for cell in line.split(","))
+            known = int(tile), int(code)
+        except (ValueError, OverflowError):
+            why = f"line {number} is not tile, six numbers and an EPSG code"
+            raise InputError("not a list of geotransforms", path=path, why=why, remedy="get the file again") from None
+        if (abs(across), abs(down), b, d) != (RESOLUTION, RESOLUTION, 0, 0) or not math.isfinite(left + top):
+            why = f"line {number} has pixels of {across:g} x {down:g} m"
+            raise InputError("not pixels of 10 m", path=path, why=why, remedy="tiles have them")
+        transforms[known[0]], codes[known[0]] = (RESOLUTION, 0.0, left, 0.0, -RESOLUTION, top), known[1]
+    return _Places(path, transforms, codes)
+
+
+def _coordinate_system(code: int, path: Path) -> str:
+    try:
+        return str(CRS.from_epsg(code).to_wkt())
+    except (CRSError, OverflowError, ValueError):
+        raise InputError("unknown coordinate system", path=path, why=f"EPSG:{code}", remedy="correct it") from None
+
+
+def _read_splits(root: Path, present: set[int]) -> dict[str, dict[str, list[str]]]:
+    """The folds of the tiles that are there.
+
+    The authors train on `train_fold<k>`, look at `test_fold<k>` while training, and report on `eval`: these are our
+    train, validation and test. Without tiles of `eval` the fold's own test tiles are the test.
+    """
+    folder = root / TILE_IDS
+    held_out = _tile_ids(folder / "eval.tileids", present)
+    splits: dict[str, dict[str, list[str]]] = {}
+    for path in sorted(folder.glob("train_fold*.tileids")):
+        fold = path.name.removeprefix("train_fold").removesuffix(".tileids")
+        train, other = _tile_ids(path, present), _tile_ids(folder / f"test_fold{fold}.tileids", present)
+        parts = {"train": train, "validation": other, "test": held_out}
+        if not held_out:
+            parts = {"train": train, "validation": [], "test": other}
+        if parts["train"] and parts["test"]:
+            splits[f"fold{fold}"] = parts
+    return splits
+
+
+def year_of(folder: Path, root: Path) -> int | None:
+    """The year by a folder's name, such as data16, or by the section of dataset.ini that names it."""
+    path = root / SETTINGS
+    if path.is_file():
+        settings = configparser.ConfigParser(interpolation=None, strict=False)
+        try:
+            settings.read_string("\n".join(_lines(path)))
+        except configparser.Error:
+            raise InputError("not a settings file", path=path, why="its sections cannot be read") from None
+        for section in settings.sections():
+            named = Path(settings[section].get("datadir", "")).name == folder.name
+            if named and re.fullmatch(r"20\d\d", section, re.ASCII):
+                return int(section)
+    found = YEAR.search(folder.name) or YEAR.search(root.name)
+    return 2000 + int(found[1] or found[2]) if found else None
+
+
+def _parse_classes(path: Path) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        label, bar, name = line.partition("|")
+        if not bar:
+            continue  # headings and empty lines, which the authors' reader skips as well
+        if not WHOLE.fullmatch(label.strip()) or not name.strip():
+            raise InputError("not a class", path=path, why=f"line {number} is not id|name", remedy="correct it")
+        if int(label) in names:
+            raise InputError(f"the class id {int(label)} appears twice", path=path, remedy="correct it")
+        names[int(label)] = name.strip()
+    names.pop(UNKNOWN, None)
+    twice = {name for name in names.values() if list(names.values()).count(name) > 1}
+    if not names or len(names) > MAXIMUM_CLASSES or twice:
+        why = f"'{min(twice)}' appears twice" if twice else f"{len(names)} of them"
+        raise InputError("unusable classes", path=path, why=why, remedy="give lines such as 1|sugar beet")
+    return dict(sorted(names.items()))
+
+
+def _tile_ids(path: Path, present: set[int]) -> list[str]:
+    if not path.is_file():
+        return []
+    found = []
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        if not WHOLE.fullmatch(line.strip()):
+            raise InputError("not a tile id", path=path, why=f"line {number}", remedy="give one whole number a line")
+        if int(line) in present:
+            found.append(int(line))
+    return [str(tile) for tile in sorted(set(found))]
+
+
+def _lines(path: Path) -> list[str]:
+    if path.stat().st_size > MAXIMUM_TEXT_BYTES:
+        raise InputError("too large a text", path=path, why=f"{path.stat().st_size} bytes", remedy="check the file")
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise InputError("not a text in UTF-8", path=path, remedy="save it as UTF-8") from None
