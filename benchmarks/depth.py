@@ -31,10 +31,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
+from cropstar.benchmarks.lattice_plot import cell_title
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.stack import RecurrentStack
 from cropstar.reports.drawing import HAIRLINE, INK, MUTED, encode, house_style, new_figure
-from cropstar.reports.lattice import cell_title
 from cropstar.store.atomic import atomic_path, write_json
 
 SYMBOLS = 8

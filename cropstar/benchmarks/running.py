@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cropstar import __version__
-from cropstar.benchmarks.delegating import run_store_task
-from cropstar.benchmarks.matching import match_parameters, parameters_of
-from cropstar.benchmarks.objectives import SequenceObjective
 from cropstar.benchmarks.recurrence import save_memory
 from cropstar.benchmarks.settings import resolve_bench, settings_of
 from cropstar.benchmarks.tasks import TASKS
-from cropstar.benchmarks.tasks.contract import BenchTask, Material, Settings, StoreTask
-from cropstar.config import TrainConfig
+from cropstar.benchmarks.tasks.base import BenchTask, Material, SequenceObjective, Settings, StoreTask
+from cropstar.config import ModelConfig, TrainConfig
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
-from cropstar.errors import ArtifactError, MismatchError, UsageError
+from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.logs import event
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.places import DATA
-from cropstar.resolving import dump, resolve
+from cropstar.resolving import dump, find_config, resolve
 from cropstar.store.atomic import write_json
 from cropstar.store.tensors import read_tensors, write_tensors
 from cropstar.training.loop import Task, fit
@@ -40,8 +40,9 @@ from cropstar.training.state import Progress
 from cropstar.training.targets import speaks_by_date
 from cropstar.training.task import Budget
 from cropstar.training.tensorboard import EventFiles, require_tensorboard
+from cropstar.training.train import TrainOptions, train
 
-KIND = "benchmark"  # of the model file: no map can be made with it
+MODEL_KIND = "benchmark"  # of the model file: no map can be made with it
 STOPPED = "stopped.safetensors"  # the weights that were judged, where a budget ended between two epochs
 
 
@@ -78,7 +79,7 @@ def run_bench(options: BenchOptions) -> dict[str, Any]:
     if isinstance(task, StoreTask):
         if not options.look:
             raise UsageError("--no-test is not for the crop tasks", remedy="choose their settings with 'cropstar tune'")
-        return run_store_task(task, options)
+        return _run_store_task(task, options)
     config, settings = _resolved(task, options)
     folder = Path(config.store)
     task.require_data(folder)
@@ -99,7 +100,7 @@ def run_bench(options: BenchOptions) -> dict[str, Any]:
         run = _claim(task, config, options, data, hold)
         event(
             f"{task.name}: {config.model.name}, {config.model.layers} layers of {config.model.hidden}, "
-            f"{parameters_of(model):,} parameters; run {run.folder}"
+            f"{count_parameters(model):,} parameters; run {run.folder}"
         )
         result = _Bench(task, config, settings, material, model, run, options).result(hold)
         write_json(run.result, result)
@@ -165,7 +166,7 @@ class _Bench:
             "shape": self._material.shape.to_json(),
             "epoch": epoch,
         }
-        write_tensors(file, KIND, header, weights)
+        write_tensors(file, MODEL_KIND, header, weights)
 
     def _note(self, model: Classifier, progress: Progress) -> None:
         verdict = self._material.objective.judge(model, self._material.parts["validation"], self._options.device)
@@ -179,7 +180,7 @@ class _Bench:
             load_weights(self._model, weights, self._run.folder)
             self._write(self._run.folder / STOPPED, weights, None)
             return {"step": progress.step, "epoch": None, "validation": verdict.figures, "weights": STOPPED}
-        _, weights = read_tensors(self._run.model, KIND)
+        _, weights = read_tensors(self._run.model, MODEL_KIND)
         load_weights(self._model, weights, self._run.model)
         best = progress.history[progress.best_epoch - 1]
         reached = best["validation"]
@@ -202,7 +203,7 @@ class _Bench:
             "baseline": self._material.identity.get("baseline"),
             "seed": self._config.seed,
             "budget": {"minutes": self._options.budget, "ended": ended},
-            "model": {**self._config.model.model_dump(mode="json"), "parameters": parameters_of(self._model)},
+            "model": {**self._config.model.model_dump(mode="json"), "parameters": count_parameters(self._model)},
             "settings": self._settings.model_dump(mode="json"),
             "config": dump(self._config),
             "history": progress.history,
@@ -279,3 +280,78 @@ def _ended_by_budget(run: Run) -> bool:
     except (ValueError, KeyError, TypeError):
         why = "it does not tell what ended the run"
         raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it: the run then goes on") from None
+
+
+# --- crop tables: `cropstar train` with a configuration that ships with cropstar
+
+
+def _run_store_task(task: StoreTask, options: BenchOptions) -> dict[str, Any]:
+    for name, given in (("--budget", options.budget), ("--match-parameters", options.parameters)):
+        if given is not None:
+            raise UsageError(
+                f"{name} is not for '{task.name}'", why="it is an ordinary training", remedy="leave it out"
+            )
+    if any(value is not None for value in options.own.values()):
+        raise UsageError(f"'{task.name}' has no settings of its own", remedy="leave them out")
+    folder = options.data or DATA / task.folder
+    if options.resume is not None:
+        config = resolve(options.resume / "config.yaml", {})
+    else:
+        if not folder.exists():
+            remedy = f"{task.needs}; or name it with --data"
+            raise InputError(f"no store for '{task.name}'", path=folder, remedy=remedy)
+        file = options.config or find_config(task.config)
+        config = resolve(file, {**options.options, "store": folder}, options.assignments)
+    how = TrainOptions(
+        options.runs / task.name,
+        options.device,
+        options.resume,
+        options.fresh,
+        options.checkpoint_seconds,
+        tensorboard=options.tensorboard,
+    )
+    run, result = train(config, how)
+    value = float(result["test"][task.unit]["overall_accuracy"] or 0.0)
+    metric = task.metric
+    return {
+        **result,
+        "task": task.name,
+        "run": str(run.folder),
+        "metric": {"name": metric.name, "words": metric.words, "larger_is_better": metric.larger_is_better},
+        "value": value,
+        "text": metric.show(value),
+        "paper": dict(task.paper),
+        "seed": config.seed,
+        "budget": {"minutes": None, "ended": "epochs"},
+    }
+
+
+# --- models of equal size
+
+WIDTHS = (16, 32, 48)  # multiples of 16 suit attention's heads
+WIDEST = 4096
+
+ModelBuilder = Callable[[ModelConfig], Classifier]
+
+
+def count_parameters(model: Classifier) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def match_parameters(config: ModelConfig, wanted: int, build: ModelBuilder) -> ModelConfig:
+    """The width whose number of parameters is nearest to the wanted one.
+
+    Parameters grow with the square of the width: three small models tell the curve, and no large one has to be made.
+    """
+    counts = [count_parameters(build(config.model_copy(update={"hidden": width}))) for width in WIDTHS]
+    square, linear, constant = (float(term) for term in np.polyfit(WIDTHS, counts, 2))
+    below = linear**2 - 4 * square * (constant - wanted)
+    width = (math.sqrt(max(below, 0)) - linear) / (2 * square) if square > 0 else 0.0
+    nearest = min(
+        (max(math.floor(width), 1), math.ceil(width), 1),
+        key=lambda each: abs(square * each**2 + linear * each + constant - wanted),
+    )
+    if not 1 <= nearest <= WIDEST or wanted < constant:
+        why = f"'{config.name}' of {config.layers} layers would be {width:.0f} wide"
+        raise UsageError(f"no width has {wanted:,} parameters", why=why, remedy="ask for others, or change the layers")
+    return config.model_copy(update={"hidden": nearest})

@@ -22,11 +22,17 @@ import torch
 
 from cropstar import __version__
 from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
-from cropstar.benchmarks.suite_file import Cell, read_suite
-from cropstar.benchmarks.suite_outcomes import Outcome, failure_file, read_json, read_outcome, settings_file
-from cropstar.benchmarks.suite_plot import draw_curves, draw_depths
-from cropstar.benchmarks.suite_table import as_csv, as_markdown
-from cropstar.benchmarks.tasks.contract import StoreTask
+from cropstar.benchmarks.suite_matrix import (
+    Cell,
+    Outcome,
+    failure_file,
+    read_json,
+    read_outcome,
+    read_suite,
+    settings_file,
+)
+from cropstar.benchmarks.suite_results import as_csv, as_markdown, draw_curves, draw_depths
+from cropstar.benchmarks.tasks.base import StoreTask
 from cropstar.errors import (
     CropstarError,
     Interrupted,

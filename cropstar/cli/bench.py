@@ -81,7 +81,7 @@ def bench(
     budget is spent; minutes are counted over all restarts. A run that was stopped goes on by the same command.
     See also 'cropstar bench suite --help'.
     """
-    from cropstar.benchmarks.listing import headline, show_config, table_of_tasks
+    from cropstar.benchmarks.settings import headline, show_config, table_of_tasks
 
     if listed:
         click.echo(table_of_tasks())

@@ -75,10 +75,8 @@ def gradients(
     if cells is None:
         raise UsageError("no cells", remedy="name some with --cells, such as lstm,star")
 
-    from cropstar.benchmarks.gradients import PICTURE, SUMMARY, TABLE, GradientOptions
-    from cropstar.benchmarks.gradients import gradients as run_gradients
-    from cropstar.benchmarks.lattice import LOSSES
-    from cropstar.benchmarks.lattice_findings import table_text
+    from cropstar.benchmarks.lattice import LOSSES, PICTURE, SUMMARY, TABLE, GradientOptions, table_text
+    from cropstar.benchmarks.lattice import gradients as run_gradients
 
     defaults = NOISE_DEFAULTS if data is None else IMAGE_DEFAULTS
     options = GradientOptions(

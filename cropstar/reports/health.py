@@ -22,6 +22,7 @@ State = Literal["good", "note", "missing"]
 EXTRAS = {
     "sklearn": ("forest", "--model rf, hgb, auto"),
     "optuna": ("tune", "cropstar tune"),
+    "scipy": ("music", "bench jsb and piano"),
     "onnxruntime": ("onnx", "cropstar export"),
     "exactextract": ("parcels", "predict --parcels"),
     "pyarrow": ("parquet", "Parquet files"),

@@ -1,21 +1,49 @@
-"""The gradient lattice against a plain one: a module at every place, the cells' written-out equations, one run."""
+"""The gradient lattice: measured as by hand, its tables, and `cropstar gradients`."""
 
 from __future__ import annotations
 
 import copy
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from cropstar.benchmarks import lattice
-from cropstar.benchmarks.lattice import LOSSES, draw_weights, measure, new_cells, norm_of_runs
-from cropstar.benchmarks.lattice_findings import factors_of, pattern_of
-from cropstar.benchmarks.lattice_inputs import smooth_noise
+from cropstar.benchmarks.lattice import (
+    LOSSES,
+    PICTURE,
+    SUMMARY,
+    TABLE,
+    draw_weights,
+    factors_of,
+    long_table,
+    mean_ratio,
+    measure,
+    new_cells,
+    norm_of_runs,
+    panel_notes,
+    pattern_of,
+    smooth_noise,
+    table_rows,
+    table_text,
+)
+from cropstar.benchmarks.lattice_plot import Pattern
+from cropstar.cli.gradients import gradients
+from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.models.cells.cell import CELLS, Cell
+from tests.benchmarks.digits import idx_bytes
+
+# --- measuring
 
 EVERY_CELL = pytest.mark.parametrize("name", sorted(CELLS))
 
@@ -161,3 +189,196 @@ def test_of_one_place_both_losses_are_the_same() -> None:
     found = measure("rnn", smooth_noise(2, 1, 4, 0.5, seed=0), layers=1, hidden=4)
     np.testing.assert_array_equal(found["last"], found["all"])
     assert (found["last"] > 0).all()
+
+
+# --- tables
+
+
+def geometric(layers: int, steps: int, down: float, back: float) -> np.ndarray:
+    """A lattice whose magnitude changes by `down` to the layer below and by `back` to the step before."""
+    return np.array(
+        [
+            [down ** (layers - layer) * back ** (steps - step) for step in range(1, steps + 1)]
+            for layer in range(1, layers + 1)
+        ]
+    )
+
+
+@pytest.mark.parametrize(("down", "back"), [(0.5, 0.9), (1.1, 0.7), (1.0, 1.0), (1e-30, 1e-30)])
+def test_factors_of_a_geometric_lattice(down: float, back: float) -> None:
+    pattern = Pattern("star", "last", geometric(5, 4, down, back), np.full((5, 4), 0.25))
+    found = factors_of(pattern)
+    assert found.per_layer == pytest.approx(down)
+    assert found.straight_down == pytest.approx(down)
+    assert found.per_step == pytest.approx(back)
+    assert found.straight_back == pytest.approx(back)
+    assert found.spread == pytest.approx(0.25)
+
+
+def test_a_layers_magnitude_is_the_norm_over_its_steps() -> None:
+    mean = np.array([[3.0, 4.0], [0.0, 10.0]])  # norms 5 and 10
+    assert factors_of(Pattern("star", "last", mean, np.ones((2, 2)))).per_layer == pytest.approx(0.5)
+
+
+def test_the_mean_ratio_is_that_of_all_ratios() -> None:
+    values = np.array([2.0, 8.0, 1.0, 3.0])
+    ratios = values[:-1] / values[1:]
+    assert mean_ratio(values) == pytest.approx(math.exp(np.log(ratios).mean()))
+
+
+@pytest.mark.parametrize("values", [[1.0], [0.0, 1.0], [1.0, 0.0]])
+def test_no_ratio_without_two_magnitudes(values: list[float]) -> None:
+    assert math.isnan(mean_ratio(np.array(values)))
+
+
+def test_mean_and_spread_over_runs() -> None:
+    magnitudes = np.array([[[1.0, 0.0]], [[3.0, 0.0]]])
+    pattern = pattern_of("gru", "all", magnitudes)
+    np.testing.assert_array_equal(pattern.mean, [[2.0, 0.0]])
+    assert pattern.spread[0, 0] == pytest.approx(math.sqrt(2) / 2)
+    assert math.isnan(pattern.spread[0, 1])
+
+
+def test_what_is_not_a_number_is_empty_or_null() -> None:
+    patterns = [pattern_of("gru", "all", np.array([[[1.0, 0.0]], [[3.0, 0.0]]]))]
+    rows = list(csv.DictReader(io.StringIO(long_table(patterns))))
+    assert [(row["layer"], row["step"], row["mean"]) for row in rows] == [("1", "1", "2"), ("1", "2", "0")]
+    assert float(rows[0]["spread"]) == pytest.approx(0.707107)
+    assert rows[1]["spread"] == ""
+    assert table_rows(patterns)[0]["per_layer"] is None
+    assert ("gru", "all", "mean") not in panel_notes(patterns)
+    assert "nan" in table_text(patterns)
+
+
+def test_the_table_for_people_lines_up() -> None:
+    patterns = [Pattern(cell, "last", geometric(3, 3, 0.5, 1), np.ones((3, 3))) for cell in ("star", "lstm_forget")]
+    lines = table_text(patterns).splitlines()
+    assert lines[1].split()[0] == "STAR"
+    assert lines[2].startswith("LSTM w/f")
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_what_the_paper_shows() -> None:
+    """Of fewer runs than the command's 100, which the bounds are wide enough for.
+
+    The vanilla cell amplifies from layer to layer, the LSTM swallows, STAR keeps; STAR's spread is the smallest.
+    """
+    inputs = smooth_noise(6, 10, 64, 0.5, seed=0)
+    found = {
+        name: factors_of(
+            pattern_of(name, "last", measure(name, inputs, layers=10, hidden=64, losses=("last",))["last"])
+        )
+        for name in ("rnn", "lstm", "lstm_forget", "gru", "star")
+    }
+    assert found["rnn"].per_layer > 1
+    assert found["lstm"].per_layer < 0.6
+    assert 0.8 < found["star"].per_layer < 1.05
+    assert found["star"].spread < 0.7 * min(found[name].spread for name in ("rnn", "lstm", "lstm_forget", "gru"))
+
+
+# --- command line
+
+SMALL = ["--layers", "3", "--steps", "4", "--hidden", "5", "--runs", "3", "--quiet"]
+
+
+def command(*arguments: str | Path) -> Result:
+    """As `main` calls it: failures come as exceptions."""
+    return CliRunner().invoke(gradients, list(map(str, arguments)), obj={}, catch_exceptions=True)
+
+
+def refusal(*arguments: str | Path) -> CropstarError:
+    failure = command(*arguments).exception
+    assert isinstance(failure, CropstarError), failure
+    return failure
+
+
+def test_three_files_and_a_table(tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "lattice"
+    answer = command("-o", folder, *SMALL)
+    assert answer.exit_code == 0, answer.exception
+    assert sorted(path.name for path in folder.iterdir()) == sorted([PICTURE, TABLE, SUMMARY])
+    assert (folder / PICTURE).read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader((folder / TABLE).open()))
+    assert list(rows[0]) == ["cell", "loss", "layer", "step", "mean", "spread"]
+    assert len(rows) == 5 * 2 * 3 * 4
+    assert len({(row["cell"], row["loss"], row["layer"], row["step"]) for row in rows}) == len(rows)
+    document: dict[str, Any] = json.loads((folder / SUMMARY).read_text())
+    assert document["settings"]["runs"] == 3
+    assert "Frobenius" in document["definitions"]["magnitude"]
+    table = {(row["cell"], row["loss"]): row for row in document["table"]}
+    assert next(iter(table)) == ("rnn", "last")
+    assert len(answer.stdout.splitlines()) == 1 + 10
+    # The summary follows from the long table.
+    mean = np.zeros((3, 4))
+    for row in rows:
+        if (row["cell"], row["loss"]) == ("star", "last"):
+            mean[int(row["layer"]) - 1, int(row["step"]) - 1] = float(row["mean"])
+    norms = np.sqrt((mean**2).sum(axis=1))
+    assert table["star", "last"]["per_layer"] == pytest.approx((norms[0] / norms[2]) ** 0.5, rel=1e-6)
+    assert table["star", "last"]["straight_down"] == pytest.approx((mean[0, 3] / mean[2, 3]) ** 0.5, rel=1e-6)
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name, seed in (("a", "5"), ("b", "5"), ("c", "6")):
+        assert (
+            command("-o", tmp_path / name, *SMALL, "--cells", "star", "--loss", "last", "--seed", seed).exit_code == 0
+        )
+    files = {name: [(tmp_path / name / part).read_bytes() for part in (PICTURE, TABLE)] for name in "abc"}
+    assert files["a"] == files["b"]
+    assert files["a"][1] != files["c"][1]
+
+
+def test_a_cell_does_not_depend_on_its_company(tmp_path: Path) -> None:
+    command("-o", tmp_path / "alone", *SMALL, "--cells", "star")
+    command("-o", tmp_path / "together", *SMALL, "--cells", "gru,star")
+    alone = (tmp_path / "alone" / TABLE).read_text().splitlines()[1:]
+    assert alone == [row for row in (tmp_path / "together" / TABLE).read_text().splitlines() if row.startswith("star")]
+
+
+def test_images_for_input(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (6, 3, 5), dtype=np.uint8)
+    (tmp_path / "digits").write_bytes(idx_bytes(images))
+    options = ["--hidden", "4", "--runs", "3", "--layers", "2", "--cells", "star,indrnn", "--quiet"]
+    answer = command("-o", tmp_path / "out", "--data", "mnist", tmp_path / "digits", *options)
+    assert answer.exit_code == 0, answer.exception
+    rows = list(csv.DictReader((tmp_path / "out" / TABLE).open()))
+    assert max(int(row["step"]) for row in rows) == 15
+    settings = json.loads((tmp_path / "out" / SUMMARY).read_text())["settings"]
+    assert (settings["input"], settings["steps"]) == ("images", 15)
+
+
+def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
+    (tmp_path / TABLE).write_text("mine")
+    failure = refusal("-o", tmp_path, *SMALL)
+    assert isinstance(failure, UsageError)
+    assert "lattice.csv" in str(failure)
+    assert "--overwrite" in str(failure)
+    assert [path.name for path in tmp_path.iterdir()] == [TABLE]
+    assert (tmp_path / TABLE).read_text() == "mine"
+    assert command("-o", tmp_path, *SMALL, "--cells", "rnn", "--overwrite").exit_code == 0
+    assert (tmp_path / TABLE).read_text().startswith("cell,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--cells", "starr"], ["unknown cell 'starr'", "did you mean 'star'"]),
+        (["--cells", ""], ["no cells"]),
+        (["--data", "mnist", "absent", "--steps", "5"], ["--steps", "pixels"]),
+        (["--layers", "100", "--steps", "5000"], ["too large a lattice", "500"]),
+        (["--runs", "100000", "--steps", "1000", "--layers", "1"], ["too many runs", "--runs"]),
+    ],
+)
+def test_wrong_wishes(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
+    failure = refusal("-o", tmp_path / "out", *arguments)
+    assert isinstance(failure, UsageError)
+    assert all(part in str(failure) for part in parts), failure
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_output_is_a_file_or_the_images_are_missing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    assert "is a file" in str(refusal("-o", tmp_path / "file", *SMALL))
+    failure = refusal("-o", tmp_path / "out", "--data", "mnist", tmp_path / "absent")
+    assert isinstance(failure, InputError)
+    assert "absent" in str(failure)

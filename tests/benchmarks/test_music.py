@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cropstar.benchmarks.music import read_music
+from cropstar.benchmarks.tasks.music import read_music
 from cropstar.errors import InputError, UsageError
 
 Folder = pytest.TempPathFactory
@@ -32,15 +33,23 @@ def roll_of(steps: Steps) -> NDArray[np.uint8]:
     return roll
 
 
-def mat_bytes(train: list[NDArray[Any]], valid: list[NDArray[Any]], test: list[NDArray[Any]]) -> bytes:
-    cells = {}
-    for name, pieces in (("traindata", train), ("validdata", valid), ("testdata", test)):
-        cells[name] = np.empty((1, len(pieces)), dtype=object)
-        for index, piece in enumerate(pieces):
-            cells[name][0, index] = piece
+def cells(pieces: list[NDArray[Any]]) -> NDArray[Any]:
+    row = np.empty((1, len(pieces)), dtype=object)
+    for index, piece in enumerate(pieces):
+        row[0, index] = piece
+    return row
+
+
+def saved(compress: bool = True, **variables: NDArray[Any]) -> bytes:
     stream = io.BytesIO()
-    oracle.savemat(stream, cells, do_compression=True)
+    oracle.savemat(stream, variables, do_compression=compress)
     return stream.getvalue()
+
+
+def mat_bytes(
+    train: list[NDArray[Any]], valid: list[NDArray[Any]], test: list[NDArray[Any]], *, compress: bool = True
+) -> bytes:
+    return saved(compress, traindata=cells(train), validdata=cells(valid), testdata=cells(test))
 
 
 ONE: list[Steps] = [[[60], [], [21, 108]]]
@@ -101,6 +110,12 @@ def plain(train: Any) -> bytes:
     [
         ("a.mat", GOOD_MAT[:-9], "damaged .mat file"),
         ("a.mat", GOOD_PICKLE, "not a .mat file"),
+        ("a.mat", b"", "not a .mat file"),
+        ("a.mat", b"MATLAB 7.3 MAT-file".ljust(126) + b"IM" + bytes(400), "-v7"),
+        ("a.mat", saved(validdata=cells([ROLL]), testdata=cells([ROLL])), "has no traindata"),
+        ("a.mat", saved(traindata=ROLL, validdata=cells([ROLL]), testdata=cells([ROLL])), "traindata is no array of"),
+        ("a.mat", mat_bytes([ROLL * 1j], [ROLL], [ROLL]), "3 x 88 of complex128"),
+        ("a.mat", mat_bytes([np.array(["a"])], [ROLL], [ROLL]), "not steps x 88"),
         ("a.mat", mat_bytes([], [ROLL], [ROLL]), "'train' is empty"),
         ("a.mat", mat_bytes([ROLL], [ROLL[:, :87]], [ROLL]), "a piece of 'validation' is 3 x 87"),
         ("a.mat", mat_bytes([ROLL], [ROLL], [ROLL[:0]]), "a piece of 'test' is 0 x 88"),
@@ -118,7 +133,8 @@ def plain(train: Any) -> bytes:
         ("a.pickle", plain([[["c"]]]), "21 to 108"),
         ("a.pickle", plain([[60]]), "lists of lists"),
         ("a.pickle", plain("abc"), "lists of lists"),
-        ("a.pickle", plain([[np.array([60])]]), "it was not run"),
+        ("a.pickle", plain([[np.array([60])]]), "lists of lists"),
+        ("a.pickle", plain([[print]]), "it was not run"),
     ],
 )
 def test_bad_files(name: str, content: bytes, reason: str, tmp_path: Path) -> None:
@@ -129,6 +145,52 @@ def test_bad_files(name: str, content: bytes, reason: str, tmp_path: Path) -> No
     assert reason in str(caught.value)
     assert str(path) in str(caught.value)
     assert "; " in str(caught.value)
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_every_truncation_of_a_mat_file_is_noticed(compress: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.mat"
+    content = mat_bytes([ROLL], [ROLL], [ROLL], compress=compress)
+    for length in range(0, len(content), 1 if compress else 7):
+        path.write_bytes(content[:length])
+        with pytest.raises(InputError):
+            read_music(path)
+
+
+@given(places=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6))
+def test_changed_bytes_of_a_mat_file_end_in_one_line(places: list[tuple[int, int]], tmp_path_factory: Folder) -> None:
+    content = bytearray(GOOD_MAT)
+    for place, value in places:
+        content[128 + place % (len(content) - 128)] = value
+    path = tmp_path_factory.mktemp("music") / "a.mat"
+    path.write_bytes(content)
+    try:
+        read_music(path)  # changed numbers may still be numbers
+    except InputError as refusal:
+        said = str(refusal)
+    else:
+        return
+    assert str(path) in said
+    assert "\n" not in said
+
+
+def test_bounds_of_a_mat_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.mat"
+    path.write_bytes(mat_bytes([ROLL] * 20, [ROLL], [ROLL]))
+    monkeypatch.setattr("cropstar.benchmarks.tasks.music.MAXIMUM_CELLS", 10)
+    with pytest.raises(InputError, match="traindata is no array of up to 10 cells"):
+        read_music(path)
+    monkeypatch.setattr("cropstar.benchmarks.tasks.music.MAXIMUM_MAT_BYTES", 100)
+    with pytest.raises(InputError, match="more than 100 bytes"):
+        read_music(path)
+
+
+def test_scipy_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.mat"
+    path.write_bytes(GOOD_MAT)
+    monkeypatch.setitem(sys.modules, "scipy.io", None)
+    with pytest.raises(UsageError, match=r"cropstar\[music\]"):
+        read_music(path)
 
 
 def test_a_list_named_a_thousand_times_takes_no_memory(tmp_path: Path) -> None:

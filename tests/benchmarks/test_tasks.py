@@ -15,12 +15,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.benchmarks.matching import match_parameters, parameters_of
-from cropstar.benchmarks.objectives import LIKELIHOOD, SequenceMeasure, SequenceObjective
-from cropstar.benchmarks.sequences import of_arrays
+from cropstar.benchmarks.running import count_parameters, match_parameters
 from cropstar.benchmarks.settings import resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
-from cropstar.benchmarks.tasks.contract import BenchTask, Material, StoreTask
+from cropstar.benchmarks.tasks.base import (
+    LIKELIHOOD,
+    BenchTask,
+    Material,
+    SequenceMeasure,
+    SequenceObjective,
+    StoreTask,
+    from_arrays,
+)
 from cropstar.benchmarks.tasks.generated import GeneratedTask
 from cropstar.config import AugmentationConfig, ModelConfig
 from cropstar.datasets.batch import Batch
@@ -93,7 +99,7 @@ class Silent(Classifier):
 def test_notes_are_summed_and_frames_averaged_also_of_pieces_of_different_lengths() -> None:
     random = np.random.default_rng(0)
     pieces = [random.random((length, 88)) < 0.1 for length in (7, 2, 12)]
-    data = of_arrays("test", 2, [piece[:-1] for piece in pieces], [piece[1:] for piece in pieces])
+    data = from_arrays("test", 2, [piece[:-1] for piece in pieces], [piece[1:] for piece in pieces])
     verdict = SequenceObjective(SequenceMeasure("notes", by_step=True), LIKELIHOOD).judge(
         Silent(), data, torch.device("cpu")
     )
@@ -139,7 +145,7 @@ def test_models_of_equal_size(name: str, wanted: int) -> None:
     start = ModelConfig(name=name, layers=2, day_encoding="none")
     config = match_parameters(start, wanted, build)
     counts = {
-        step: parameters_of(build(config.model_copy(update={"hidden": config.hidden + step}))) for step in (-1, 0, 1)
+        step: count_parameters(build(config.model_copy(update={"hidden": config.hidden + step}))) for step in (-1, 0, 1)
     }
     assert min(counts, key=lambda step: abs(counts[step] - wanted)) == 0
     with pytest.raises(UsageError, match="no width"):

@@ -44,7 +44,7 @@ def refusal(runs: Path, *arguments: str | Path) -> CropstarError:
 
 
 def weights(run_folder: Path) -> dict[str, Any]:
-    return read_tensors(Run(run_folder).model, running.KIND)[1]
+    return read_tensors(Run(run_folder).model, running.MODEL_KIND)[1]
 
 
 def test_the_list_names_tasks_places_and_figures(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_budget_that_ends_before_the_first_epoch_keeps_what_was_judged(tmp_pat
     result = result_of(tmp_path, "adding", *TINY, *SHORT, "--budget", "1e-9")
     folder = Path(result["run"])
     assert (result["chosen"]["epoch"], result["chosen"]["weights"]) == (None, running.STOPPED)
-    assert read_tensors(folder / running.STOPPED, running.KIND)[1]
+    assert read_tensors(folder / running.STOPPED, running.MODEL_KIND)[1]
     assert run(tmp_path, "--resume", folder).exit_code == 0
     assert not (folder / running.STOPPED).exists()
 

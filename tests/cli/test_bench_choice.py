@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cropstar.benchmarks import recurrence, running
-from cropstar.benchmarks.objectives import SequenceObjective
+from cropstar.benchmarks.tasks.base import SequenceObjective
 from cropstar.training import loop
 from tests.cli.test_bench import DIGITS, SHORT, TINY, refusal, result_of, write_digits
 

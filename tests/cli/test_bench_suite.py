@@ -16,9 +16,8 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from cropstar.benchmarks import running, suite
-from cropstar.benchmarks.suite_file import read_suite
-from cropstar.benchmarks.suite_outcomes import Outcome, read_outcome
-from cropstar.benchmarks.suite_table import show
+from cropstar.benchmarks.suite_matrix import Outcome, read_outcome, read_suite
+from cropstar.benchmarks.suite_results import format_figure
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.cli.bench import bench
 from cropstar.config import OptimiserConfig
@@ -67,7 +66,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 
 def weights(folder: Path) -> dict[str, Any]:
-    return read_tensors(Run(folder).model, running.KIND)[1]
+    return read_tensors(Run(folder).model, running.MODEL_KIND)[1]
 
 
 def test_a_matrix_with_failures(tmp_path: Path) -> None:
@@ -284,10 +283,10 @@ def test_the_time_that_is_left(tmp_path: Path) -> None:
 
 def test_figures_keep_three_digits() -> None:
     share, error = TASKS["mnist"].metric, TASKS["adding"].metric
-    assert show(share, [0.981, 0.983]) == "98.20 \u00b1 0.14 %"
-    assert show(error, [0.000123]) == "0.000123"
-    assert show(error, [8.127]) == "8.13"
-    assert show(error, []) == "\u2013"
+    assert format_figure(share, [0.981, 0.983]) == "98.20 \u00b1 0.14 %"
+    assert format_figure(error, [0.000123]) == "0.000123"
+    assert format_figure(error, [8.127]) == "8.13"
+    assert format_figure(error, []) == "\u2013"
 
 
 def test_a_plateau_is_one_of_the_task_s_own_score() -> None:

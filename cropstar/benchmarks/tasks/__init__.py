@@ -1,6 +1,6 @@
-"""The tasks by name, one small file each."""
+"""The tasks by name, one file each with the reader of its data."""
 
-from cropstar.benchmarks.tasks import adding, copying, crops, digits, gestures, music, penn, ucr  # noqa: F401  (registers them)
-from cropstar.benchmarks.tasks.contract import TASKS
+from cropstar.benchmarks.tasks import crops, digits, generated, gestures, music, penn, ucr  # noqa: F401  (registers them)
+from cropstar.benchmarks.tasks.base import TASKS
 
 __all__ = ["TASKS"]

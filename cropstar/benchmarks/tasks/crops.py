@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cropstar.benchmarks.objectives import ACCURACY
-from cropstar.benchmarks.tasks.contract import TASKS, StoreTask
+from cropstar.benchmarks.tasks.base import ACCURACY, TASKS, StoreTask
 
 for task in (
     StoreTask(

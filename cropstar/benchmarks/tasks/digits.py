@@ -1,19 +1,31 @@
-"""MNIST pixel by pixel, in rows (`mnist`) or in a fixed random order (`pmnist`)."""
+"""MNIST pixel by pixel, in rows (`mnist`) or in a fixed random order (`pmnist`), and the reader of its idx files."""
 
 from __future__ import annotations
 
+import gzip
+import math
+import struct
+import zlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cropstar.benchmarks.mnist import read_idx
-from cropstar.benchmarks.objectives import ACCURACY, SequenceMeasure, SequenceObjective
-from cropstar.benchmarks.sequences import of_arrays
-from cropstar.benchmarks.tasks.contract import TASKS, BenchTask, Figures, Material, Settings, digest_of
+from cropstar.benchmarks.tasks.base import (
+    ACCURACY,
+    TASKS,
+    BenchTask,
+    Figures,
+    Material,
+    SequenceMeasure,
+    SequenceObjective,
+    Settings,
+    digest_of,
+    from_arrays,
+)
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
 from cropstar.models.registry import Shape
@@ -52,8 +64,8 @@ class Digits(BenchTask):
         files = {
             kind: (_find(folder, kind, "images", 3), _find(folder, kind, "labels", 1)) for kind in ("train", "t10k")
         }
-        images, labels = _read(*files["train"])
-        test_images, test_labels = _read(*files["t10k"])
+        images, labels = _read_pair(*files["train"])
+        test_images, test_labels = _read_pair(*files["t10k"])
         if images.shape[1:] != test_images.shape[1:]:
             raise InputError("training and test images differ in size", path=folder, remedy="get the files again")
         pooled, tested = (_pooled(each, settings.pool, folder) for each in (images, test_images))
@@ -75,11 +87,11 @@ class Digits(BenchTask):
             "train": lot[settings.validation :][: settings.limit],
         }
         parts = {
-            part: of_arrays(part, config.series_batch, list(pooled[numbers, :, None]), list(labels[numbers]))
+            part: from_arrays(part, config.series_batch, list(pooled[numbers, :, None]), list(labels[numbers]))
             for part, numbers in chosen.items()
         }
         last = settings.test_limit
-        parts["test"] = of_arrays("test", config.series_batch, list(tested[:last, :, None]), list(test_labels[:last]))
+        parts["test"] = from_arrays("test", config.series_batch, list(tested[:last, :, None]), list(test_labels[:last]))
         objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)
         return Material(parts, Shape(1, CLASSES, steps), objective, digest_of(used))
 
@@ -115,7 +127,7 @@ def _find(folder: Path, kind: str, what: str, dimensions: int) -> Path:
     raise InputError("a file of MNIST is missing", path=folder, why=f"there is no {stems[0]}", remedy=NEEDS)
 
 
-def _read(images_file: Path, labels_file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _read_pair(images_file: Path, labels_file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     images, labels = read_idx(images_file, dimensions=3), read_idx(labels_file, dimensions=1)
     if len(images) != len(labels) or labels.max() >= CLASSES:
         why = f"{len(labels)} labels up to {labels.max()} for {len(images)} images"
@@ -143,3 +155,61 @@ PAPER: dict[str, dict[str, Any]] = {
 }
 for task_name, facts in PAPER.items():
     TASKS.register(task_name)(Digits(task_name, **facts))
+
+
+# --- idx files, gzipped or not: a magic number, the sizes, the bytes
+
+MAXIMUM_BYTES = 2**28  # MNIST's training images are 47 MB
+BLOCK = 2**20
+GZIP = b"\x1f\x8b"
+UNSIGNED_BYTES = 0x08
+NAMES = ("train-images-idx3-ubyte", "train-images.idx3-ubyte", "t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte")
+REMEDY = "give MNIST's folder or one of its image files, such as train-images-idx3-ubyte.gz"
+
+
+def read_images(path: Path) -> NDArray[np.uint8]:
+    """(N, rows, columns) of a file, or of the first image file in a folder, training images before test images."""
+    if path.is_dir():
+        candidates = [path / f"{name}{ending}" for name in NAMES for ending in ("", ".gz")]
+        file = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if file is None:
+            raise InputError("no images of MNIST", path=path, remedy=REMEDY)
+        path = file
+    return read_idx(path, dimensions=3)
+
+
+def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
+    """The array of unsigned bytes in an idx file."""
+    if not path.is_file():
+        raise InputError("no such file", path=path, remedy=REMEDY)
+    try:
+        with path.open("rb") as handle:
+            zipped = handle.read(2) == GZIP
+            handle.seek(0)
+            if not zipped:
+                return _read_bytes(handle, path, dimensions)
+            with gzip.open(handle) as plain:
+                return _read_bytes(plain, path, dimensions)  # type: ignore[arg-type]
+    except (EOFError, zlib.error, gzip.BadGzipFile) as failure:
+        raise InputError("a damaged gzip file", path=path, why=str(failure), remedy="get the file again") from None
+
+
+def _read_bytes(handle: IO[bytes], path: Path, dimensions: int) -> NDArray[np.uint8]:
+    header = handle.read(4 + 4 * dimensions)
+    if header[:4] != bytes((0, 0, UNSIGNED_BYTES, dimensions)) or len(header) != 4 + 4 * dimensions:
+        why = f"it does not begin as an idx file of unsigned bytes in {dimensions} dimensions does"
+        raise InputError("not an idx file", path=path, why=why, remedy=REMEDY)
+    shape = struct.unpack(f">{dimensions}I", header[4:])
+    size = math.prod(shape)
+    if not 0 < size <= MAXIMUM_BYTES:
+        sizes = " x ".join(map(str, shape))
+        why = f"{sizes} bytes; between 1 and {MAXIMUM_BYTES:,} are read"
+        raise InputError("an idx file of a wrong size", path=path, why=why, remedy="check the file's header")
+    data = bytearray()
+    # Block by block: what a header claims takes no memory before it has come.
+    while len(data) < size and (block := handle.read(min(BLOCK, size - len(data)))):
+        data += block
+    if len(data) < size or handle.read(1):
+        why = f"{len(data):,} of {size:,} bytes" if len(data) < size else "more bytes than its header says"
+        raise InputError("a truncated or overlong idx file", path=path, why=why, remedy="get the file again")
+    return np.frombuffer(data, dtype=np.uint8).reshape(shape)

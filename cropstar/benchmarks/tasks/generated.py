@@ -1,7 +1,8 @@
-"""Tasks whose samples are generated: each follows from the seed, the part and its number."""
+"""Tasks whose samples are generated from the seed, the part and their number: adding and copy."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,21 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from cropstar.benchmarks.sequences import PARTS, Sample, Samples, fresh, prepared
-from cropstar.benchmarks.tasks.contract import BenchTask, Material, Settings
+from cropstar.benchmarks.tasks.base import (
+    CROSS_ENTROPY,
+    PARTS,
+    SQUARED_ERROR,
+    TASKS,
+    BenchTask,
+    Material,
+    Sample,
+    Samples,
+    SequenceMeasure,
+    SequenceObjective,
+    Settings,
+    prepare,
+    prepare_fresh,
+)
 from cropstar.config import TrainConfig
 from cropstar.models.registry import Shape
 from cropstar.training.objective import Objective
@@ -53,6 +67,68 @@ class GeneratedTask(BenchTask):
             count = settings.samples if is_training else settings.held_out
             return Samples(name, count, config.series_batch, read)
 
-        parts = {name: (prepared if number else fresh)(part(number)) for number, name in enumerate(PARTS)}
+        parts = {name: (prepare if number else prepare_fresh)(part(number)) for number, name in enumerate(PARTS)}
         identity = {"generated": self.name, "baseline": self.baseline(settings.length)}
         return Material(parts, self.shape(settings.length), self.objective(), identity)
+
+
+# --- adding
+
+
+class Adding(GeneratedTask):
+    name = "adding"
+    about = "the sum of two marked numbers among T; generated"
+    metric = SQUARED_ERROR
+    paper = (("star", "solved at T = 200 and 1000"), ("rnn", "not solved"))
+
+    def sample(self, random: np.random.Generator, length: int) -> Sample:
+        x = np.zeros((length, 2), dtype=np.float32)
+        x[:, 0] = random.random(length, dtype=np.float32)
+        half = length // 2
+        x[[random.integers(half), random.integers(half, length)], 1] = 1
+        return x, np.array([x[:, 0] @ x[:, 1]], dtype=np.float32)
+
+    def shape(self, length: int) -> Shape:
+        return Shape(bands=2, classes=1, length=length)
+
+    def objective(self) -> Objective:
+        return SequenceObjective(SequenceMeasure("value", by_step=False), self.metric)
+
+    def baseline(self, length: int) -> float:
+        return 1 / 6
+
+
+TASKS.register(Adding.name)(Adding())
+
+
+# --- copy
+
+WORD, SYMBOLS, SIGN = 10, 8, 9
+
+
+class Copying(GeneratedTask):
+    name = "copy"
+    about = "ten symbols after T steps; generated"
+    metric = CROSS_ENTROPY
+    paper = (("star", "solved at T = 200 and 1000"), ("lstm", "not solved at T = 1000"))
+
+    def sample(self, random: np.random.Generator, length: int) -> Sample:
+        word = random.integers(1, SYMBOLS + 1, WORD)
+        told = np.zeros(length + 2 * WORD, dtype=np.int64)
+        told[:WORD] = word
+        told[length + WORD - 1] = SIGN
+        wanted = np.zeros_like(told)
+        wanted[-WORD:] = word
+        return np.eye(SIGN + 1, dtype=np.float32)[told], wanted
+
+    def shape(self, length: int) -> Shape:
+        return Shape(bands=SIGN + 1, classes=SYMBOLS + 1, length=length + 2 * WORD)
+
+    def objective(self) -> Objective:
+        return SequenceObjective(SequenceMeasure("class", by_step=True), self.metric)
+
+    def baseline(self, length: int) -> float:
+        return WORD * math.log(SYMBOLS) / (length + 2 * WORD)
+
+
+TASKS.register(Copying.name)(Copying())

@@ -1,22 +1,55 @@
-"""Jester: the gesture that a clip shows, with a convolutional recurrent network over its frames."""
+"""Jester: the gesture that a clip shows, with a convolutional recurrent network over its frames.
+
+Clips are folders of numbered JPEG frames, in the layout of 20bn-jester-v1:
+
+    <folder>/20bn-jester-v1/<id>/00001.jpg ...   (or the numbered folders in <folder> itself)
+    <folder>/jester-v1-train.csv                 lines `id;label`; likewise jester-v1-validation.csv
+    <folder>/jester-v1-test.csv                  as published, lines `id` alone
+    <folder>/jester-v1-labels.csv                one class in a line
+
+The publishers keep the labels of their test clips. Without them "test" is what they call validation, and "validation"
+is a tenth of their training clips, chosen by a hash of the clips' ids: the same tenth on every machine, and never the
+test part. With a labelled jester-v1-test.csv all three parts are the publishers'.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
-from cropstar.benchmarks.jester import REMEDY, Clips, read_clips
-from cropstar.benchmarks.objectives import ACCURACY, SequenceMeasure, SequenceObjective
-from cropstar.benchmarks.sequences import PARTS, Sample, Samples, prepared
-from cropstar.benchmarks.tasks.contract import TASKS, BenchTask, Material, Settings
+from cropstar.benchmarks.tasks.base import (
+    ACCURACY,
+    PARTS,
+    TASKS,
+    BenchTask,
+    Material,
+    Sample,
+    Samples,
+    SequenceMeasure,
+    SequenceObjective,
+    Settings,
+    prepare,
+)
 from cropstar.config import TrainConfig
 from cropstar.datasets.prepared import Prepared
-from cropstar.errors import UsageError
+from cropstar.errors import InputError, UsageError
+from cropstar.geo.paths import require_file
+from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.models.contract import Classifier
 from cropstar.models.registry import Shape
+from cropstar.sources.texts import read_lines
+
+REMEDY = (
+    "get 20BN-Jester from Qualcomm's developer pages and put 20bn-jester-v1/ and "
+    "jester-v1-{train,validation,labels}.csv there"
+)
 
 
 class GestureSettings(Settings):
@@ -43,7 +76,7 @@ class Gestures(BenchTask):
             if part != "train":  # what is missing there shows in the first epoch, but here when all has been trained
                 clips.require_frames()
             digest.update("\n".join((*clips.identifiers, *clips.names)).encode() + clips.labels.tobytes())
-            parts[part] = prepared(_samples(part, clips, settings, config.batch))
+            parts[part] = prepare(_samples(part, clips, settings, config.batch))
             classes = len(clips.names)
         objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)
         return Material(parts, Shape(3, classes, settings.frames), objective, {"clips": digest.hexdigest()})
@@ -66,3 +99,190 @@ def _samples(part: str, clips: Clips, settings: GestureSettings, batch: int) -> 
 
 
 TASKS.register(Gestures.name)(Gestures())
+
+
+# --- clips
+
+CLIPS = "20bn-jester-v1"
+MAXIMUM_CLIPS = 2**20  # Jester has 148,092
+MAXIMUM_FRAMES = 2**16  # of one clip; the usual has 36
+MAXIMUM_NAME = 200  # letters of a class's name
+MAXIMUM_SIDE = 4096  # of a frame; the usual is 176 x 100
+MAXIMUM_FRAME_BYTES = 2**24
+
+
+@dataclass(frozen=True)
+class Clips:
+    """The clips of a part: read when asked for, so that a worker's copy is a list of names."""
+
+    root: Path
+    identifiers: tuple[str, ...]
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.identifiers)
+
+    def require_frames(self) -> None:
+        """Look at every folder: some seconds for ten thousand clips."""
+        for identifier in self.identifiers:
+            _frame_files(self.root / identifier)
+
+    def frames(self, index: int, count: int = 32, size: int = 112) -> NDArray[np.uint8]:
+        """(count, 3, size, size): frames at even distances, the middle square of each.
+
+        The clip is cut into `count` equal stretches and each gives the frame in its middle; a clip of fewer frames
+        shows some of them again.
+        """
+        files = _frame_files(self.root / self.identifiers[index])
+        chosen = [(2 * step + 1) * len(files) // (2 * count) for step in range(count)]
+        pictures = {place: _picture(files[place], size) for place in sorted(set(chosen))}
+        return np.stack([pictures[place] for place in chosen])
+
+
+def read_clips(folder: Path, part: str) -> Clips:
+    """The clips of "train", "validation" or "test"; the frames stay where they are."""
+    if part not in PARTS:
+        raise UsageError(f"unknown part '{part}'", remedy=f"known: {', '.join(PARTS)}")
+    names = _class_names(_table(folder, "labels"))
+    published = {name: _rows(_table(folder, name), names) for name in PARTS[:2]}
+    test_file = folder / "jester-v1-test.csv"
+    if test_file.exists() and _is_labelled(test_file):
+        published["test"] = _rows(test_file, names)
+    _require_disjoint(published, folder)
+    rows = _parts(published)[part]
+    if not rows:
+        raise InputError("too few clips", path=folder, why=f"none are left for '{part}'", remedy=REMEDY)
+    root = folder / CLIPS if (folder / CLIPS).is_dir() else folder
+    _require_folders(root, rows)
+    return Clips(root, tuple(rows), np.array(list(rows.values()), dtype=np.int64), names)
+
+
+def _table(folder: Path, name: str) -> Path:
+    if not folder.is_dir():
+        raise InputError("no folder of clips", path=folder, remedy=REMEDY)
+    file = folder / f"jester-v1-{name}.csv"
+    if not file.exists():
+        raise InputError("no list of clips", path=folder, why=f"{file.name} is missing", remedy=REMEDY)
+    return file
+
+
+def _class_names(file: Path) -> tuple[str, ...]:
+    require_file(file)
+    names: dict[str, None] = {}
+    for number, name in read_lines(file):
+        if name in names or len(name) > MAXIMUM_NAME or len(names) == MAXIMUM_CLASSES:
+            why = f"line {number} repeats '{name}'" if name in names else f"line {number} is too long, or one too many"
+            raise InputError("no list of classes", path=file, why=why, remedy=REMEDY)
+        names[name] = None
+    if not names:
+        raise InputError("an empty list of classes", path=file, remedy=REMEDY)
+    return tuple(names)
+
+
+def _is_labelled(file: Path) -> bool:
+    require_file(file)
+    return any(";" in line.rstrip("; ") for _, line in read_lines(file))
+
+
+def _rows(file: Path, names: tuple[str, ...]) -> dict[str, int]:
+    """The class of each clip, by the clip's id, in the order of the list."""
+    require_file(file)
+    numbers = {name: number for number, name in enumerate(names)}
+    rows: dict[str, int] = {}
+    for line_number, line in read_lines(file):
+        identifier, _, label = (word.strip() for word in line.partition(";"))
+        why = None
+        # An id is a folder's name: nothing but digits keeps it from pointing elsewhere.
+        if not (identifier.isascii() and identifier.isdigit() and len(identifier) <= 20 and label):
+            why = f"line {line_number} is not 'id;label'"
+        elif identifier in rows:
+            why = f"line {line_number} repeats clip {identifier}"
+        elif label not in numbers:
+            why = f"line {line_number} has the unknown label '{label[:80]}'"
+        elif len(rows) == MAXIMUM_CLIPS:
+            why = f"more than {MAXIMUM_CLIPS:,} clips"
+        if why is not None:
+            raise InputError("no list of clips", path=file, why=why, remedy="compare it with jester-v1-labels.csv")
+        rows[identifier] = numbers[label]
+    if not rows:
+        raise InputError("an empty list of clips", path=file, remedy=REMEDY)
+    return rows
+
+
+def _require_disjoint(published: dict[str, dict[str, int]], folder: Path) -> None:
+    """No clip in two lists, or a model would be tested on what it has learned."""
+    seen: dict[str, str] = {}
+    for name, rows in published.items():
+        if both := sorted(rows.keys() & seen.keys(), key=int):
+            why = f"clip {both[0]} is in the lists of {seen[both[0]]} and {name}"
+            raise InputError("a clip in two parts", path=folder, why=why, remedy="get the csv files again")
+        seen |= dict.fromkeys(rows, name)
+
+
+def _parts(published: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    if "test" in published:
+        return published
+    training = published["train"]
+    lots = sorted(training, key=lambda clip: hashlib.blake2b(clip.encode(), digest_size=8).digest())
+    held_out = set(lots[: max(1, len(lots) // 10)])
+    return {
+        "train": {clip: label for clip, label in training.items() if clip not in held_out},
+        "validation": {clip: label for clip, label in training.items() if clip in held_out},
+        "test": published["validation"],
+    }
+
+
+def _require_folders(root: Path, rows: dict[str, int]) -> None:
+    """One listing instead of a look at each of a hundred thousand folders."""
+    with os.scandir(root) as entries:
+        there = {entry.name for entry in entries}
+    missing = [clip for clip in rows if clip not in there]
+    if missing:
+        why = f"{len(missing):,} of {len(rows):,} are missing, the first is {missing[0]}"
+        raise InputError("clips without folders", path=root, why=why, remedy=REMEDY)
+
+
+def _frame_files(clip: Path) -> list[Path]:
+    """A clip's frames in the order of their numbers, which may have gaps."""
+    files: dict[int, Path] = {}
+    if clip.is_dir():
+        with os.scandir(clip) as entries:
+            for entry in entries:
+                stem, ending = os.path.splitext(entry.name)
+                if ending.lower() in (".jpg", ".jpeg") and stem.isascii() and stem.isdigit() and len(stem) <= 20:
+                    files[int(stem)] = clip / entry.name
+                if len(files) > MAXIMUM_FRAMES:
+                    why = f"more than {MAXIMUM_FRAMES:,} frames"
+                    raise InputError("too long a clip", path=clip, why=why, remedy="check the folder")
+    if not files:
+        remedy = "unpack it again, or take its line out of the csv: then trainings start anew"
+        raise InputError("a clip without frames", path=clip, why="no 00001.jpg and so on", remedy=remedy)
+    return [files[number] for number in sorted(files)]
+
+
+def _picture(file: Path, size: int) -> NDArray[np.uint8]:
+    """(3, size, size): the middle square of a frame, scaled as the whole frame would be to a shorter side of `size`."""
+    from PIL.Image import Resampling
+    from PIL.JpegImagePlugin import JpegImageFile  # not Image.open, which would try every format it knows
+
+    require_file(file)
+    if file.stat().st_size > MAXIMUM_FRAME_BYTES:
+        why = f"more than {MAXIMUM_FRAME_BYTES:,} bytes"
+        raise InputError("too large a frame", path=file, why=why, remedy="check the file")
+    try:
+        with JpegImageFile(io.BytesIO(file.read_bytes())) as image:
+            width, height = image.size
+            if max(width, height) > MAXIMUM_SIDE:
+                why = f"{width} x {height} pixels, at most {MAXIMUM_SIDE} a side are read"
+                raise InputError("too large a frame", path=file, why=why, remedy="check the file")
+            side = min(width, height)
+            left, top = (width - side) / 2, (height - side) / 2
+            square = image.convert("RGB").resize(
+                (size, size), Resampling.BILINEAR, box=(left, top, left + side, top + side)
+            )
+    except InputError:
+        raise
+    except (OSError, SyntaxError, ValueError) as failure:  # SyntaxError: Pillow's word for no JPEG at all
+        raise InputError("a broken frame", path=file, why=str(failure), remedy="unpack the clip again") from None
+    return np.asarray(square).transpose(2, 0, 1)

@@ -8,9 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from cropstar.benchmarks.objectives import ACCURACY, SequenceMeasure, SequenceObjective
-from cropstar.benchmarks.sequences import of_arrays
-from cropstar.benchmarks.tasks.contract import TASKS, BenchTask, Material, Settings
+from cropstar.benchmarks.tasks.base import (
+    ACCURACY,
+    TASKS,
+    BenchTask,
+    Material,
+    SequenceMeasure,
+    SequenceObjective,
+    Settings,
+    from_arrays,
+)
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError
 from cropstar.models.registry import Shape
@@ -58,7 +65,7 @@ class Ucr(BenchTask):
             half = "test" if part == "test" else "train"
             numbers = chosen.get(part, np.arange(len(series["test"])))
             inputs = [(series[half][number] - mean) / deviation for number in numbers]
-            parts[part] = of_arrays(part, config.series_batch, inputs, [labels[half][number] for number in numbers])
+            parts[part] = from_arrays(part, config.series_batch, inputs, [labels[half][number] for number in numbers])
         longest = max(len(one) for one in series["train"])
         shape = Shape(known.shape[1], len(scene.fingerprint.classes), longest)
         objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)

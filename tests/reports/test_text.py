@@ -1,4 +1,4 @@
-"""The words about models: fit the screen whatever the sizes, and say nothing that is not so."""
+"""The text of `cropstar models`: fits the screen whatever the sizes, and is true."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.image import imread
 
+from cropstar.benchmarks.lattice_plot import MOST_COLUMNS, Pattern, _thin, cell_title, draw_lattice
 from cropstar.reports.drawing import DPI
-from cropstar.reports.lattice import MOST_COLUMNS, Pattern, _thin, cell_title, draw_lattice
 
 
 def pattern(cell: str, loss: str, layers: int, steps: int, seed: int = 0) -> Pattern:

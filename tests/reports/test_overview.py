@@ -1,4 +1,4 @@
-"""Contact sheets: every image in its place, chosen dates, curves of all dates, bare paper where nothing is."""
+"""Contact sheets: every image in its place, chosen dates, curves of all dates, blank paper between images."""
 
 from __future__ import annotations
 

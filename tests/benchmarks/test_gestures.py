@@ -1,4 +1,4 @@
-"""Jester's clips: parts, frames from real JPEG files, and lists and folders that are not as they should be."""
+"""Jester's clips: parts, frames from real JPEG files, and damaged lists and folders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cropstar.benchmarks.jester import Clips, read_clips
+from cropstar.benchmarks.tasks.gestures import Clips, read_clips
 from cropstar.errors import InputError, UsageError
 
 NAMES = ("Swiping Left", "Doing other things", "No gesture")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.benchmarks.lattice_inputs import pixel_by_pixel
-from cropstar.benchmarks.mnist import read_idx, read_images
+from cropstar.benchmarks.lattice import pixel_by_pixel
+from cropstar.benchmarks.tasks.digits import read_idx, read_images
 from cropstar.errors import InputError
 from tests.benchmarks.digits import idx_bytes
 

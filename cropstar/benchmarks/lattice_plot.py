@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
+
 Floats = NDArray[np.float64]
 
 TITLES = {
