@@ -185,6 +185,7 @@ class LossConfig(Section):
     focus: float = Field(0.0, ge=0, le=10, description="gamma of the focal loss; 0: plain cross-entropy")
     smoothing: float = Field(0.0, ge=0, lt=1, description="share of every label that is spread over all classes")
     levels: float = Field(0.0, ge=0, description="weight of the coarser levels' mean, of class tables with levels")
+    teacher: float = Field(0.5, ge=0, le=1, description="of distil: share of the teacher's answers beside the labels")
 
 
 class TrainConfig(Section):
@@ -222,4 +223,5 @@ class TrainConfig(Section):
     ensemble: int = Field(1, ge=1, le=100, description="models trained from different seeds, whose mean is the answer")
     beside: list[ModelConfig] = Field([], description="models of other kinds whose answers are averaged with `model`'s")
     refit: bool = Field(False, description="at the end train anew on training and validation, up to the best epoch")
+    distil: LaxPath | None = Field(None, description="a run or model file whose probabilities are learnt from, too")
     seed: int = Field(0, ge=0, lt=2**63)

@@ -34,6 +34,7 @@ UNUSED = (
     "ensemble",
     "beside",
     "refit",
+    "distil",
 )  # but for stores
 
 

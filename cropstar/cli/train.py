@@ -17,6 +17,7 @@ cropstar train --model convstar --layers 4            on the newest store
 cropstar train --model star --store data/stores/demo --epochs 20
 cropstar train --config demo-convstar --set optimiser.learning_rate=1e-3
 cropstar train --model star --ensemble 5 --refit      five models that answer together
+cropstar train --model star --distil data/runs/transformer-2x64-001
 cropstar train --resume data/runs/convstar-4x32-001
 """)
 
@@ -52,6 +53,7 @@ BETTER = "A better model for more time"
     default=None,
     help="At the end train anew on training and validation; the figures stay those of the model before.",
 )
+@headed(BETTER, "--distil", type=PATH, metavar="RUN", help="Learn from the answers of this finished run, too.")
 @click.option("--seed", type=int, help="Seed of split, order and weights.  [default: 0]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")
 @click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the run folder goes.")
@@ -80,6 +82,7 @@ def train(
     learning_rate: float | None,
     ensemble: int | None,
     refit: bool | None,
+    distil: Path | None,
     seed: int | None,
     assignments: tuple[str, ...],
     runs: Path,
@@ -115,6 +118,7 @@ def train(
         "optimiser.learning_rate": learning_rate,
         "ensemble": ensemble,
         "refit": refit,
+        "distil": distil,
         "seed": seed,
     }
     file = find_config(config_file) if config_file else None

@@ -28,6 +28,8 @@ class Batch:
     parcels: Tensor  # running number of the parcel in the store, -1 where there is none
     # (B,T) where labels are by date: those that bear the class of the whole parcel. Elsewhere empty.
     shows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))
+    # (B,K[,H,W]) in distillation: the teacher's probabilities, NaN where it says nothing. Elsewhere empty.
+    taught: Tensor = field(default_factory=lambda: torch.zeros(0))
 
     @property
     def is_image(self) -> bool:

@@ -38,7 +38,15 @@ def _open(
     if any(entry.layout == "series" for entry in store.manifest.tiles):
         normalisation = normalisation or measure_series(store, split)
         return {
-            part: SeriesDataset(store, split, part, normalisation, config.series_batch, dated=target == "date")
+            part: SeriesDataset(
+                store,
+                split,
+                part,
+                normalisation,
+                config.series_batch,
+                dated=target == "date",
+                unlabelled=part == "train" and config.distil is not None,
+            )
             for part in PARTS
         }, normalisation
     if target == "parcel":

@@ -50,6 +50,16 @@ class PatchDataset:
             table[row] = np.bincount(labels[labels != UNLABELLED], minlength=classes)
         return table
 
+    def open_to_teaching(self, indexes: list[int]) -> NDArray[np.bool_]:
+        """(B, H, W): pixels of this part and such without any label, but none that another part is judged on."""
+        found = np.zeros((len(indexes), self._size, self._size), dtype=bool)
+        for row, place in enumerate(self.places[index] for index in indexes):
+            image, window = place.image(self._store), place.window
+            inside = self._split.mask(image.scene, image.parcels(window), self.part, place)
+            free = inside | (image.labels(window) == UNLABELLED)
+            found[row, : free.shape[0], : free.shape[1]] = free
+        return found
+
     def _read(self, place: Place) -> dict[str, NDArray[Any]]:
         image, window = place.image(self._store), place.window
         fingerprint = image.fingerprint

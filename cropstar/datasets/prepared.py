@@ -27,8 +27,8 @@ class Prepared:
         self.samples = samples
         self.part = samples.part
         self.batch_size = samples.batch_size
-        self._season = season
-        self._regular = regular
+        self.season = season
+        self.regular = regular
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -37,14 +37,14 @@ class Prepared:
         return self.samples.class_counts(classes)
 
     def batch(self, indexes: list[int]) -> Batch:
-        return self._on_regular_dates(self.samples.batch(indexes))
+        return self.on_regular_dates(self.samples.batch(indexes))
 
     def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
         """For training. Dates are hidden before they are averaged and filled, as clouds would hide them."""
-        return self._on_regular_dates(augment(self.samples.batch(indexes), config, draw))
+        return self.on_regular_dates(augment(self.samples.batch(indexes), config, draw))
 
-    def _on_regular_dates(self, batch: Batch) -> Batch:
-        if self._regular.every is None:
+    def on_regular_dates(self, batch: Batch) -> Batch:
+        if self.regular.every is None:
             return batch
-        dated = regularise(batch.x, batch.valid, batch.days, self._season, self._regular)
-        return Batch(*dated, batch.labels, batch.parcels)
+        dated = regularise(batch.x, batch.valid, batch.days, self.season, self.regular)
+        return Batch(*dated, batch.labels, batch.parcels, taught=batch.taught)

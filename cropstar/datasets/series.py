@@ -29,7 +29,9 @@ class SeriesDataset:
         batch_size: int,
         *,
         dated: bool = False,
+        unlabelled: bool = False,
     ) -> None:
+        """`unlabelled` adds the series that have no class at all, for a teacher to speak of."""
         self.part = part
         self.batch_size = batch_size
         self._store = store
@@ -44,6 +46,8 @@ class SeriesDataset:
             parcel = reader.scene, int(reader.table.numbers[place])
             rows = reader.starts[place : place + 2]
             samples.append((tiles[name], *rows, split.label_of[parcel], running[parcel]))
+        for name, place in _unlabelled_places(store) if unlabelled else ():
+            samples.append((tiles[name], *store.reader(name).starts[place : place + 2], UNLABELLED, -1))
         columns = np.array(samples, dtype=np.int64).reshape(-1, 5).T
         self._tiles, self._starts, self._ends, self._labels, self._parcels = columns  # one entry a sample
 
@@ -53,6 +57,7 @@ class SeriesDataset:
     def class_counts(self, classes: int) -> NDArray[np.int64]:
         """(samples, classes): one in the column of the sample's class, or its clear dates of each class."""
         table: NDArray[np.int64] = np.eye(classes, dtype=np.int64)[self._labels]
+        table[self._labels == UNLABELLED] = 0
         if self._dated:
             for row in range(len(self)):
                 labels = self._date_labels(row)
@@ -105,6 +110,12 @@ def measure_series(store: Store, split: Split) -> Normalisation:
             yield values[valid]
 
     return measure(observations(), store.fingerprint.scale, store.fingerprint.offset)
+
+
+def _unlabelled_places(store: Store) -> Iterator[tuple[str, int]]:
+    for entry, reader in store.readers():
+        for index in np.flatnonzero(np.asarray(reader.table.labels) == UNLABELLED).tolist():
+            yield entry.name, index
 
 
 def _places(store: Store, split: Split, part: str) -> Iterator[tuple[str, int]]:

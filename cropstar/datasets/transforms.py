@@ -76,7 +76,9 @@ def flip(batch: Batch, draw: Draw) -> Batch:
     def turned(tensor: Tensor) -> Tensor:
         return torch.stack([turn(image, way) for image, way in zip(tensor, ways, strict=True)])
 
-    return Batch(turned(batch.x), turned(batch.valid), batch.days, turned(batch.labels), turned(batch.parcels))
+    taught = turned(batch.taught) if len(batch.taught) else batch.taught
+    whole = (turned(batch.x), turned(batch.valid), batch.days, turned(batch.labels), turned(batch.parcels))
+    return Batch(*whole, taught=taught)
 
 
 def turn(image: Tensor, way: int) -> Tensor:

@@ -163,6 +163,8 @@ def _sentences(data: dict[str, Any]) -> Sentences:
             f" It is {plural(len(data['ensemble']['members']), 'model')} whose calibrated probabilities are averaged; "
             f"the best epoch of each was chosen on the validation {many}."
         )
+    if data.get("distil"):
+        chosen += f" It also learned from the answers of a teacher, {data['distil']['teacher']}."
     if data.get("refit"):
         chosen += (
             f" The model file holds a refit: the same training once more on training and validation {many} together, "

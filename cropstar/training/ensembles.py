@@ -29,7 +29,7 @@ from cropstar.training.runs import Run
 from cropstar.training.score_sample import ScoreSample
 from cropstar.training.state import Progress
 
-NOT_OF_TREES = (*UNUSED, "precision", "compile")
+NOT_OF_TREES = (*UNUSED, "precision", "compile", "distil")
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Subject:
 def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
     """Figures, calibration and how many of the parcels the training had seen, as plain data."""
     keep_large_buffers()
-    subject = _open_subject(path, options.store)
+    subject = open_subject(path, options.store)
     bands = len(subject.card.fingerprint.bands)
     model, _ = use_backend(subject.model, options.backend, options.device, bands=bands)
     subject = replace(subject, model=model)
@@ -82,7 +82,7 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
         mapped = _mapped(subject, store, options)
         part = _choose_part(subject, store, options)
         split = _split(subject, store, part, options.split)
-        seen, judged = _seen(subject, store, split, part)
+        seen, judged = seen_in_training(subject, store, split, part)
         _warn(seen, judged, certain=subject.result is not None)
         samples = open_samples(subject.card, store, split, part, subject.config, numbers)
         found, confidence = _judge(subject, samples, part, options.device)
@@ -104,7 +104,7 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
         }
 
 
-def _open_subject(path: Path, store: Path | None) -> Subject:
+def open_subject(path: Path, store: Path | None) -> Subject:
     """The model, whole and of a finished run or of none, and the configuration that its samples are prepared by."""
     run = Run(path if path.is_dir() else path.parent)
     known = run.config.exists()
@@ -154,7 +154,7 @@ def _split(subject: Subject, store: Store, part: Part, chosen: SplitConfig | Non
     return split_parcels(store, chosen or subject.config.split, subject.config.seed)
 
 
-def _seen(subject: Subject, store: Store, split: Split, part: Part) -> tuple[int, int]:
+def seen_in_training(subject: Subject, store: Store, split: Split, part: Part) -> tuple[int, int]:
     """How many of the parcels training or validation had, as far as scenes of the same recipe tell; and of how many.
 
     Validation counts: the epoch and the temperature were chosen on it.

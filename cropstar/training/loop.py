@@ -25,6 +25,7 @@ from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
 from cropstar.training.accumulation import Engine
 from cropstar.training.averaging import WeightAverage
+from cropstar.training.distillation import Distillation, Taught
 from cropstar.training.loading import read_epoch
 from cropstar.training.losses import Criterion, class_weights
 from cropstar.training.objective import Crops, Objective, Verdict
@@ -128,7 +129,8 @@ def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
     """The objective of a store, and the labelled pixels (or series) of each class in each sample."""
     counts = task.training.class_counts(task.classes)  # (samples, classes)
     weights = class_weights(counts.sum(axis=0), task.config.loss)
-    criterion = Criterion(task.config.loss, None if weights is None else weights.to(task.device), task.lineages)
+    kind = Distillation if isinstance(task.training, Taught) else Criterion
+    criterion = kind(task.config.loss, None if weights is None else weights.to(task.device), task.lineages)
     return Crops(criterion, task.classes), counts
 
 

@@ -37,6 +37,7 @@ from cropstar.store.atomic import write_json
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.diagnosis import Diagnosis
+from cropstar.training.distillation import Teacher
 from cropstar.training.ensembles import (
     Member,
     Outcome,
@@ -97,7 +98,10 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         for own, each in zip(configs, models, strict=True):
             require_target(own, store, each)
             _require_possible(own, options, each, processes, device)
-        data = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
+        teacher = Teacher(config.distil, store, split, config, device) if config.distil else None
+        data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
+        if teacher is not None:
+            data["teacher"] = teacher.digest
         run = _claim(config, options, data, hold, processes)
         places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
         members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
@@ -107,6 +111,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             logger.info("it reads the season as a whole: for predict --state and update, train one that streams (star)")
 
         parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
+        if teacher is not None:
+            parts["train"] = teacher.teach(parts["train"], split, config)
         card = ModelCard(
             describe_model([own.model for own in configs]),
             shape.to_json(),
@@ -119,11 +125,12 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 "reading": _reading(store),
                 **_dates(config),
                 **({"target": config.target} if config.target else {}),
+                **({"distil": teacher.facts()} if teacher else {}),
             },
         )
         training = _Training(run, members, parts, card, store, split, shape.classes, device, processes, options, hold)
         outcomes = [training.fit(member) for member in members]
-        refits = _refit(training, split, config, outcomes, shape) if config.refit else []
+        refits = _refit(training, split, config, outcomes, shape, teacher) if config.refit else []
         if not processes.is_first:
             return run, {}
         for member in members:
@@ -141,6 +148,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         if isinstance(model, Ensemble):
             result["model"]["name"] = card.model["name"]
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
+        if teacher is not None:
+            result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
         if config.refit:
             for member in members:
                 _load(member.model, member.run.refit.model)
@@ -256,18 +265,26 @@ class _Training:
 
 
 def _refit(
-    training: _Training, split: Split, config: TrainConfig, outcomes: Sequence[Outcome], shape: Shape
+    training: _Training,
+    split: Split,
+    config: TrainConfig,
+    outcomes: Sequence[Outcome],
+    shape: Shape,
+    teacher: Teacher | None,
 ) -> list[Progress]:
     """Every member anew, with the normalisation that was measured before: the model file has one."""
     spatial, normalisation = training.members[0].model.spatial, training.card.normalisation
+    merged = split.with_validation()
     parts, _ = open_parts(
         training.store,
-        split.with_validation(),
+        merged,
         config,
         spatial=spatial,
         regular=config.regular,
         normalisation=normalisation,
     )
+    if teacher is not None:
+        parts["train"] = teacher.teach(parts["train"], merged, config)
     return [
         training.refit(
             replace(member, model=_built(member.config, shape, training.options, training.device)),
@@ -313,6 +330,7 @@ def _require_possible(
             "--tensorboard": options.tensorboard,
             "precision": config.precision != "float32",
             "compile": config.compile,
+            "--distil": config.distil is not None,
         }
         for name in (name for name, given in asked.items() if given):
             raise UsageError(f"'{model.name}' has no use for {name}", remedy="leave it out")

@@ -68,7 +68,7 @@ class Trainer:
             return fit(task, lambda *_: None)
 
     def _model(self, config: TrainConfig) -> Classifier:
-        for name in ("ensemble", "beside", "refit"):
+        for name in ("ensemble", "beside", "refit", "distil"):
             if getattr(config, name) != TrainConfig.model_fields[name].default:
                 why = "trials compare single models on validation"
                 raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
