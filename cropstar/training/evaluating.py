@@ -161,7 +161,12 @@ def seen_in_training(subject: Subject, store: Store, split: Split, part: Part) -
     """
     judged = members(split, part)
     scene_of = {recipe: scene for scene, recipe in subject.scenes.items()}
-    names = {scene: scene_of[recipe] for scene, recipe in _recipes(store).items() if recipe in scene_of}
+    # By name where that tells them apart: the groups of one table are scenes of one recipe.
+    names = {
+        scene: scene if subject.scenes.get(scene) == recipe else scene_of[recipe]
+        for scene, recipe in _recipes(store).items()
+        if recipe in scene_of
+    }
     shared = {(names[scene], number) for scene, number in judged if scene in names}
     listed = subject.result["split"].get("parcels") if subject.result else None
     if listed is None:  # split by pixel, or unknown: any parcel of the scenes

@@ -139,16 +139,37 @@ def test_a_student_cut_off_ends_with_the_same_bytes(
     assert any(not np.array_equal(mine[name], theirs[name]) for name in mine)
 
 
-def test_series_without_a_class_are_learnt_from(tmp_path: Path) -> None:
-    table = tmp_path / "fields.csv"
+def write_table(table: Path, years: tuple[int, ...] = (2023,)) -> None:
+    """Forty fields a year, the last ten of them without a class."""
     random = np.random.default_rng(0)
     with table.open("w", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["id", "date", "crop", "B04", "B08"])
-        for field in range(40):
-            crop = ["maize", "wheat"][field % 2] if field < 30 else ""
-            for month in (4, 5, 6, 7):
-                rows.writerow([field, f"2023-{month:02d}-10", crop, *random.integers(100, 4000, 2)])
+        rows.writerow(["id", "year", "date", "crop", "B04", "B08"])
+        for year in years:
+            for field in range(40):
+                crop = ["maize", "wheat"][field % 2] if field < 30 else ""
+                for month in (4, 5, 6, 7):
+                    values = random.integers(100, 4000, 2)
+                    rows.writerow([f"{field}-{year}", year, f"{year}-{month:02d}-10", crop, *values])
+
+
+@pytest.mark.parametrize("year", ["2022", "2023"])
+def test_the_years_of_one_table_are_told_apart(year: str, tmp_path: Path) -> None:
+    """Both are scenes of one recipe: a teacher of the one year does not know the fields of the other."""
+    write_table(table := tmp_path / "fields.csv", (2022, 2023))
+    made = CliRunner().invoke(cropstar, ["ingest", str(table), "-o", str(tmp_path / "store"), "--group-column", "year"])
+    assert made.exit_code == 0, made.output
+    settings = {"split.by": "group", "split.test": [year], "split.validation": 0.3, "target": None, "epochs": 1}
+    first, _ = train(small(tmp_path / "store", **settings), options(tmp_path / "runs"))
+    train(small(tmp_path / "store", **settings, distil=first.folder), options(tmp_path / "student"))
+    swapped = settings | {"split.test": ["2022" if year == "2023" else "2023"]}
+    with pytest.raises(MismatchError, match="30 of 30 were in its training"):
+        train(small(tmp_path / "store", **swapped, distil=first.folder), options(tmp_path / "swapped"))
+
+
+def test_series_without_a_class_are_learnt_from(tmp_path: Path) -> None:
+    table = tmp_path / "fields.csv"
+    write_table(table)
     made = CliRunner().invoke(cropstar, ["ingest", str(table), "-o", str(tmp_path / "store"), "--keep-unlabelled"])
     assert made.exit_code == 0, made.output
     settings = {"series_batch": 4, "target": None, "epochs": 1}
