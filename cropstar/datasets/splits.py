@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from cropstar.config import SplitConfig
+from cropstar.config import SplitConfig, TrainConfig
 from cropstar.datasets.blocks import blocks_of
 from cropstar.datasets.fields import Fields, ParcelId
 from cropstar.datasets.named_splits import by_name, named_splits
 from cropstar.datasets.parts import PARTS, Split
 from cropstar.datasets.pixels import split_pixels
-from cropstar.datasets.targets import Target
+from cropstar.datasets.targets import Target, choose_target
 from cropstar.datasets.units import by_units
-from cropstar.errors import InputError
+from cropstar.errors import InputError, UsageError
 from cropstar.store.store import Store
 
-__all__ = ["PARTS", "ParcelId", "Split", "named_splits", "split_parcels"]
+__all__ = ["PARTS", "ParcelId", "Split", "named_splits", "split_parcels", "training_split"]
+
+
+def training_split(store: Store, config: TrainConfig) -> Split:
+    """The split of a training; a refit is refused where it has no validation parcels."""
+    try:
+        return split_parcels(store, config.split, config.seed, choose_target(config, store))
+    except InputError as failure:
+        if not config.refit or not failure.what.endswith("left for validation"):
+            raise
+        what, why = "--refit needs validation parcels", failure.why
+        raise UsageError(what, path=store.folder, why=why, remedy="leave it out") from None
 
 
 def split_parcels(store: Store, config: SplitConfig, seed: int, target: Target | None = None) -> Split:

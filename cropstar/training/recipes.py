@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cropstar.config import CONVOLUTIONAL, ModelConfig, TrainConfig
-from cropstar.datasets.splits import split_parcels
+from cropstar.datasets.splits import training_split
 from cropstar.datasets.targets import choose_target
 from cropstar.resolving import dump
 from cropstar.store.store import Store
@@ -89,7 +89,7 @@ def explained(config: TrainConfig, choices: tuple[Choice, ...]) -> str:
 def look_at(store: Store, config: TrainConfig) -> DataFacts:
     """Facts of the training part of a store."""
     target = choose_target(config, store)
-    split = split_parcels(store, config.split, config.seed, target)
+    split = training_split(store, config)
     fields = sum(part == "train" for part in split.part_of.values())
     readers = [reader for _, reader in store.readers()]
     spatial = bool(CONVOLUTIONAL.match(config.model.name)) and not _is_series(store)

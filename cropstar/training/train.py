@@ -16,10 +16,9 @@ from cropstar.config import TrainConfig
 from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.prepared import Prepared
-from cropstar.datasets.splits import PARTS, Split, named_splits, split_parcels
-from cropstar.datasets.targets import choose_target
+from cropstar.datasets.splits import PARTS, Split, named_splits, training_split
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
-from cropstar.errors import InputError, UsageError
+from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import event, logger
 from cropstar.models.backends import use_backend
@@ -87,7 +86,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         device = processes.own_device(options.device)
         store = Store.open(config.store)
         hold.callback(store.close)
-        split = _split(config, store)
+        split = training_split(store, config)
         description = describe_split(store, split)
         _say_split(store, split, description)
         shape = shape_of(store, config)
@@ -159,18 +158,6 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
-
-
-def _split(config: TrainConfig, store: Store) -> Split:
-    try:
-        return split_parcels(store, config.split, config.seed, choose_target(config, store))
-    except InputError as failure:
-        if not config.refit or not failure.what.endswith("left for validation"):
-            raise
-        why = failure.why
-        raise UsageError(
-            "--refit needs validation parcels", path=store.folder, why=why, remedy="leave it out"
-        ) from None
 
 
 @dataclass(frozen=True)
