@@ -154,7 +154,7 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
         )
         yield Choice("model.dropout", 0.2, "few fields, many pixels")
     else:
-        yield Choice("model.hidden", 128, "the paper's width for series")
+        yield Choice("model.hidden", 64 if facts.fields < 2000 else 128, f"{facts.fields:,} training fields")
         yield Choice("model.pool", "season", "knows when in the season a state was reached")
         yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
         yield Choice("model.dense", 128, "a layer over all bins")
@@ -170,7 +170,7 @@ def _network(facts: DataFacts) -> Iterator[Choice]:
 
 
 def _optimisation(facts: DataFacts) -> Iterator[Choice]:
-    yield Choice("optimiser.learning_rate", 0.004, "with AdamW and a cosine schedule")
+    yield Choice("optimiser.learning_rate", 0.004 if facts.pixels else 0.003, "with AdamW and a cosine schedule")
     yield Choice("optimiser.weight_decay", 0.02 if facts.images else 0.01, "of the matrices")
     yield Choice("optimiser.decoupled", True, "AdamW")
     yield Choice("optimiser.schedule", "cosine", "falls to zero at the last step")
@@ -179,8 +179,8 @@ def _optimisation(facts: DataFacts) -> Iterator[Choice]:
     yield Choice("loss.smoothing", 0.1, "labels of fields are not always right")
     if facts.images:
         yield Choice("augmentation.flips", True, "fields look alike from every side")
-    if facts.pixels:
-        yield Choice("augmentation.date_dropout", 0.2, "other places have other clouds")
+    hidden = 0.2 if facts.pixels else 0.1 if facts.fields < 5000 else 0.0
+    yield Choice("augmentation.date_dropout", hidden, "other places and years have other clouds")
 
 
 def _budget(config: TrainConfig, facts: DataFacts, steps: int) -> Iterator[Choice]:
@@ -205,7 +205,7 @@ def _steps(facts: DataFacts, layers: int) -> int:
     """Of series: more where there is more to learn from. Of images: so many that a run takes minutes, not hours."""
     if facts.pixels:
         return int(min(max(1500 * 30 / (facts.dates * layers), 600), 1500))
-    return int(min(max(1500, facts.samples * 0.6), 6000))
+    return int(min(max(1000, facts.samples), 6000))
 
 
 def _bins(facts: DataFacts) -> int:
