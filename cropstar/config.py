@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 LaxPath = Annotated[Path, Field(strict=False)]
 CONVOLUTIONAL = re.compile("(bi)?conv")  # how the names of image models begin
+AUTO = "auto"  # stands for the best of several models
 FITTED = ("rf", "hgb")  # models of trees, which are fitted at once and have neither layers nor epochs
 
 

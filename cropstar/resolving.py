@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from cropstar.config import TrainConfig
+from cropstar.config import AUTO, TrainConfig
 from cropstar.errors import InputError, UsageError
 from cropstar.limits import MAXIMUM_CONFIG_BYTES
 from cropstar.places import STORES
@@ -81,8 +81,11 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def dump(config: TrainConfig) -> str:
-    """The resolved configuration as YAML that `resolve` reads back to the same value."""
-    return dump_yaml(config.model_dump(mode="json"))
+    """The resolved configuration as YAML that `resolve` reads back to the same value.
+
+    With the model 'auto' it has what was given alone: the recipe of each candidate fills in the rest.
+    """
+    return dump_yaml(config.model_dump(mode="json", exclude_unset=config.model.name == AUTO))
 
 
 def _put(data: dict[str, Any], dotted: str, value: Any) -> None:

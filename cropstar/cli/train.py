@@ -18,6 +18,7 @@ cropstar train --model star --store data/stores/demo --epochs 20
 cropstar train --config demo-convstar --set optimiser.learning_rate=1e-3
 cropstar train --model star --ensemble 5 --refit      five models that answer together
 cropstar train --model star --distil data/runs/transformer-2x64-001
+cropstar train --model auto --budget 30               compare models by cross-validation, train the best
 cropstar train --resume data/runs/convstar-4x32-001
 """)
 
@@ -36,7 +37,7 @@ BETTER = "A better model for more time"
     help="What fills in settings that are not given: the data (auto), a look within a minute (quick), or the paper.  "
     "[default: auto]",
 )
-@click.option("--model", help="See 'cropstar models'; or rf, a random forest.  [default: convstar]")
+@click.option("--model", help="See 'cropstar models'; auto: the best of several.  [default: convstar]")
 @click.option("--layers", type=int, help="Recurrent layers.  [default: by the recipe]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: by the recipe]")
 @click.option("--target", help="pixel or parcel.  [default: pixels of images, parcels of tables]")
@@ -45,6 +46,13 @@ BETTER = "A better model for more time"
 @click.option("--epochs", type=int, help="Passes over the training parcels.  [default: by the recipe]")
 @click.option("--batch", type=int, help="Patches or series a step.  [default: by the recipe]")
 @click.option("--learning-rate", type=float, help="Peak learning rate.  [default: by the recipe]")
+@headed(
+    BETTER,
+    "--budget",
+    type=click.FloatRange(0, min_open=True),
+    metavar="MINUTES",
+    help="With --model auto: to compare models.  [default: 10]",
+)
 @headed(BETTER, "--ensemble", type=int, metavar="N", help="Train N models and average their answers.  [default: 1]")
 @headed(
     BETTER,
@@ -80,6 +88,7 @@ def train(
     epochs: int | None,
     batch: int | None,
     learning_rate: float | None,
+    budget: float | None,
     ensemble: int | None,
     refit: bool | None,
     distil: Path | None,
@@ -140,7 +149,9 @@ def train(
     from cropstar.training.train import TrainOptions
     from cropstar.training.train import train as run_training
 
-    how = TrainOptions(runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose, tensorboard, backend)
+    how = TrainOptions(
+        runs, choose_device(device), resume, fresh, checkpoint_seconds, diagnose, tensorboard, backend, budget
+    )
     run, result = run_training(config, how)
     if not result:  # one of several processes; the first one has it
         return

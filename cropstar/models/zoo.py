@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from cropstar.config import ModelConfig
+from cropstar.config import AUTO, ModelConfig
 from cropstar.errors import UsageError
 from cropstar.models.cells.cell import CELLS, Cell, CellOptions
 from cropstar.models.classifier import RecurrentClassifier
@@ -43,6 +43,9 @@ class Recurrent:
 
 def build_model(config: ModelConfig, shape: Shape) -> Classifier:
     shape = _as_configured(config, shape)
+    if config.name == AUTO:
+        why = "only 'cropstar train' can choose the best of several models"
+        raise UsageError(f"'{AUTO}' is no model", why=why, remedy="name one: 'cropstar models' lists them")
     if config.name in NETWORKS:
         return NETWORKS[config.name](config, shape)
     if config.name in FITTED:

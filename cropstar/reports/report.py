@@ -92,6 +92,7 @@ def _render(data: dict[str, Any]) -> str:
         loss=_as_data_uri(loss_curve(history, best_epoch)) if history else None,
         scores=_as_data_uri(score_curve(history, best_epoch)) if history else None,
         ensemble=data.get("ensemble"),
+        selection=data.get("selection"),
         calibration=calibration,
         reliability=[_as_data_uri(plot) for plot in reliability_plots(calibration)] if calibration else [],
         sets=sets,

@@ -63,10 +63,13 @@ def member_configs(config: TrainConfig) -> list[TrainConfig]:
 
 def _member_config(config: TrainConfig, kind: ModelConfig, number: int) -> TrainConfig:
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0]) if number else config.seed
-    changes: dict[str, Any] = {"model": kind, "seed": seed, "ensemble": 1, "beside": []}
-    if kind.name in FITTED:  # settings of the networks beside it
-        changes |= {name: TrainConfig.model_fields[name].default for name in NOT_OF_TREES}
-    return config.model_copy(update=changes)
+    own = config.model_copy(update={"model": kind, "seed": seed, "ensemble": 1, "beside": []})
+    return of_trees(own) if kind.name in FITTED else own
+
+
+def of_trees(config: TrainConfig) -> TrainConfig:
+    """Without the settings of networks, which trees have no use for."""
+    return config.model_copy(update={name: TrainConfig.model_fields[name].default for name in NOT_OF_TREES})
 
 
 def finished_outcome(run: Run) -> Outcome | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -72,11 +72,14 @@ def fit_at_once(
     validation: Prepared | None = None,
     *,
     whole_units: bool = False,
+    calibrated: bool = True,
+    on_share: Callable[[float], None] | None = None,
 ) -> tuple[Progress, ScoreSample | None]:
     """Fit the model to the training part and save it. A run that was stopped begins anew and comes to the same model.
 
     With `validation` it learns from that too, and there are scores of samples by trees that never saw their field, to
-    calibrate by; `whole_units` says that validation holds groups of its own.
+    calibrate by, unless not `calibrated`; `whole_units` says that validation holds groups of its own. `on_share` is
+    told which share of the trees is grown, and may raise to end the growing.
     """
     model, seed = task.model, task.config.seed
     assert isinstance(model, FittedClassifier)
@@ -85,14 +88,14 @@ def fit_at_once(
     parts = {"train": task.training, **({} if validation is None else {"validation": validation})}
     samples = gather(parts, task.classes, grid, seed)
     event(f"{len(samples):,} series of {samples.features.shape[1]} features", samples=len(samples))
-    with _growing(model.name) as on_trees:
+    with _growing(model.name, on_share) as on_trees:
         unseen = model.fit(samples.features, samples.labels, grid, seed, on_trees)
     assert model.trees is not None
     progress = Progress(samples=len(samples), seconds=time.monotonic() - started)
     nodes = len(model.trees.left)
     event(f"{len(model.trees)} trees with {nodes:,} nodes ({progress.seconds:.0f} s)", nodes=nodes)
     save_model(model, progress)
-    if validation is None:
+    if validation is None or not calibrated:
         return progress, None
     alone = len(np.unique(samples.parcels)) == len(samples)  # one sample a field: no other tells of it
     if unseen is None or np.isnan(unseen).any() or not alone or whole_units:
@@ -169,7 +172,7 @@ def _folds(samples: Samples, seed: int) -> NDArray[np.int64]:
 
 
 @contextmanager
-def _growing(label: str) -> Iterator[OnTrees]:
+def _growing(label: str, on_share: Callable[[float], None] | None = None) -> Iterator[OnTrees]:
     """A progress bar and an ear for signals; trees that are not all there are not kept."""
     with stop_on_request() as stop, progress_bar(0, label, "tree") as bar:
 
@@ -179,5 +182,7 @@ def _growing(label: str) -> Iterator[OnTrees]:
             if stop:
                 assert stop.signal is not None
                 raise Interrupted(stop.signal, f"{count} of {total} trees were grown, none is kept")
+            if on_share is not None:
+                on_share(count / total)
 
         yield on_trees

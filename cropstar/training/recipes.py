@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from cropstar.config import CONVOLUTIONAL, ModelConfig, TrainConfig
+from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.splits import training_split
 from cropstar.datasets.targets import choose_target
 from cropstar.resolving import dump
 from cropstar.store.store import Store
 
-FITTED = ("rf", "hgb")  # models that are fitted at once have no epochs, rates or layers
 NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
 WARMUP = 30  # steps
 
@@ -59,7 +58,9 @@ def with_recipe(config: TrainConfig) -> tuple[TrainConfig, tuple[Choice, ...]]:
 
 
 def fill(config: TrainConfig, facts: DataFacts) -> tuple[TrainConfig, tuple[Choice, ...]]:
-    """The same for facts that are known."""
+    """The same for facts that are known. Of the model 'auto' each candidate is filled in by itself."""
+    if config.model.name == AUTO:
+        return config, ()
     open_keys = [choice for choice in RECIPES[config.recipe](config, facts) if not _is_set(config, choice.key)]
     data = config.model_dump(mode="python")
     for choice in open_keys:

@@ -2,6 +2,7 @@
 
 <runs>/convstar-4x32-001/
   config.yaml, data.json    the resolved configuration, and which data it was started on
+  candidates/               with --model auto: what each said of the folds
   metrics.jsonl             one line an epoch
   checkpoints/*.safetensors the last two states; each is enough to go on from
   diagnosis.jsonl, .png     with --diagnose: gradients, weights and states of the first epoch, layer by layer
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import FITTED, TrainConfig
+from cropstar.config import AUTO, FITTED, TrainConfig
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.resolving import dump
 from cropstar.store.atomic import locked, sweep, write_text
@@ -110,7 +111,7 @@ def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitS
     """An unfinished run of the very same configuration and data, else a new one; held until `hold` closes."""
     text, described = dump(config), json.dumps(data, sort_keys=True)
     stem = config.model.name
-    if stem not in FITTED:  # which have no layers
+    if stem not in (*FITTED, AUTO):  # which have no layers
         stem += f"-{config.model.layers}x{config.model.hidden}"
     if (members := config.ensemble * (1 + len(config.beside))) > 1:
         stem += f"-x{members}"

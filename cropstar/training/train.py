@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from cropstar import __version__
-from cropstar.config import TrainConfig
+from cropstar.config import AUTO, TrainConfig
 from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.prepared import Prepared
@@ -55,6 +55,7 @@ from cropstar.training.loop import SaveModel, Task, fit
 from cropstar.training.precision import Precision
 from cropstar.training.processes import Processes, joined, require_shareable
 from cropstar.training.runs import Run, claim_run, open_run
+from cropstar.training.selection import require_selectable, select
 from cropstar.training.shaping import lineages_of, shape_of
 from cropstar.training.state import Progress
 from cropstar.training.targets import require_target
@@ -73,6 +74,7 @@ class TrainOptions:
     diagnose: bool = False
     tensorboard: bool = False
     backend: str = "auto"  # see models/backends.py; the last bits do depend on it
+    budget: float | None = None  # minutes to compare the candidates of the model 'auto'; None: the usual ones
 
 
 def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, Any]]:
@@ -89,6 +91,25 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         split = training_split(store, config)
         description = describe_split(store, split)
         _say_split(store, split, description)
+        data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
+        claimed, selection = None, None
+        if config.model.name == AUTO:
+            _require_choice(config, options, store, split, processes)
+            claimed = _claim(config, options, data, hold, processes)
+            event(f"{AUTO}; run {claimed.folder}")
+            selection = select(
+                config,
+                store,
+                split,
+                claimed,
+                device,
+                minutes=options.budget,
+                backend=options.backend,
+                checkpoint_seconds=options.checkpoint_seconds,
+            )
+            config = selection.config
+        elif options.budget is not None:
+            raise UsageError(f"--budget is for --model {AUTO}", remedy="leave it out")
         shape = shape_of(store, config)
         configs = member_configs(config)
         models = [_built(own, shape, options, device) for own in configs]
@@ -98,10 +119,9 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             require_target(own, store, each)
             _require_possible(own, options, each, processes, device)
         teacher = Teacher(config.distil, store, split, config, device) if config.distil else None
-        data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
         if teacher is not None:
             data["teacher"] = teacher.digest
-        run = _claim(config, options, data, hold, processes)
+        run = claimed or _claim(config, options, data, hold, processes)
         places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
         members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
         parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -149,6 +169,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
         if teacher is not None:
             result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
+        if selection is not None:
+            result["selection"] = selection.facts
         if config.refit:
             for member in members:
                 _load(member.model, member.run.refit.model)
@@ -301,6 +323,16 @@ def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classi
     if isinstance(model, FittedClassifier):
         return config.model.name
     return f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters"
+
+
+def _require_choice(
+    config: TrainConfig, options: TrainOptions, store: Store, split: Split, processes: Processes
+) -> None:
+    """Refuse what cannot be asked of a model that is not known yet."""
+    asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
+    for name in (name for name, given in asked.items() if given):
+        raise UsageError(f"'{AUTO}' has no use for {name}", remedy="name a model, or leave it out")
+    require_selectable(config, store, split)
 
 
 def _require_possible(

@@ -1,0 +1,401 @@
+"""`cropstar train --model auto`: candidates compared by cross-validation inside of the training part, the best trained.
+
+<run>/candidates/<name>/fold-1/scores.safetensors   what a candidate said of the fields of a fold: not computed again
+<run>/candidates/<name>/skipped.json                how long one would have taken that did not fit the budget
+
+Every fold is a small run of its own: a share of the fields that are not in the fold chooses the epoch, as validation
+does, and the fold is looked at once. The test part is in none of them. Cheaper candidates come first; one that would
+take longer than what is left of the budget is skipped as soon as that shows.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
+from cropstar.datasets.fields import Fields
+from cropstar.datasets.opening import open_parts
+from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.splits import Split
+from cropstar.datasets.targets import Target, choose_target
+from cropstar.errors import InputError, UsageError
+from cropstar.logs import event, logger
+from cropstar.models.backends import use_backend
+from cropstar.models.contract import Classifier
+from cropstar.models.ensemble import name_ensemble
+from cropstar.models.networks.trees import FittedClassifier
+from cropstar.models.weights import load_weights, weights_of
+from cropstar.models.zoo import build_model
+from cropstar.resolving import dump
+from cropstar.store.atomic import write_json
+from cropstar.store.store import Store
+from cropstar.store.tensors import read_tensors, write_tensors
+from cropstar.training.calibration import fit_temperature, softmax
+from cropstar.training.ensembles import of_trees
+from cropstar.training.evaluation import Witness, evaluate
+from cropstar.training.fitting import fit_at_once, require_fittable
+from cropstar.training.inner_folds import inner_folds
+from cropstar.training.loop import Task, fit
+from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.recipes import fill, look_at
+from cropstar.training.runs import Run
+from cropstar.training.score_sample import ScoreSample
+from cropstar.training.shaping import lineages_of, shape_of
+from cropstar.training.state import Progress
+from cropstar.training.targets import require_target
+from cropstar.training.task import Budget
+from cropstar.training.trials import silenced
+
+# Cheapest first.
+OF_SERIES = ("rf", "hgb", "tempcnn", "ltae", "star", "transformer", "bistar")
+OF_IMAGES = ("rf", "hgb", "star", "convstar")
+FOLDS = 3
+VALIDATION = 0.15  # of the fields that are not in a fold
+BUDGET = 10.0  # minutes
+
+
+class TooSlow(Exception):
+    """A candidate would take longer than what is left of the budget."""
+
+    def __init__(self, needs: float) -> None:
+        self.needs = needs  # seconds, over all folds
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a candidate said of the fields of one fold: at most 32 pixels of each."""
+
+    scores: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    parcels: NDArray[np.int64]
+
+    def figures(self, probabilities: NDArray[Any] | None = None) -> tuple[float, float]:
+        """Macro-F1 and overall accuracy, of other probabilities than its own where they are given."""
+        answers = (self.scores if probabilities is None else probabilities).argmax(axis=1)
+        classes = self.scores.shape[1]
+        matrix = np.bincount(self.labels * classes + answers, minlength=classes**2).reshape(classes, classes)
+        return macro_f1(matrix) or 0.0, overall_accuracy(matrix) or 0.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model that was compared, with its figures fold by fold, or why it was not."""
+
+    config: TrainConfig
+    name: str
+    seconds: float = 0.0
+    said: tuple[Said, ...] = ()
+    figures: tuple[tuple[float, float], ...] = ()  # macro-F1 and accuracy
+    skipped: str | None = None
+
+    @property
+    def score(self) -> float:
+        return float(np.mean([f1 for f1, _ in self.figures]))
+
+    def to_json(self, *, chosen: bool) -> dict[str, Any]:
+        f1, accuracy = np.array(self.figures or [(np.nan, np.nan)]).T
+        known = bool(self.figures)
+        return {
+            "name": self.name,
+            "macro_f1": float(f1.mean()) if known else None,
+            "macro_f1_spread": float(f1.std(ddof=1)) if len(self.figures) > 1 else None,
+            "overall_accuracy": float(accuracy.mean()) if known else None,
+            "seconds": round(self.seconds, 1),
+            "chosen": chosen,
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The configuration of the winner, and the table of the candidates for the report."""
+
+    config: TrainConfig
+    facts: dict[str, Any]
+
+
+def candidate_config(config: TrainConfig, store: Store, name: str) -> TrainConfig:
+    """The configuration that `--model NAME` would have: what was given, the rest by the recipe."""
+    given = config.model_dump(exclude_unset=True, exclude={"ensemble", "beside", "refit"})
+    own = TrainConfig.model_validate({**given, "model": {"name": name}})
+    own, _ = fill(own, look_at(store, own))
+    return of_trees(own) if name in FITTED else own
+
+
+def require_selectable(config: TrainConfig, store: Store, split: Split) -> None:
+    """Refuse, before a run is made, what `auto` cannot choose."""
+    usual = ModelConfig(name=AUTO)
+    for key, value in config.model:
+        if value != getattr(usual, key):
+            why = "auto chooses the model and its settings"
+            raise UsageError(f"'{AUTO}' has no use for model.{key}", why=why, remedy="leave it out, or name a model")
+    for key in ("beside", "distil"):
+        if getattr(config, key):
+            raise UsageError(f"'{AUTO}' has no use for {key}", remedy="leave it out, or name a model")
+    counts = split.counts(len(store.fingerprint.classes))
+    known = np.sum([counts["train"], counts["validation"]], axis=0)
+    if np.count_nonzero(known) < 2:
+        why = "all training parcels are of one class"
+        raise UsageError("no models to compare", path=store.folder, why=why, remedy="label parcels of another class")
+
+
+def select(
+    config: TrainConfig,
+    store: Store,
+    split: Split,
+    run: Run,
+    device: torch.device,
+    *,
+    minutes: float | None = None,
+    backend: str = "auto",
+    checkpoint_seconds: float = 30.0,
+) -> Selection:
+    """Compare the candidates within so many minutes, over all starts of the run; a tie goes to the cheaper one."""
+    minutes = BUDGET if minutes is None else minutes
+    target = choose_target(config, store)
+    splits = list(_folds(config, store, split, target))
+    names = OF_IMAGES if target == "pixel" else OF_SERIES
+    contest = _Contest(store, splits, run.folder / "candidates", device, backend, checkpoint_seconds)
+    event(f"comparing {', '.join(names)} in {len(splits)} folds, at most {minutes:g} min", budget=minutes)
+    rows: list[Candidate] = []
+    left, least = minutes * 60 - contest.lost(), None
+    for name in names:
+        own = candidate_config(config, store, name)
+        row, needs = contest.compare(own, name, left)
+        left -= row.seconds
+        rows.append(row)
+        if needs is not None:
+            least = min(needs, least or needs)
+        _say(row)
+    finished = [row for row in rows if row.figures]
+    if not finished:
+        shutil.rmtree(contest.folder, ignore_errors=True)
+        if least is None:
+            raise UsageError("no candidate can be trained", why=rows[0].skipped, remedy="name a model with --model")
+        why = f"the cheapest candidate needs about {max(least / 60, 0.1):.1f} min"
+        raise UsageError(f"a budget of {minutes:g} min is too small", why=why, remedy="give more with --budget")
+    pair = _mean_of_two(finished)
+    if pair is not None:
+        rows.append(pair)
+        finished.append(pair)
+        _say(pair)
+    best = max(finished, key=lambda row: (round(row.score, 3), -row.seconds))
+    event(f"chosen: {best.name}", model=best.name)
+    table = [row.to_json(chosen=row is best) for row in rows]
+    facts = {"folds": len(splits), "budget_minutes": minutes, "candidates": table}
+    trees = any(own.name in FITTED for own in (best.config.model, *best.config.beside))
+    if config.refit and trees:
+        logger.info("no refit: trees learn from validation already, or would not be calibrated")
+    kept = {"ensemble": config.ensemble, "refit": config.refit and not trees}
+    return Selection(best.config.model_copy(update=kept), facts)
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """What all candidates are compared with."""
+
+    store: Store
+    splits: Sequence[Split]
+    folder: Path
+    device: torch.device
+    backend: str
+    checkpoint_seconds: float
+
+    def lost(self) -> float:
+        """Seconds that earlier starts spent on candidates which did not fit."""
+        return sum(float(_read_json(path).get("lost", 0)) for path in self.folder.glob("*/skipped.json"))
+
+    def compare(self, config: TrainConfig, name: str, left: float) -> tuple[Candidate, float | None]:
+        """A candidate in all folds, within so many seconds; and, of one that does not fit, how many it needs."""
+        folder, started = self.folder / name, time.monotonic()
+        before = _read_json(folder / "skipped.json").get("needs", 0.0)
+        try:
+            if before > left:
+                raise TooSlow(before)
+            (folder / "skipped.json").unlink(missing_ok=True)
+            self._require_possible(config)
+            said, seconds = [], 0.0
+            for fold in range(len(self.splits)):
+                each, spent = self._fold(config, folder / f"fold-{fold + 1}", fold, left - seconds)
+                said.append(each)
+                seconds += spent
+                if fold + 1 < len(self.splits) and seconds / (fold + 1) * len(self.splits) > left:
+                    raise TooSlow(seconds / (fold + 1) * len(self.splits))
+        except TooSlow as slow:
+            lost = time.monotonic() - started
+            write_json(folder / "skipped.json", {"needs": slow.needs, "lost": lost})
+            why = f"would take about {slow.needs:.0f} s, {max(left, 0):.0f} s were left"
+            return Candidate(config, name, lost, skipped=why), slow.needs
+        except UsageError as refusal:
+            return Candidate(config, name, skipped=str(refusal)), None
+        return Candidate(config, name, seconds, tuple(said), tuple(each.figures() for each in said)), None
+
+    def _require_possible(self, config: TrainConfig) -> None:
+        model = self._model(config)
+        require_target(config, self.store, model)
+        if isinstance(model, FittedClassifier):
+            require_fittable(config, diagnose=False)
+
+    def _model(self, config: TrainConfig) -> Classifier:
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, shape_of(self.store, config))
+        use_backend(model, self.backend, self.device, training=True)
+        return model
+
+    def _fold(self, config: TrainConfig, folder: Path, fold: int, left: float) -> tuple[Said, float]:
+        """What the candidate says of a fold, and the seconds it took; as it was found before, if it was."""
+        file = folder / "scores.safetensors"
+        if file.exists():
+            header, arrays = read_tensors(file, "scores")
+            if header.get("config") == dump(config):
+                return Said(**arrays), float(header["seconds"])
+        started, classes = time.monotonic(), len(self.store.fingerprint.classes)
+        model = self._model(config)
+        parts, _ = open_parts(self.store, self.splits[fold], config, spatial=model.spatial, regular=config.regular)
+        with silenced():
+            progress = self._train(config, model, parts, folder, (left, len(self.splits) - fold, started))
+            sample = ScoreSample(classes)
+            evaluate(model, parts["test"], classes, self.device, Witness(sample))
+        said = Said(*sample.arrays())
+        seconds = max(time.monotonic() - started, progress.seconds)
+        write_tensors(file, "scores", {"seconds": seconds, "config": dump(config)}, vars(said))
+        for rest in folder.iterdir():
+            if rest != file:
+                shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
+        return said, seconds
+
+    def _train(
+        self,
+        config: TrainConfig,
+        model: Classifier,
+        parts: dict[str, Prepared],
+        folder: Path,
+        time_left: tuple[float, int, float],
+    ) -> Progress:
+        """To the best epoch. `time_left`: seconds, for so many folds, since when; TooSlow when they do not suffice."""
+        left, folds, started = time_left
+        best = folder / "best.safetensors"
+        seen: list[tuple[float, float]] = []  # shares that were done, and when
+
+        def check(done: float) -> None:
+            """What is left goes as fast as what went after the first look, before which files were read and so on."""
+            now = time.monotonic()
+            needs = now - started
+            if seen and done > seen[0][0]:
+                needs = now - started + (now - seen[0][1]) / (done - seen[0][0]) * (1 - done)
+            if needs * folds > left:
+                raise TooSlow(needs * folds)
+            seen.append((done, now))
+
+        def ended(_: Classifier, progress: Progress) -> None:
+            raise TooSlow((time.monotonic() - started) * config.epochs * task.batches / max(progress.step, 1) * folds)
+
+        def after_epoch(progress: Progress) -> None:
+            # Patience may end a training much earlier: so long as it may, only what is spent counts.
+            check(1.0 if config.patience is not None else progress.epoch / config.epochs)
+
+        task = Task(
+            config,
+            Run(folder),
+            model,
+            parts["train"],
+            parts["validation"],
+            len(self.store.fingerprint.classes),
+            self.device,
+            self.checkpoint_seconds,
+            lineages=lineages_of(self.store),
+            after_epoch=after_epoch,
+            budget=Budget(max(left, 0.01) / folds, ended),
+        )
+        if isinstance(model, FittedClassifier):
+            season, learnt = self.store.fingerprint.season, parts["validation"]
+            return fit_at_once(task, season, lambda *_: None, learnt, calibrated=False, on_share=check)[0]
+        progress = fit(task, lambda now, _: write_weights(best, now))
+        load_weights(model, read_tensors(best, "weights")[1], best)
+        return progress
+
+
+def write_weights(path: Path, model: Classifier) -> None:
+    write_tensors(path, "weights", {}, weights_of(model))
+
+
+def _folds(config: TrainConfig, store: Store, split: Split, target: Target) -> Iterator[Split]:
+    """Splits whose test part is a fold of the training part; whole groups where the split holds groups out."""
+    fields = Fields.of(store, dated=target == "date")
+    for inner in inner_folds(store, split, config, target, FOLDS):
+        training = [
+            field
+            for field, pieces in fields.pieces.items()
+            if any(inner.part_of.get(parcel) == "train" for parcel in pieces)
+        ]
+        if len(training) < 2:
+            raise InputError("too few parcels to compare models", path=store.folder, remedy="name one with --model")
+        drawn = fields.share(config.seed, training, VALIDATION) or training[:1]
+        held = {parcel for field in drawn for parcel in fields.pieces[field]}
+        part_of = {
+            parcel: "test" if part == "validation" else "validation" if parcel in held else "train"
+            for parcel, part in inner.part_of.items()
+        }
+        yield Split(part_of, inner.label_of, inner.about)
+
+
+def _mean_of_two(finished: Sequence[Candidate]) -> Candidate | None:
+    """The mean of the calibrated probabilities of the best two that read the same, None where there are no two."""
+    best = sorted(finished, key=lambda row: (-round(row.score, 3), row.seconds))
+    reads = [bool(CONVOLUTIONAL.match(row.name)) for row in best]
+    places = [place for place in range(1, len(best)) if reads[place] == reads[0]]
+    if not places:
+        return None
+    pair = (best[0], best[places[0]])
+    alike = all(
+        np.array_equal(one.labels, other.labels) and np.array_equal(one.parcels, other.parcels)
+        for one, other in zip(pair[0].said, pair[1].said, strict=True)
+    )
+    if not alike:
+        return None
+    temperatures = [
+        fit_temperature(
+            np.concatenate([said.scores for said in row.said]), np.concatenate([said.labels for said in row.said])
+        )[0]
+        for row in pair
+    ]
+    figures = []
+    for folds in zip(pair[0].said, pair[1].said, strict=True):
+        both = [softmax(said.scores, temperature) for said, temperature in zip(folds, temperatures, strict=True)]
+        figures.append(folds[0].figures(both[0] + both[1]))
+    # The settings of a network hold for both; trees have no use for them.
+    first, second = sorted(pair, key=lambda row: row.name in FITTED)
+    config = first.config.model_copy(update={"beside": [second.config.model]})
+    name = name_ensemble([first.config.model, second.config.model])
+    return Candidate(config, name, pair[0].seconds + pair[1].seconds, figures=tuple(figures))
+
+
+def _say(row: Candidate) -> None:
+    if row.skipped is not None:
+        event(f"  {row.name:<18} skipped: {row.skipped}", **row.to_json(chosen=False))
+        return
+    facts = row.to_json(chosen=False)
+    spread = "" if facts["macro_f1_spread"] is None else f" \u00b1 {facts['macro_f1_spread']:.3f}"
+    event(
+        f"  {row.name:<18} macro-F1 {facts['macro_f1']:.3f}{spread}  accuracy {facts['overall_accuracy']:.3f}  "
+        f"({row.seconds:.0f} s)",
+        **facts,
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
