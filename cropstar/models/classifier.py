@@ -9,9 +9,10 @@ from cropstar.models.cells.cell import State
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.days import with_days
 from cropstar.models.heads import Head
-from cropstar.models.pooling import LastState
+from cropstar.models.pooling import LastState, SeasonState
 from cropstar.models.stack import BidirectionalStack, RecurrentStack, StackState
-from cropstar.models.stem import Stem
+from cropstar.models.stem import Stem, valid_first
+from cropstar.native.tensors import watched
 
 
 class RecurrentClassifier(Classifier):
@@ -45,7 +46,8 @@ class RecurrentClassifier(Classifier):
         return self.stack.radius(length) + self.head.radius if self.spatial and self.makes_maps else 0
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        outputs, state = self.stack(self._entering(x, valid, days), valid, days)
+        x, valid, days, in_front = self._observed(x, valid, days)
+        outputs, state = self.stack(self._entering(x, valid, days, in_front=in_front), valid, days)
         return self._scores(self.pool.features(outputs, state[-1][0], valid, days))
 
     def by_date(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
@@ -110,10 +112,28 @@ class RecurrentClassifier(Classifier):
         scores: Tensor = self.head(features)
         return scores
 
-    def _entering(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+    def _observed(self, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """Series for a stem: their valid observations moved to the front, where masked dates are then left out.
+
+        A masked date changes no state, so that nothing is lost; the stem has no more sorting to do.
+        """
+        if self.stem is None or self.spatial or watched() or bool(valid.all()):
+            return x, valid, days, False
+        length = max(int(valid.sum(dim=1).max()), 1)
+        order = valid_first(valid)[:, :length]
+        if isinstance(self.pool, SeasonState) and self.pool.beyond_a_year:
+            return x, valid, days, False  # whose bins count from the first date, valid or not
+        return (
+            x.gather(1, order.unsqueeze(2).expand(-1, -1, x.shape[2])),
+            valid.gather(1, order),
+            days.gather(1, order),
+            True,
+        )
+
+    def _entering(self, x: Tensor, valid: Tensor, days: Tensor, *, in_front: bool = False) -> Tensor:
         """What the lowest recurrent layer reads of all dates."""
         prepared = self._prepare(x, valid, days)
-        return prepared if self.stem is None else self.stem(prepared, valid)
+        return prepared if self.stem is None else self.stem(prepared, valid, in_front=in_front)
 
     def _prepare(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         """Day channels, and zeros under the mask: neighbours of a cloudy pixel must not see the cloud.

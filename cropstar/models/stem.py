@@ -83,21 +83,19 @@ class Stem(nn.Module):
     def parts(self) -> list[StemLayer]:
         return [layer for layer in self.layers if isinstance(layer, StemLayer)]
 
-    def forward(self, x: Tensor, valid: Tensor) -> Tensor:
-        """x (B, T, C, ...), zero where not valid (B, T, ...); the output is in the same places."""
+    def forward(self, x: Tensor, valid: Tensor, *, in_front: bool = False) -> Tensor:
+        """x (B, T, C, ...), zero where not valid (B, T, ...); the output is in the same places.
+
+        `in_front`: the valid dates of every series come before all others.
+        """
         if watched() and not self.centred:  # sorting by a mask has no counterpart in ONNX
-            return self._date_by_date(x, valid)
-        complete = bool(valid.all())
-        present, order = valid, None
-        if not complete:
-            # The valid dates of each pixel move to the front, in order, and back again at the end.
-            order = torch.argsort(valid.logical_not().to(torch.uint8), dim=1, stable=True)
-            x, present = x.gather(1, _like(order, x)), valid.gather(1, order)
+            return self.follow(x, valid, None)[0]
+        order = None if in_front or bool(valid.all()) else valid_first(valid)
+        if order is not None:
+            x, valid = x.gather(1, _like(order, x)), valid.gather(1, order)
         for layer in self.parts():
-            x = nn.functional.dropout(layer(x, present), self.dropout, self.training)
-        if order is None:
-            return x
-        return torch.zeros_like(x).scatter(1, _like(order, x), x)
+            x = nn.functional.dropout(layer(x, valid), self.dropout, self.training)
+        return x if order is None else torch.zeros_like(x).scatter(1, _like(order, x), x)
 
     def step(self, x: Tensor, valid: Tensor, state: State | None) -> tuple[Tensor, State]:
         """One date: the output and the buffers of all layers."""
@@ -121,8 +119,10 @@ class Stem(nn.Module):
         """The buffers before the first date, for a batch shaped like one date's input."""
         return tuple(layer.empty(like) for layer in self.parts())
 
-    def _date_by_date(self, x: Tensor, valid: Tensor) -> Tensor:
-        return self.follow(x, valid, None)[0]
+
+def valid_first(valid: Tensor) -> Tensor:
+    """The places (B, T, ...) of the dates with the valid ones of each pixel in front, in order."""
+    return torch.argsort(valid.logical_not().to(torch.uint8), dim=1, stable=True)
 
 
 def _like(order: Tensor, x: Tensor) -> Tensor:
