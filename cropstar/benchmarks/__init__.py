@@ -1,1 +1,1 @@
-"""What recurrent cells do beyond crops: the gradient lattice."""
+"""Benchmarks of recurrent cells beyond crops: sequence tasks, suites of them, and the gradient lattice."""

@@ -151,7 +151,7 @@ def smooth_noise(runs: int, steps: int, width: int, alpha: float, seed: int) -> 
 
 
 def pixel_by_pixel(path: Path, runs: int, seed: int) -> Tensor:
-    """Images drawn by lot, row after row, as (R, T, 1) in double between 0 and 1."""
+    """Images drawn at random, row after row, as (R, T, 1) in double between 0 and 1."""
     images = read_images(path)
     if len(images) < runs:
         raise InputError("too few images", path=path, why=f"{len(images)} for {runs} runs", remedy="give fewer --runs")
@@ -313,7 +313,7 @@ DEFINITIONS = {
 
 @dataclass(frozen=True)
 class Factors:
-    """How a gradient changes from one layer to the one below, and from one step to the one before."""
+    """The factors by which a gradient changes from one layer to the one below, and from one step to the one before."""
 
     per_layer: float
     per_step: float

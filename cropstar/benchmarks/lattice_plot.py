@@ -47,7 +47,7 @@ TINY = 1e-30
 
 @dataclass(frozen=True)
 class Pattern:
-    """What gradients one kind of cell has under one loss: (L, T) each, the layer that reads the input first."""
+    """Gradient magnitudes of one cell under one loss: (L, T) each, the layer that reads the input first."""
 
     cell: str
     loss: str
@@ -57,7 +57,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Frame:
-    """Where things are, in inches from the top left corner."""
+    """The layout of the figure, in inches from the top left corner."""
 
     width: float
     height: float
@@ -172,12 +172,12 @@ def _colours(maps: Sequence[Floats], quantity: str) -> tuple[Colormap, Normalize
 
 
 def _positive(values: Floats, quantity: str) -> Floats:
-    """What a logarithm exists of: no gradient is absent, no spread is the smallest there is."""
+    """Values that have a logarithm: a gradient of zero is absent, a spread of zero is the smallest there is."""
     return np.where(values > 0, values, np.where(values == 0, np.nan if quantity == "mean" else TINY, np.nan))
 
 
 def _pointed(maps: Sequence[Floats], scale: Normalize) -> str:
-    """Which ends of the colours have values beyond them, in matplotlib's words."""
+    """The ends of the colour scale with values beyond them, in matplotlib's terms."""
     lowest, highest = scale.vmin or 0.0, scale.vmax or 0.0
     below = any(bool((part < lowest).any()) for part in maps)
     above = any(bool((part > highest).any()) for part in maps)

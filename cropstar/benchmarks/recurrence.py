@@ -68,7 +68,7 @@ def require_carrying(model: Classifier, asked: str) -> RecurrentStack:
         raise UsageError(f"{asked} needs a recurrent model", why=why, remedy="take one such as --model star")
     if model.stack.norms is not None:
         why = "batch normalisation takes its statistics over all steps at once"
-        raise UsageError(f"{asked} is not for model.normalise", why=why, remedy="leave one of them out")
+        raise UsageError(f"{asked} cannot be used with model.normalise", why=why, remedy="leave one of them out")
     return model.stack
 
 

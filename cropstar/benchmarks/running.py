@@ -1,4 +1,4 @@
-"""`cropstar bench TASK`: a sequence task through the training loop, judged once on its test part."""
+"""`cropstar bench TASK`: a sequence task through the training loop, evaluated once on its test part."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STOPPED = "stopped.safetensors"  # the weights that were judged, where a budget 
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What is asked for; what is None is as the task's configuration has it."""
+    """Options of `cropstar bench`; None leaves a value to the configuration of the task."""
 
     task: str
     runs: Path
@@ -72,13 +72,15 @@ def run_bench(options: BenchOptions) -> dict[str, Any]:
     """Train to the end, or until the budget is spent, and judge the best model once on the test part, if wanted."""
     keep_large_buffers()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("benchmarks are run by one process", remedy="leave out torchrun")
+        raise UsageError("benchmarks run in one process", remedy="leave out torchrun")
     if options.tensorboard:
         require_tensorboard()
     task = TASKS[options.task]
     if isinstance(task, StoreTask):
         if not options.look:
-            raise UsageError("--no-test is not for the crop tasks", remedy="choose their settings with 'cropstar tune'")
+            raise UsageError(
+                "--no-test does not apply to the crop tasks", remedy="choose their settings with 'cropstar tune'"
+            )
         return _run_store_task(task, options)
     config, settings = _resolved(task, options)
     folder = Path(config.store)
@@ -86,8 +88,10 @@ def run_bench(options: BenchOptions) -> dict[str, Any]:
     Precision(config.precision, options.device)
     material = task.load(settings, config, folder)
     if options.identity is not None and material.identity != options.identity:
-        why = "they are not those that the figures beside it were got with"
-        raise MismatchError("other data", path=folder, why=why, remedy="name those, or choose another folder for these")
+        why = "the other results of its table are of other data"
+        raise MismatchError(
+            "different data", path=folder, why=why, remedy="give those, or choose another output folder"
+        )
     if options.parameters is not None and options.resume is None:
         wanted = match_parameters(config.model, options.parameters, lambda each: _build(task, config, each, material))
         config = config.model_copy(update={"model": wanted})
@@ -149,7 +153,7 @@ class _Bench:
         ended = "epochs" if progress.epoch >= self._config.epochs else "patience"
         if ended != "epochs" and minutes is not None and progress.seconds >= 60 * minutes:
             ended = "budget"
-            event(f"the budget of {minutes:g} minutes is spent after {progress.step} batches; --resume goes on")
+            event(f"the budget of {minutes:g} minutes is spent after {progress.step} batches; --resume continues")
         chosen = self._take_best(progress)
         test = None
         if self._options.look:
@@ -219,14 +223,14 @@ class _Bench:
 def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material) -> Classifier:
     model = task.build(config.model_copy(update={"model": chosen}), material)
     if isinstance(model, FittedClassifier):
-        raise UsageError(f"'{config.model.name}' is not for benchmarks", why="it has no epochs", remedy="take another")
+        raise UsageError(f"'{config.model.name}' cannot be benchmarked", why="it has no epochs", remedy="take another")
     objective = material.objective
     asks_steps = isinstance(objective, SequenceObjective) and objective.measure.by_step and not objective.in_order
     if model.spatial and not task.images:
         why = f"{config.model.name} reads images"
         raise UsageError(f"'{task.name}' has series", why=why, remedy="take a model such as star")
     if asks_steps and not speaks_by_date(model, material.shape.bands):
-        why = f"{config.model.name} says nothing after each step"
+        why = f"{config.model.name} makes no prediction at each step"
         raise UsageError(f"'{task.name}' needs a model that reads step after step", why=why, remedy="e.g. --model star")
     return model
 
@@ -239,7 +243,7 @@ def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Sett
     known = read_facts(options.resume)
     if known.get("task") != task.name:
         why = f"it is a run of '{known.get('task')}'"
-        raise UsageError("cannot go on with the run", path=options.resume, why=why, remedy="name its task")
+        raise UsageError("cannot resume the run", path=options.resume, why=why, remedy="name its task")
     moved = {} if options.data is None else {"store": options.data}
     try:
         return resolve(Run(options.resume).config, moved), settings_of(task, known["settings"])
@@ -249,21 +253,21 @@ def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Sett
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Which task a run is of, with which settings and data."""
+    """The task, settings and data of a run."""
     try:
         known = json.loads(Run(folder).data.read_text(encoding="utf-8"))
     except (OSError, ValueError) as failure:
         raise ArtifactError("no run of a benchmark", path=folder, why=str(failure), remedy="check the folder") from None
     if isinstance(known, dict) and "fingerprint" in known:
         remedy = "name its task, as in 'cropstar bench tum-series --resume RUN'"
-        raise UsageError("which task?", path=folder, why="it is an ordinary training", remedy=remedy)
+        raise UsageError("the task is missing", path=folder, why="it is an ordinary training", remedy=remedy)
     if not isinstance(known, dict) or not isinstance(known.get("settings"), dict):
         raise ArtifactError("no run of a benchmark", path=folder, remedy="check the folder")
     return known
 
 
 def _claim(task: BenchTask, config: TrainConfig, options: BenchOptions, data: dict[str, Any], hold: ExitStack) -> Run:
-    """What a budget ended is finished, until it is asked to go on."""
+    """A new run, or one to resume; one that a budget ended counts as finished until it is resumed."""
     if options.resume is None:
         return claim_run(options.runs / task.name, config, data, hold, fresh=options.fresh)
     run = open_run(options.resume, data, hold, again=_ended_by_budget(Run(options.resume)))
@@ -278,8 +282,8 @@ def _ended_by_budget(run: Run) -> bool:
     try:
         return bool(json.loads(run.result.read_text(encoding="utf-8"))["budget"]["ended"] == "budget")
     except (ValueError, KeyError, TypeError):
-        why = "it does not tell what ended the run"
-        raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it: the run then goes on") from None
+        why = "it does not say what ended the run"
+        raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it: the run then continues") from None
 
 
 # --- crop tables: `cropstar train` with a configuration that ships with cropstar
@@ -289,7 +293,7 @@ def _run_store_task(task: StoreTask, options: BenchOptions) -> dict[str, Any]:
     for name, given in (("--budget", options.budget), ("--match-parameters", options.parameters)):
         if given is not None:
             raise UsageError(
-                f"{name} is not for '{task.name}'", why="it is an ordinary training", remedy="leave it out"
+                f"{name} does not apply to '{task.name}'", why="it is an ordinary training", remedy="leave it out"
             )
     if any(value is not None for value in options.own.values()):
         raise UsageError(f"'{task.name}' has no settings of its own", remedy="leave them out")

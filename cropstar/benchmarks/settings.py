@@ -92,13 +92,13 @@ def settings_of(task: BenchTask, section: dict[str, Any]) -> Settings:
 
 
 def require_used(task: BenchTask, config: TrainConfig) -> None:
-    """Refuse what would silently do nothing."""
+    """Refuse settings that would silently do nothing."""
     for name in UNUSED:
         if getattr(config, name) != TrainConfig.model_fields[name].default:
-            raise UsageError(f"'{task.name}' has no use for {name}", remedy="leave it out")
+            raise UsageError(f"'{task.name}' does not use {name}", remedy="leave it out")
     used, other = ("batch", "series_batch") if task.images else ("series_batch", "batch")
     if getattr(config, other) not in (getattr(config, used), TrainConfig.model_fields[other].default):
-        raise UsageError(f"'{task.name}' has no use for {other}", remedy=f"set {used}, or both alike")
+        raise UsageError(f"'{task.name}' does not use {other}", remedy=f"set {used}, or both to the same")
     for key, unset in (("day_encoding", "none"), ("revisit", None)):
         if getattr(config.model, key) != unset:
             why = "a sequence has no days"
@@ -118,7 +118,7 @@ def table_of_tasks() -> str:
         lines.append(f"{name:{width}}  {task.about}\n{'':{width}}  {task.metric.words}; paper: {paper}")
         if task.folder is not None:
             places.append(f"{name:{width}}  {DATA / task.folder}: {task.needs}")
-    return "\n".join([*lines, "", "Data, or where --data says:", *places])
+    return "\n".join([*lines, "", "Data folders, unless --data says otherwise:", *places])
 
 
 def show_config(
@@ -129,7 +129,7 @@ def show_config(
     own: dict[str, Any],
     data: Path | None,
 ) -> str:
-    """What would be run, as YAML that `--config` takes."""
+    """The resolved configuration, as YAML that `--config` takes."""
     task = TASKS[name]
     folder = data or DATA / (task.folder or "")
     if isinstance(task, StoreTask):
@@ -142,6 +142,6 @@ def headline(result: dict[str, Any]) -> str:
     """The figure on test beside the paper's; on validation where the test part was left alone."""
     if result["text"] is None:
         said = ", ".join(f"{name} {value:.4g}" for name, value in result["chosen"]["validation"].items())
-        return f"{result['task']}: {said} on validation; the test data were left alone"
+        return f"{result['task']}: {said} on validation; the test data were not used"
     paper = "; ".join(f"{who} {what}" for who, what in result["paper"].items())
     return f"{result['task']}: {result['text']} on test" + (f" (paper: {paper})" if paper else "")

@@ -74,7 +74,7 @@ def run_suite(file: Path, options: SuiteOptions) -> list[Outcome]:
             f"{len(failed)} of {plural(len(cells), 'cell')} failed",
             path=options.folder / PAGE,
             why=f"{failed[0].cell.title}: {failed[0].error}",
-            remedy="the same command tries them again",
+            remedy="run the same command to try them again",
         )
     return list(suite.outcomes.values())
 
@@ -88,7 +88,7 @@ class _Suite:
     def run(self) -> None:
         waiting = [outcome for outcome in self.outcomes.values() if outcome.state != "finished" or outcome.may_go_on]
         total, done = len(self.outcomes), len(self.outcomes) - len(waiting)
-        kept = f", {done} of them finished before" if done else ""
+        kept = f", {done} of them already finished" if done else ""
         event(f"{plural(total, 'cell')}{kept}; {self._options.folder}", cells=total, finished=done)
         self._write()
         with progress_bar(total, "suite", "cell") as bar:
@@ -217,7 +217,7 @@ def _claim(file: Path, folder: Path, hold: ExitStack) -> None:
         raise UsageError("the output is a file", path=folder, remedy="give a folder with -o")
     others = [path for path in folder.iterdir() if path.name != ".lock"] if folder.is_dir() else []
     if others and not (folder / SETTINGS).is_file():
-        why = "other files lie there"
+        why = "it contains other files"
         raise UsageError("not the folder of a suite", path=folder, why=why, remedy="choose a new one with -o")
     hold.enter_context(locked(folder, "the suite"))
     sweep(folder)
@@ -236,6 +236,6 @@ def _require_same(cells: list[Cell], folder: Path) -> None:
                 if before.get(part, {}).get(key) != now[part][key]
             ]
             if before != now:
-                why = f"{cell.title} was started with another {', '.join(changed[:3]) or 'task'}"
+                why = f"{cell.title} was started with a different {', '.join(changed[:3]) or 'task'}"
                 remedy = "choose another folder with -o"
-                raise MismatchError("cannot go on with the suite", path=folder, why=why, remedy=remedy)
+                raise MismatchError("cannot continue the suite", path=folder, why=why, remedy=remedy)

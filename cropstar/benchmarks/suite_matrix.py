@@ -128,7 +128,7 @@ class Cell:
             settings = own.model_dump(mode="json")
         if (config.model.name, config.model.layers, config.seed) != (self.model, self.layers, self.seed):
             why = "its settings name another model, depth or seed"
-            raise UsageError(f"{self.title} would be another", why=why, remedy="use models, layers and seeds")
+            raise UsageError(f"contradictory settings of {self.title}", why=why, remedy="use models, layers and seeds")
         whole = config.model_dump(mode="json", exclude={"store"})
         return {"task": task.name, "config": whole, "settings": settings, "match": self.entry.match_parameters}
 
@@ -145,7 +145,7 @@ def read_suite(file: Path, budget: float | None = None) -> list[Cell]:
         raise _explain(failure, file) from None
     titles = [entry.title for entry in matrix.tasks]
     for title in (title for title in titles if titles.count(title) > 1):
-        why = "their results could not be told apart"
+        why = "their results could not be distinguished"
         raise UsageError(f"two tasks are called '{title}'", path=file, why=why, remedy="give one of them a 'name'")
     cells: list[Cell] = []
     for entry in matrix.tasks:
@@ -282,7 +282,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as failure:
         raise ArtifactError("damaged", path=path, why=str(failure), remedy="remove its folder") from None
     if not isinstance(known, dict):
-        raise ArtifactError("damaged", path=path, why="no object of JSON", remedy="remove its folder")
+        raise ArtifactError("damaged", path=path, why="not a JSON object", remedy="remove its folder")
     return known
 
 

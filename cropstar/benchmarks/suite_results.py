@@ -27,7 +27,7 @@ CSV_COLUMNS = (
     *("name", "task", "model", "layers", "seed", "state", "metric", "value", "validation", "ended", "budget_minutes"),
     *("epochs", "best_epoch", "seconds", "hidden", "parameters", "baseline", "paper", "run", "error"),
 )
-PICTURES = {"depth.png": "The metric against layers", "curves.png": "The metric on validation, epoch by epoch"}
+PICTURES = {"depth.png": "The metric against layers", "curves.png": "The metric on validation by epoch"}
 
 
 def as_csv(outcomes: Sequence[Outcome], folder: Path) -> str:
@@ -57,8 +57,8 @@ def as_markdown(outcomes: Sequence[Outcome], name: str, pictures: Sequence[str])
         f"# Results of {name}",
         "",
         f"{finished} of {plural(len(outcomes), 'cell')} finished, {len(failed)} failed. Figures are of the test part, "
-        "looked at once for each budget, with the epoch chosen on validation; of several seeds the mean \u00b1 their "
-        "standard deviation. The paper's figures are of its own, full settings.",
+        "evaluated once for each budget, with the epoch chosen on validation; for several seeds the mean \u00b1 their "
+        "standard deviation. The paper's figures are for its own, full settings.",
         "",
         *(f"![{PICTURES[picture]}]({picture})\n" for picture in pictures),
     ]
@@ -86,7 +86,7 @@ def _section(outcomes: Sequence[Outcome]) -> list[str]:
     entry, metric = outcomes[0].cell.entry, outcomes[0].metric
     better = "larger" if metric.larger_is_better else "smaller"
     baseline = next((outcome.baseline for outcome in outcomes if outcome.baseline is not None), None)
-    without = "" if baseline is None else f" Without memory: {format_figure(metric, [baseline])}."
+    without = "" if baseline is None else f" Baseline without memory: {format_figure(metric, [baseline])}."
     return [
         f"## {entry.title}",
         "",
@@ -105,12 +105,12 @@ def _settings(entry: Entry, outcomes: Sequence[Outcome]) -> str:
     for model, own in entry.by_model.items():
         parts += [f"{key}={value} for {model}" for key, value in own.items()]
     if entry.match_parameters is not None:
-        parts.append(f"{entry.match_parameters:,} parameters by the choice of the width")
+        parts.append(f"{entry.match_parameters:,} parameters by choice of width")
     # What is finished had the budget of its own day.
     minutes = [outcome.minutes if outcome.state == "finished" else outcome.cell.budget for outcome in outcomes]
     budgets = sorted({each for each in minutes if each is not None})
     parts += [f"at most {' or '.join(f'{each:g}' for each in budgets)} minutes each"] if budgets else []
-    return f" Unlike the settings that ship: {_plain(', '.join(parts))}." if parts else ""
+    return f" Settings that differ from the defaults: {_plain(', '.join(parts))}." if parts else ""
 
 
 def _matrix(entry: Entry, outcomes: Sequence[Outcome], metric: Metric) -> list[str]:
@@ -180,10 +180,10 @@ def _failures(failed: Sequence[Outcome]) -> dict[str, str]:
 
 
 def _ends(group: Sequence[Outcome]) -> str:
-    """What ended the runs; a budget with its minutes."""
+    """The reason why the runs ended; a budget with its minutes."""
     words = []
     for outcome in group:
-        word = {"failed": "failure", "unfinished": "(not yet)"}.get(outcome.state, outcome.ended)
+        word = {"failed": "failure", "unfinished": "not finished"}.get(outcome.state, outcome.ended)
         words.append(f"{word} of {outcome.minutes:g} min" if word == "budget" else word)
     return ", ".join(f"{words.count(word)} x {word}" if len(set(words)) > 1 else word for word in dict.fromkeys(words))
 
@@ -226,13 +226,13 @@ Draw = Callable[["Axes", Sequence[Outcome], dict[str, str]], None]
 
 def draw_depths(outcomes: Sequence[Outcome]) -> bytes | None:
     """The figure on the test part by layers, mean and spread over seeds; None while nothing is finished."""
-    note = "test part; a dot a seed, a bar their standard deviation; \u00d7 a run that failed"
+    note = "test data; dots are seeds, bars their standard deviation, \u00d7 a failed run"
     return _draw(outcomes, "By the number of layers", note, _depths)
 
 
 def draw_curves(outcomes: Sequence[Outcome]) -> bytes | None:
-    """How validation went, mean over seeds; None while no epoch is finished."""
-    note = "validation part, mean over seeds; the more layers, the thicker"
+    """Validation by epoch, mean over seeds; None while no epoch is finished."""
+    note = "validation data, mean over seeds; thicker lines have more layers"
     return _draw(outcomes, "Learning curves", note, _curves, learnt=True)
 
 

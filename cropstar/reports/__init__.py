@@ -1,1 +1,1 @@
-"""What people look at: the picture of a map and the report of a training run. matplotlib loads on first use."""
+"""Reports for people: pictures, HTML pages and text for the terminal. matplotlib is loaded on first use."""

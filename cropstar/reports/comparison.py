@@ -68,22 +68,24 @@ class Comparison:
         return LETTERS[place] if place < len(LETTERS) else str(place + 1)
 
     def warnings(self) -> list[str]:
-        """What the table alone would not tell."""
+        """Warnings that the table alone would not give."""
         said = []
         if len(self.groups) > 1:
             kinds = zip(("stores", "test parcels", "classes"), *(row.tested_on for row in self.rows), strict=True)
             different = ", ".join(name for name, *found in kinds if len(set(found)) > 1)
-            said.append(f"not all of these runs compare: their {different} differ; those with the same letter do")
-        flattered = [row.run for row in self.rows if row.by_pixel]
-        if flattered:
             said.append(
-                f"split by pixel, so tested on fields that training saw, which flatters: {', '.join(flattered)}"
+                f"not all of these runs are comparable: their {different} differ; those with the same letter are"
+            )
+        optimistic = [row.run for row in self.rows if row.by_pixel]
+        if optimistic:
+            said.append(
+                f"split by pixel, so tested on fields that training saw, which is optimistic: {', '.join(optimistic)}"
             )
         return said
 
     @property
     def finer(self) -> str:
-        """What is counted beside parcels, as a word of many; empty where nothing is."""
+        """The unit counted beside parcels, in the plural; empty where there is none."""
         return "/".join(dict.fromkeys(PLURALS[row.unit] for row in self.rows if row.pixel))
 
     def to_json(self) -> dict[str, Any]:
@@ -261,7 +263,7 @@ def draw_comparison(path: Path, comparison: Comparison) -> None:
         title = f"{plural(len(comparison.rows), 'run')} on their test parcels{first}"
         figure.text(0.2 / WIDTH, 1 - 0.3 / height, title, fontsize=12, fontweight="bold", va="center")
         if len(comparison.groups) > 1:
-            note = "Tested on different data: only runs with the same letter compare."
+            note = "Tested on different data: only runs with the same letter are comparable."
             figure.text(1 - 0.25 / WIDTH, 1 - 0.3 / height, note, fontsize=9, va="center", ha="right", color=COLOURS[1])
         picture = encode(figure, "png")
     with atomic_path(path) as partial:
@@ -343,5 +345,5 @@ def _draw_curves(axes: Axes, rows: list[RunRow], colours: list[str]) -> None:
     axes.set_ylim(max(lowest, -0.02), min(highest, 1.02))
     style_axes(axes)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    axes.set_xlabel("epoch; a ring is the one that was kept", fontsize=8.5, color=MUTED)
-    axes.set_title("Validation   macro-F1 epoch by epoch", loc="left", fontsize=9.5, color=INK)
+    axes.set_xlabel("epoch; a ring marks the one that was kept", fontsize=8.5, color=MUTED)
+    axes.set_title("Validation   macro-F1 by epoch", loc="left", fontsize=9.5, color=INK)

@@ -136,7 +136,7 @@ def tile_set_facts(tile_set: TileSet) -> dict[str, Any]:
 
 
 def _labelled_dates(readers: Sequence[TileReader], classes: int) -> list[int] | None:
-    """How many dates of series have each class; None where only whole series have one."""
+    """The number of labelled dates of each class; None where only whole series have one."""
     counts, found = np.zeros(classes, dtype=np.int64), False
     for reader in readers:
         labels = reader.date_labels if reader.layout == "series" else None
@@ -222,7 +222,7 @@ def _recipe(path: Path) -> str:
 
 
 def _test_facts(path: Path) -> dict[str, Any]:
-    """Figures of the test by what was judged: pixels or dates, where there are any, and parcels."""
+    """Figures of the test by unit: pixels or dates, where there are any, and parcels."""
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
         test = result["test"]
@@ -332,7 +332,7 @@ def _count_parcels(readers: Sequence[TileReader], tables: Sequence[ParcelTable],
 
 
 def _field_names(readers: Sequence[TileReader]) -> NDArray[Any]:
-    """What tells fields in a collection of images apart: tiles in several images under one key are one field,
+    """A name for each field in a collection of images: parts in several images under one key are one field,
     several under one key in one image are several."""
     names = []
     for reader in readers:
@@ -365,7 +365,7 @@ def summarise(folder: Path) -> None:
     for row in present:
         logger.info("  %-*s %s", width, row["name"], _counts_text(row))
     if len(present) < len(rows):
-        logger.info("  and %s without any", plural(len(rows) - len(present), "class", "classes"))
+        logger.info("  and %s without %s", plural(len(rows) - len(present), "class", "classes"), what)
     found = samples or sum(row[what] for row in rows)
     seen = sum(row["observations"] for row in dates)
     clear = sum(row["clear"] * row["observations"] for row in dates) / max(seen, 1)

@@ -253,10 +253,10 @@ def _reliability_plot(
         _steps(axes, table["bins"], colour)
         _style_confidence(axes)
         errors = percent(table["ece"]), percent(table["ece_equal_mass"])
-        note = "off by {} on average (ECE); with bins of equal mass {}".format(*errors)
+        note = "ECE {}; with bins of equal mass {}".format(*errors)
         axes.text(0.0, 1.095, title, transform=axes.transAxes, fontsize=9.5, fontweight="bold", color=INK)
         axes.text(0.0, 1.03, note, transform=axes.transAxes, fontsize=8, color=MUTED)
-        axes.set_ylabel("how often it is right", fontsize=8, color=MUTED, labelpad=3)
+        axes.set_ylabel("accuracy", fontsize=8, color=MUTED, labelpad=3)
 
         below = figure.add_axes((RELIABILITY_LEFT, 0.12, RELIABILITY_ACROSS, 0.15))
         _masses(below, table, colour)
@@ -264,7 +264,7 @@ def _reliability_plot(
         below.set_ylim(0.0, tallest * 1.08)
         below.set_yticks([tallest])
         below.set_ylabel("share", fontsize=8, color=MUTED, labelpad=3)
-        below.set_xlabel("how sure it says it is", fontsize=8, color=MUTED, labelpad=3)
+        below.set_xlabel("confidence", fontsize=8, color=MUTED, labelpad=3)
         axes.set_xticklabels([])
         return encode(figure, kind)
 
@@ -290,8 +290,8 @@ def _steps(axes: Axes, bins: list[dict[str, Any]], colour: str) -> None:
         *_points([each for each in bins if each["count"] < FEW_SAMPLES]), s=9, color="white", ec=colour, lw=0.9, **dots
     )
     axes.set_ylim(0.0, 1.0)
-    axes.text(0.025, 0.93, "above the dashes: too modest", fontsize=7, color=MUTED, zorder=5)
-    axes.text(0.985, 0.04, "below the dashes: too sure", fontsize=7, color=MUTED, ha="right", zorder=5)
+    axes.text(0.025, 0.93, "above the dashes: underconfident", fontsize=7, color=MUTED, zorder=5)
+    axes.text(0.985, 0.04, "below the dashes: overconfident", fontsize=7, color=MUTED, ha="right", zorder=5)
 
 
 def _points(bins: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
@@ -413,7 +413,7 @@ def _months(axes: Axes, earliness: dict[str, Any], width: float) -> None:
 def _season_head(axes: Axes, earliness: dict[str, Any], width: float, tall: float) -> None:
     style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": 7.5, "color": MUTED, "va": "bottom"}
     above = 1 + 0.07 / tall
-    axes.text(0.0, above, "F1 of each crop by day: the darker, the better", **style)
+    axes.text(0.0, above, "F1 of each crop by day; darker is better", **style)
     axes.text(1 + KNOWN_FROM_WIDTH / width, above, "known from", ha="right", **style)
     axes.text(1 + (KNOWN_FROM_WIDTH + FINAL_WIDTH) / width, above, "final F1", ha="right", **style)
 
@@ -526,10 +526,10 @@ def _error_pixels(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _error_entries(scene: dict[str, Any]) -> list[tuple[str, str]]:
     entries = [
-        (ERROR_COLOURS[RIGHT], f"right ({count(scene['right'])})"),
+        (ERROR_COLOURS[RIGHT], f"correct ({count(scene['right'])})"),
         (ERROR_COLOURS[WRONG], f"wrong ({count(scene['wrong'])})"),
         (ERROR_COLOURS[UNSEEN], f"never clear ({count(scene['unseen'])})"),
-        (ERROR_COLOURS[OTHER], "not judged"),
+        (ERROR_COLOURS[OTHER], "not evaluated"),
     ]
     return [entry for place, entry in enumerate(entries) if place != 2 or scene["unseen"]]
 
@@ -623,14 +623,14 @@ def _diagnosis_panels(rows: Sequence[dict[str, Any]], layers: int) -> list[Diagn
     # Norms of hundreds of weights change by little: their change is what can be seen.
     first = [values[0] for values in weights]
     known = [value for value in first if value > 0]
-    span = f", at first {min(known):.3g} to {max(known):.3g}" if known else ""
+    span = f", initially {min(known):.3g} to {max(known):.3g}" if known else ""
     changes = [
         [100 * (value / start - 1) if start > 0 else math.nan for value in values]
         for start, values in zip(first, weights, strict=True)
     ]
     return [
-        DiagnosisPanel("Norm of the gradient", "before it is bounded", gradients, "logarithmic"),
-        DiagnosisPanel("Norm of the weights", f"change in %{span}", changes, "change"),
+        DiagnosisPanel("Gradient norm", "before clipping", gradients, "logarithmic"),
+        DiagnosisPanel("Weight norm", f"change in %{span}", changes, "change"),
         DiagnosisPanel("Mean |h|", "over samples, pixels and dates", states, "size"),
     ]
 

@@ -1,4 +1,4 @@
-"""What a machine or a container offers to cropstar, fact by fact; what is needed and missing is marked."""
+"""`cropstar doctor`: versions, extras, processors, memory, GPUs and formats; what is needed and missing is marked."""
 
 from __future__ import annotations
 
@@ -80,24 +80,24 @@ def _versions() -> Iterator[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    yield Finding("processors", f"{processors()} of {os.cpu_count()} may be used")
+    yield Finding("processors", f"{processors()} of {os.cpu_count()} available")
     limit = memory_limit()
-    yield Finding("memory", "unknown" if limit is None else f"{limit / GIGABYTE:.1f} GB may be used")
+    yield Finding("memory", "unknown" if limit is None else f"{limit / GIGABYTE:.1f} GB available")
 
 
 def _devices() -> Iterator[Finding]:
     import torch
 
-    yield Finding("threads", f"{torch.get_num_threads()} of torch")
+    yield Finding("threads", f"{torch.get_num_threads()} used by torch")
     for number in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(number)
         size = f"{properties.total_memory / GIGABYTE:.1f} GB"
         yield Finding(f"GPU {number}", f"{properties.name}, {size}, CUDA {torch.version.cuda}")
     if torch.backends.mps.is_available():
-        yield Finding("GPU", "Apple's, by MPS")
+        yield Finding("GPU", "Apple GPU (MPS)")
     if not torch.cuda.is_available() and not torch.backends.mps.is_available():
         built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
-        yield Finding("GPU", f"none seen; torch is {built}", "note")
+        yield Finding("GPU", f"none found; torch is {built}", "note")
 
 
 def _kernels() -> Iterator[Finding]:
@@ -106,7 +106,7 @@ def _kernels() -> Iterator[Finding]:
     if available():
         yield Finding("kernels", f"compiled, {library().instruction_set}")
     else:
-        yield Finding("kernels", f"PyTorch's alone, which is slower: {why_not()}", "note")
+        yield Finding("kernels", f"not compiled, PyTorch is used, which is slower: {why_not()}", "note")
 
 
 def _formats() -> Iterator[Finding]:

@@ -96,7 +96,13 @@ def _compose(picture: NDArray[np.uint8], grid: Grid, entries: list[LegendEntry],
     figure.figimage(picture, round(MARGIN * DPI), round((bottom - top) * DPI) - height)
     _frame(axes, MARGIN, top, map_width, map_height)
     if stretched:
-        axes.text(MARGIN, top + map_height + 0.2, "a narrow strip, drawn broader than it is", fontsize=7.5, color=MUTED)
+        axes.text(
+            MARGIN,
+            top + map_height + 0.2,
+            "not to scale: a narrow strip, drawn wider than it is",
+            fontsize=7.5,
+            color=MUTED,
+        )
     else:
         draw_scale(axes, grid, MARGIN, top + map_height + 0.13, map_width)
     if below:

@@ -96,7 +96,7 @@ def _render(data: dict[str, Any]) -> str:
         calibration=calibration,
         reliability=[_as_data_uri(plot) for plot in reliability_plots(calibration)] if calibration else [],
         sets=sets,
-        promise=sets.get((data.get("judged") or {}).get("part", "test")) if sets else None,
+        reached_sets=sets.get((data.get("judged") or {}).get("part", "test")) if sets else None,
         earliness=earliness,
         season=_as_data_uri(season_curve(earliness, classes)) if earliness else None,
         areas=area_table(data["areas"], classes) if data.get("areas") else None,
@@ -134,7 +134,7 @@ def _as_data_uri(svg: bytes) -> str:
 
 @dataclass(frozen=True)
 class Sentences:
-    """The sentences of a report that depend on what was judged."""
+    """The sentences of a report that depend on what was evaluated."""
 
     lead: str
     dealt: str  # how the parts came about
@@ -147,7 +147,7 @@ class Sentences:
 
 
 def _sentences(data: dict[str, Any]) -> Sentences:
-    """For the result of a training, or for that of an evaluation, which says what it judged."""
+    """For the result of a training, or for that of an evaluation, which says what it evaluated."""
     split, test = data["split"], data["test"]
     by_pixel = split["by"] == "pixel"
     main = accuracy_tables(test, split_by_pixel=by_pixel)[0]
@@ -174,8 +174,8 @@ def _sentences(data: dict[str, Any]) -> Sentences:
     return Sentences(
         lead=_lead(main, share, by_pixel=by_pixel),
         dealt=_dealt(split),
-        shown=f"The model learned from the training {many}.{chosen} "
-        f"The test {many} were looked at once, at the end, and decided nothing.",
+        shown=f"The model was trained on the training {many}.{chosen} "
+        f"The test {many} were used once, at the end, and influenced no choice.",
         counted=_counted(split),
         test=f"test {many}",
         validation=f"validation {many}",
@@ -187,7 +187,7 @@ def _lead(main: AccuracyTable, share: str, *, by_pixel: bool) -> str:
     if by_pixel:
         return (
             f"Of the {main.many} that were kept for the test, {share} were given the right crop. They lie in fields "
-            "that training has seen, which flatters: fields that are new to the model are harder."
+            "that training has seen, so the figures are optimistic: new fields are harder."
         )
     if main.unit == "date":
         return f"Of the dates of parcels that training never saw, {share} were given the right class."
@@ -198,45 +198,47 @@ def _dealt(split: dict[str, Any]) -> str:
     by = split["by"]
     if by == "pixel":
         return (
-            "Before training, every pixel went to one of three parts at random. Pixels of one field are nearly copies "
-            "of each other and stand in all three: the figures tell how well known fields are found again, and not how "
-            "well new ones are."
+            "Before training, pixels were assigned to training, validation and test at random. Pixels of one field are "
+            "nearly identical and occur in all three parts: the figures are of fields that the model knows, not of "
+            "new ones."
         )
-    wholes = {"block": "whole blocks of ground", "scene": "whole scenes", "group": "whole groups of parcels"}
+    wholes = {"block": "whole spatial blocks", "scene": "whole scenes", "group": "whole groups of parcels"}
     if by in wholes:
         return (
-            f"Before training, {wholes[by]} went to one of three parts and to that part alone, so no field is both "
-            "learned from and tested on."
+            f"Before training, {wholes[by]} were assigned to training, validation or test, so no field is used for "
+            "both training and test."
         )
     own = f" by the data set\u2019s own split \u2018{split['name']}\u2019" if by == "name" else ""
     return (
-        f"Before training, every parcel went to one of three parts and to that part alone{own}, so no field is both "
-        "learned from and tested on."
+        f"Before training, every parcel was assigned to training, validation or test{own}, so no field is used "
+        "for both training and test."
     )
 
 
 def _counted(split: dict[str, Any]) -> str:
     by = split["by"]
     if by == "pixel":
-        return "Divided by pixel: a parcel counts in every part that has a pixel of it, which most of them do."
+        return "Split by pixel: a parcel counts in every part that has one of its pixels; most count in all three."
     if by == "name":
-        return f"Divided by the data set\u2019s own split \u2018{split['name']}\u2019."
-    return "A stratified random split of the parcels." if by == "parcel" else f"Divided by {by}."
+        return f"The data set\u2019s own split \u2018{split['name']}\u2019."
+    return "Stratified random split by parcel." if by == "parcel" else f"Split by {by}."
 
 
 def _of_evaluation(data: dict[str, Any], main: AccuracyTable, share: str, sample: str) -> Sentences:
     judged = data["judged"]
     which = "all parcels" if judged["part"] == "all" else f"the {judged['part']} part"
     seen = judged["seen"]
-    flatters = f" {count(seen)} of them were in its training or validation, which flatters." if seen else ""
+    seen_note = (
+        f" {count(seen)} of them were used in training or validation: the figures are optimistic." if seen else ""
+    )
     what = f"{plural(judged['parcels'], 'parcel')} ({which} of {judged['store']})"
     of_what = what if main.unit == "parcel" else f"the {main.many} of {what}"
     return Sentences(
-        lead=f"Of {of_what}, {share} were given the right crop.{flatters}",
+        lead=f"Of {of_what}, {share} were given the right crop.{seen_note}",
         dealt=_dealt(data["split"]),
-        shown=f"The finished model was judged again, on {what}.{flatters}",
-        counted=f"As in the training. {_counted(data['split'])}",
-        test="judged parcels",
+        shown=f"The trained model was evaluated on {what}.{seen_note}",
+        counted=f"As in training. {_counted(data['split'])}",
+        test="evaluated parcels",
         validation="validation parcels",
         sample=sample,
     )
@@ -300,7 +302,7 @@ def _split_rows(classes: list[dict[str, Any]], counts: dict[str, list[int]]) -> 
 
 
 def _data_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
-    """What the model learned from."""
+    """The training data."""
     dates = sorted(str(date) for date in data["dates"])
     period = f"{len(dates)} from {dates[0]} to {dates[-1]}" if len(dates) > 1 else ", ".join(dates) or DASH
     resolution = data["resolution"]

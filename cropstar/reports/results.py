@@ -24,21 +24,24 @@ PARTS = frozenset(
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """What result.json of a run says; a run without one is not finished."""
+    """The content of result.json; a run without one is not finished."""
     path = folder / RESULT
     if not path.is_file():
         if not (folder / CONFIG).exists():
             raise ArtifactError(
-                "no run", path=folder, why=f"there is no {CONFIG}", remedy="give the folder of a run, as in data/runs"
+                "not a run",
+                path=folder,
+                why=f"there is no {CONFIG}",
+                remedy="give the folder of a run, as in data/runs",
             )
         raise ArtifactError(
             "the run is not finished",
             path=folder,
             why=f"there is no {RESULT}",
-            remedy=f"go on with 'cropstar train --resume {folder}'",
+            remedy=f"continue it with 'cropstar train --resume {folder}'",
         )
     if path.stat().st_size > MAXIMUM_RESULT_BYTES:
-        raise damaged(path, "a result this large is none")
+        raise damaged(path, "too large for a result")
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as failure:
@@ -74,7 +77,7 @@ class AccuracyTable:
 
 
 def unit_of(test: dict[str, Any]) -> str:
-    """What the table beside that of parcels counts; results of earlier versions do not say it."""
+    """The unit of the table beside that of parcels; results of earlier versions do not say it."""
     unit = test.get("unit")
     if unit in PLURALS:
         return str(unit)
@@ -121,7 +124,7 @@ LONGEST_NAME = 40  # letters of a class's name
 
 
 def format_scores(facts: dict[str, Any]) -> str:
-    """What `evaluate_model` found: figures of each table with their intervals, classes, areas, confidence."""
+    """The result of `evaluate_model`: figures of each table with their intervals, classes, areas, confidence."""
     model, figures = facts["model"], facts["figures"]
     by_pixel = facts["split"]["by"] == "pixel"
     shown, classes = accuracy_tables(figures, split_by_pixel=by_pixel), tidy_classes(facts["classes"])
@@ -131,7 +134,7 @@ def format_scores(facts: dict[str, Any]) -> str:
     width = max(10, *(len(name) for name, _ in rows))
     lines = [
         f"{model['name']} {model['layers']}\u00d7{model['hidden']}  {model['path']}",
-        f"{facts['store']}  {_judged_part(facts, shown[0])}",
+        f"{facts['store']}  {_evaluated_part(facts, shown[0])}",
         "",
         " " * width + "".join(f"{name:>{COLUMN_WIDTH}}" for name in FIGURES.values()),
         *(f"{name:<{width}}{_cells(table.figures)}" for name, table in rows),
@@ -143,14 +146,14 @@ def format_scores(facts: dict[str, Any]) -> str:
     return "\n".join([*lines, *_confidence(facts)])
 
 
-def _judged_part(facts: dict[str, Any], main: AccuracyTable) -> str:
+def _evaluated_part(facts: dict[str, Any], main: AccuracyTable) -> str:
     """The part, and of what it is a part."""
     split, parcels = facts["split"], plural(facts["parcels"], "parcel")
     what = parcels if main.unit == "parcel" else f"{main.many} of {parcels}"
     if facts["part"] == "all":
         return f"all, {what}"
     how = f"the split '{split['name']}'" if split["by"] == "name" else f"a split by {split['by']}"
-    known = ", fields that training has seen" if split["by"] == "pixel" else ""
+    known = ", in fields that training has seen" if split["by"] == "pixel" else ""
     return f"{facts['part']} of {how} (seed {split['seed']}), {what}{known}"
 
 
@@ -165,7 +168,7 @@ def with_interval(value: float | None, interval: list[float] | None) -> str:
 
 
 def _classes(level: str, classes: list[dict[str, Any]], figures: dict[str, Any]) -> list[str]:
-    """A line for each class that is there or was named; the others have no figures."""
+    """A line for each class that occurs or was predicted; the others have no figures."""
     rows = list(zip(classes, figures["classes"], figures["intervals"]["class_f1"], strict=True))
     present = [row for row in rows if row[1]["f1"] is not None]
     width = max(10, *(min(len(entry["name"]), LONGEST_NAME) for entry, _, _ in present)) if present else 10
@@ -178,7 +181,7 @@ def _classes(level: str, classes: list[dict[str, Any]], figures: dict[str, Any])
             f"{with_interval(row['f1'], interval):>17}  {score(row['iou']):>6}  {count(row['support']):>9}"
         )
     if len(present) < len(rows):
-        lines.append(f"and {plural(len(rows) - len(present), 'class', 'classes')} neither there nor named")
+        lines.append(f"and {plural(len(rows) - len(present), 'class', 'classes')} that neither occur nor are predicted")
     return lines
 
 
@@ -186,13 +189,13 @@ def _confidence(facts: dict[str, Any]) -> list[str]:
     calibration, sets = facts["calibration"], facts["sets"]
     if calibration is None:
         return ["", f"confidence {DASH} the model was not calibrated"]
-    promise = sets[facts["part"]]
+    reached = sets[facts["part"]]
     return [
         "",
-        f"confidence  off by {percent(calibration['after']['ece'])} on average (ECE) with the model's temperature of "
-        f"{calibration['temperature']:.2f}; {percent(calibration['before']['ece'])} without",
-        f"sets        {promise['mean_size']:.2f} classes on average hold the true one in "
-        f"{percent(promise['coverage'])} of all cases; {percent(sets['coverage'])} were promised",
+        f"confidence  expected calibration error (ECE) {percent(calibration['after']['ece'])} at temperature "
+        f"{calibration['temperature']:.2f}; {percent(calibration['before']['ece'])} uncalibrated",
+        f"sets        prediction sets of {reached['mean_size']:.2f} classes on average contain the true class in "
+        f"{percent(reached['coverage'])} of cases; target coverage {percent(sets['coverage'])}",
     ]
 
 
@@ -229,7 +232,7 @@ def coarser_levels(test: dict[str, Any], *, split_by_pixel: bool = False) -> lis
 
 SMALLEST_MARGIN = 0.0005  # of a margin that is shown: less would read as none, and claim certainty
 USERS, PRODUCERS = "user\u2019s acc.", "producer\u2019s acc."
-DESIGNS = {"random": "a simple random sample", "stratified": "a random sample of each mapped class"}
+DESIGNS = {"random": "simple random sample", "stratified": "random sample stratified by mapped class"}
 
 
 @dataclass(frozen=True)
@@ -291,10 +294,13 @@ def _share(estimate: dict[str, Any]) -> str:
 def area_lines(table: AreaTable, longest: int) -> list[str]:
     """The table for the terminal."""
     width = max([10, *(min(len(row.name), longest) for row in table.rows)])
-    head = f"{'hectares':<{width}}  {'mapped':>10}  {'put right':>10}  {f'{table.confidence} %':>10}"
+    head = f"{'hectares':<{width}}  {'mapped':>10}  {'adjusted':>10}  {f'{table.confidence} %':>10}"
     lines = [f"{head}  {USERS:>16}  {PRODUCERS:>16}"]
     for row in table.rows:
         name = row.name if len(row.name) <= longest else row.name[: longest - 1] + "\u2026"
         cells = f"{row.mapped:>10}  {row.estimated:>10}  {row.margin:>10}  {row.users:>16}  {row.producers:>16}"
         lines.append(f"{name:<{width}}  {cells}")
-    return [*lines, f"overall accuracy by area {table.overall}; {table.design or 'no design'}, areas of {table.source}"]
+    return [
+        *lines,
+        f"area-weighted accuracy {table.overall}; {table.design or 'no sampling design'}; mapped areas: {table.source}",
+    ]

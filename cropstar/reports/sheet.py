@@ -57,7 +57,7 @@ SERIES_WIDTH = 9.0
 
 @dataclass(frozen=True)
 class PanelLayout:
-    """How the pictures of the dates lie: so many columns of panels of one size in pixels."""
+    """The arrangement of the pictures of the dates: columns and rows of panels of one size in pixels."""
 
     columns: int
     rows: int
@@ -135,7 +135,7 @@ def _image_sheet(overview: Overview, fingerprint: Fingerprint, name: str, scenes
     draw_title(axes, name, f"{_size_words(overview, fingerprint.resolution)} \u00b7 {span}{more}")
     _draw_dates(figure, axes, overview, dates, places, top)
 
-    draw_heading(axes, MARGIN, middle, "Labels", "a darker line is the border of a parcel")
+    draw_heading(axes, MARGIN, middle, "Labels", "darker lines are parcel borders")
     labels = paint_labels(overview, classes, map_width, map_height)
     if overview.contact:
         labels = leave_blank(labels, overview.contact.covered)
@@ -158,8 +158,8 @@ def _series_sheet(tile_set: TileSet, scene: str | None) -> bytes:
     top = MARGIN + 0.62
     figure, axes = new_sheet(whole_pixels(SERIES_WIDTH + 2 * MARGIN), whole_pixels(top + HEAD + height + MARGIN))
     scenes = sorted({tile.scene for tile in tiles})
-    samples = f"{total:,} samples" if used == total else f"every {math.ceil(total / used)}th of {total:,} samples"
-    pooled = f" \u00b7 {len(scenes)} scenes on one season" if len(scenes) > 1 else ""
+    samples = f"{total:,} samples" if used == total else f"1 in {math.ceil(total / used)} of {total:,} samples"
+    pooled = f" \u00b7 {len(scenes)} scenes in one season" if len(scenes) > 1 else ""
     name = _name(tile_set, scenes[0] if len(scenes) == 1 else "")
     draw_title(axes, name, f"{samples} \u00b7 {len(curves.fingerprint.bands)} bands{pooled}", SERIES_WIDTH)
     _draw_curves(figure, axes, multiples, MARGIN, top, SERIES_WIDTH, height)
@@ -170,10 +170,10 @@ def _draw_dates(
     figure: Figure, axes: Axes, overview: Overview, dates: list[int], places: PanelLayout, top: float
 ) -> None:
     true = overview.bands == ("B04", "B03", "B02")
-    note = f"{', '.join(dict.fromkeys(overview.bands))}; one stretch for all dates"
+    note = f"{', '.join(dict.fromkeys(overview.bands))}; one contrast stretch for all dates"
     number = len(overview.contact.days if overview.contact else overview.days)
     if len(dates) < number:
-        note += f"; {len(dates)} of {number} dates shown{', the clearest of each stretch' if overview.contact else ''}"
+        note += f"; {len(dates)} of {number} dates shown{', the clearest of each period' if overview.contact else ''}"
     single = len(set(overview.bands)) == 1
     head = "True colour" if true else "One band" if single else "False colour"
     end = draw_heading(axes, MARGIN, top, head, note)
@@ -213,7 +213,7 @@ def _draw_curves(
         note = f"mean and 10th to 90th percentile of {names[0]}" + (f", dashed {names[1]}" if len(names) > 1 else "")
     hidden = len(multiples.curves.present()) - len(multiples.shown)
     if hidden:
-        note += f"; {hidden} smaller classes left out"
+        note += f"; {hidden} smaller classes not shown"
     room = width - Ruler(9.5, "bold").width(what) - 0.15
     draw_heading(axes, left, top, what, Ruler(7.5).shorten(note, room))
     if multiples.shown:
@@ -281,7 +281,7 @@ def draw_heading(axes: Axes, left: float, top: float, head: str, note: str) -> f
 
 
 def draw_masked_key(axes: Axes, left: float, top: float) -> None:
-    """What the hatch in the pictures means."""
+    """The key of the hatch in the pictures."""
     from matplotlib.patches import Rectangle
 
     box = Rectangle((left, top + 0.005), 0.2, 0.13, linewidth=0)

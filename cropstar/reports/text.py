@@ -44,7 +44,7 @@ def season_words(season: dict[str, Any]) -> str:
     first = date(2021, 1, 1) + timedelta(days=int(season["start"]) - 1)  # no 29 February in this year and the next
     last = first + timedelta(days=int(season["length"]))
     if first == last:
-        return f"{first.day} {MONTH_NAMES[first.month - 1]} alone"
+        return f"{first.day} {MONTH_NAMES[first.month - 1]} only"
     return f"{first.day} {MONTH_NAMES[first.month - 1]} to {last.day} {MONTH_NAMES[last.month - 1]}"
 
 
@@ -63,7 +63,7 @@ def _tile_set_lines(facts: dict[str, Any]) -> list[str]:
     for number, scene in enumerate(facts["scenes"][:MANY_SCENES]):
         lines += _fact("" if number else "scenes" if len(facts["scenes"]) > 1 else "scene", _scene(scene))
     if len(facts["scenes"]) > MANY_SCENES:
-        lines += _fact("", f"and {len(facts['scenes']) - MANY_SCENES} more (--json names them all)")
+        lines += _fact("", f"and {len(facts['scenes']) - MANY_SCENES} more (--json lists them all)")
     crs = sorted({scene["crs"] for scene in facts["scenes"] if "crs" in scene})
     if crs:
         lines += _fact("grid", f"{_pixel(facts)}, {'; '.join(crs)}")
@@ -75,7 +75,9 @@ def _tile_set_lines(facts: dict[str, Any]) -> list[str]:
         lines += _fact("dates", f"{plural(len(dates), 'date')} from {span}")
     if labelled := sum(row.get("dates", 0) for row in facts["classes"]):
         many = sum(row["dates"] > 0 for row in facts["classes"])
-        lines += _fact("labels", f"{plural(labelled, 'date')} of {plural(many, 'class', 'classes')}, a class a date")
+        lines += _fact(
+            "labels", f"{plural(labelled, 'date')} of {plural(many, 'class', 'classes')}, one class per date"
+        )
     splits = sorted({name for scene in facts["scenes"] for name in scene["provenance"].get("splits", {})})
     if splits:
         lines += _fact("splits", f"{', '.join(splits)} (cropstar train --split NAME)")
@@ -111,7 +113,7 @@ def _date_table(dates: list[dict[str, Any]], word: str) -> list[str]:
     cells = [f"{day}  {bar(share)} {_whole_percent(share):>4} %" for day, share in rows]
     columns = 1 if len(cells) <= 8 else 2 if len(cells) <= 16 else 3
     height = math.ceil(len(cells) / columns)
-    head = f"{'month' if len(rows) != len(dates) else 'date'} \u00d7 {word} share"
+    head = f"{'month' if len(rows) != len(dates) else 'date'}, {word} share"
     lines = [f"  {head}"]
     return lines + ["  " + "    ".join(cells[place::height]) for place in range(height)]
 
@@ -170,12 +172,12 @@ def _season_lines(facts: dict[str, Any]) -> list[str]:
     lines += _fact("scene", f"{width:,} \u00d7 {height:,} pixels, {facts['bytes_per_pixel']:,} bytes each")
     lines += _fact("grid", f"{_pixel(facts)}, {facts['crs']}") + _band_facts(facts)
     lines += _fact("season", season_words(facts["season"]))
-    gone = "" if facts["model_is_there"] else " (not there: cropstar update --model PLACE)"
+    gone = "" if facts["model_is_there"] else " (missing: cropstar update --model PATH)"
     lines += _fact("model", f"{facts['model_path']}{gone}")
     lines += _fact("digest", facts["model"]) + _fact("map", facts["map"])
     if facts["given"]:
         lines += _fact("read with", ", ".join(f"--{name} {value}" for name, value in sorted(facts["given"].items())))
-    lines += _fact("go on with", f"cropstar update {facts['path']} NEW")
+    lines += _fact("continue", f"cropstar update {facts['path']} NEW")
     return [*lines, "", f"  {plural(len(facts['classes']), 'class', 'classes')}", *class_columns(facts["classes"])]
 
 
@@ -245,16 +247,16 @@ def format_models(facts: Sequence[ModelFacts], left_out: Collection[str]) -> str
         words += [""] * (len(rows) - len(words))
         lines += [f"{row:<{len(MODELS_HEAD)}}{said}" for row, said in zip(rows, words, strict=True)]
     if left_out:
-        why = "too large, or without such a setting: 'cropstar models NAME' with the same options says which"
+        why = "too large, or without such a setting: 'cropstar models NAME' with the same options says why"
         lines += ["", *_model_fact("left out", f"{', '.join(left_out)} ({why})")]
     dates = plural(facts[0].shape.length, "date")
     lines += [
         "",
-        *_model_fact("MACs", "multiply-accumulates a pixel and date, without what is done once a season (the head)"),
+        *_model_fact("MACs", "multiply-accumulates per pixel and date, without the head, which runs once a season"),
     ]
-    lines += _model_fact("radius", f"how many pixels around a pixel its class depends on, after {dates}")
-    lines += _model_fact("streams", "a new date needs only that image and the state of the map before it")
-    lines += _model_fact("compose", "bi before a name reads both ways, + stacks cells: biconvgru, lstm_forget+star")
+    lines += _model_fact("radius", f"of the receptive field in pixels, after {dates}")
+    lines += _model_fact("streams", "a new date needs only its image and the stored state of the map")
+    lines += _model_fact("compose", "bi before a name is bidirectional, + stacks cells: biconvgru, lstm_forget+star")
     lines += _model_fact("details", "cropstar models convstar --layers 4")
     return _joined(lines)
 
@@ -271,10 +273,10 @@ def format_model(facts: ModelFacts) -> str:
             *_parts(facts),
             "",
         ]
-        sums = f"{count(facts.macs_per_season)} multiply-accumulates a pixel and season"
+        sums = f"{count(facts.macs_per_season)} multiply-accumulates per pixel and season"
         once = f" + {count(facts.macs_once)} once" if facts.macs_once else ""
         parts = f"{facts.shape.length} \u00d7 {count(facts.macs_per_date)}{once}"
-        lines += _model_fact("products", f"{sums} ({parts})")
+        lines += _model_fact("MACs", f"{sums} ({parts})")
     lines += _model_fact("radius", _radius_words(facts)) + _model_fact("state", _state_words(facts))
     for number, option in enumerate(facts.options):
         value = "null" if option.value is None else _yaml(option.value)
@@ -283,13 +285,13 @@ def format_model(facts: ModelFacts) -> str:
         lines += ["", *(f"  {line}" for line in _narrowed(text))]
     if facts.radius is None:
         return _joined(
-            [*lines, "", *_model_fact("train it", "from Python alone: a store has pixels and parcels, no clips")]
+            [*lines, "", *_model_fact("train it", "from Python only: a store has pixels and parcels, no clips")]
         )
     return _joined([*lines, "", f"  {'train it':<{MODEL_LABEL}}{_command(facts)}"])  # in one piece, to be copied
 
 
 def _input_words(facts: Sequence[ModelFacts]) -> str:
-    """What the numbers are for: the input, and the width of each kind of model."""
+    """The setting of the numbers: the input, and the width of each kind of model."""
     shape, config = facts[0].shape, facts[0].config
     widths = {model.reads: model.config["hidden"] for model in facts}
     if len(set(widths.values())) > 1:
@@ -338,8 +340,8 @@ def _radius_words(facts: ModelFacts) -> str:
     if facts.radius is None:
         return "none: one class for a whole clip, and no map"
     if facts.reads == "series":
-        return "0 pixels: every pixel is a series of its own"
-    return f"{plural(facts.radius, 'pixel')} after {dates}: so far around a pixel its class depends on the images"
+        return "0 pixels: each pixel is classified on its own"
+    return f"{plural(facts.radius, 'pixel')}: the reach of the receptive field after {dates}"
 
 
 def _state_words(facts: ModelFacts) -> str:
@@ -347,7 +349,7 @@ def _state_words(facts: ModelFacts) -> str:
         return "none: a new date needs the whole season again"
     tile = size_words(facts.state_bytes * SENTINEL_TILE**2)
     return (
-        f"{plural(facts.state_bytes, 'byte')} a pixel in float32: {size_words(facts.state_bytes * 1_000_000)} for "
+        f"{plural(facts.state_bytes, 'byte')} per pixel in float32: {size_words(facts.state_bytes * 1_000_000)} for "
         f"1,000 \u00d7 1,000 pixels, {tile} for a Sentinel-2 tile of {SENTINEL_TILE:,} \u00d7 {SENTINEL_TILE:,}"
     )
 
@@ -448,7 +450,7 @@ def class_columns(classes: Sequence[Row]) -> list[str]:
 
 
 def level_sizes(classes: Sequence[Row]) -> list[int]:
-    """How many classes each level has, the coarsest first; a flat table has one level."""
+    """The number of classes on each level, the coarsest first; a flat table has one level."""
     depth = max((len(row.get("lineage", ())) for row in classes), default=0)
     coarser = [{tuple(row["lineage"][: level + 1]) for row in classes if "lineage" in row} for level in range(depth)]
     return [*(len(names) for names in coarser), len(classes)]

@@ -107,7 +107,7 @@ def test_words_go_before_characters(tmp_path: Path) -> None:
         (gzip.compress(b" the \n" * 100, mtime=0)[:-8] + bytes(8), "damaged gzip"),
         (b"\xff\xfe t h e \n", "UTF-8"),
         (b"the \0 \n", "zero bytes"),
-        (b"a" * (2**20 + 1), "line 1 is endless"),
+        (b"a" * (2**20 + 1), "line 1 is too long"),
         ("".join(map(chr, range(0x4E00, 0x4F10))).encode(), "273 different characters"),
     ],
 )
@@ -178,7 +178,7 @@ def segments(streams: Streams) -> list[Batch]:
 def a_model(streams: Streams, name: str = "star") -> TextModel:
     torch.manual_seed(2)
     config = ModelConfig(name=name, layers=2, hidden=6, day_encoding="none")
-    return TextModel(build_model(config, Shape(LETTERS, LETTERS, 10)), LETTERS, streams.batch_size, streams.stretch)
+    return TextModel(build_model(config, Shape(LETTERS, LETTERS, 10)), LETTERS, streams.batch_size, streams.row_length)
 
 
 @given(st.integers(2, 200), st.integers(1, 12), st.integers(1, 40))

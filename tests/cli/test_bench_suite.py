@@ -212,7 +212,7 @@ def test_other_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run(written(tmp_path, {**ADDING, "seeds": [0, 1], "layers": [1, 2]})).exit_code == 0  # more of them
     failure = refusal(run(written(tmp_path, {**ADDING, "set": {**TINY, "task.length": 11}})))
     assert isinstance(failure, MismatchError)
-    assert "another length" in str(failure)
+    assert "different length" in str(failure)
     (tmp_path / "out" / "suite.json").unlink()
     assert "not the folder of a suite" in str(refusal(run(written(tmp_path, ADDING))))
 
@@ -237,7 +237,7 @@ def test_other_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monkey
         ([{**ADDING, "seeds": list(range(200)), "layers": list(range(1, 65))}], ["too large a suite"]),
         ([{**ADDING, "task": "tum-pixel", "set": {}, "match_parameters": 9}], ["match_parameters"]),
         ([{**ADDING, "match_parameters": 900}], ["'model.hidden' under 'set'", "match_parameters"]),
-        ([{**ADDING, "set": {"batch": 7}}], ["no use for batch"]),
+        ([{**ADDING, "set": {"batch": 7}}], ["does not use batch"]),
         ([], ["'tasks'"]),
     ],
 )

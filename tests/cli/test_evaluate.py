@@ -251,7 +251,7 @@ def test_what_else_is_refused(crops: Run, tmp_path: Path) -> None:
     (broken / "result.json").write_text("{")
     assert isinstance(refusal(broken), ArtifactError)
     (tmp_path / "empty").mkdir()
-    assert "no run" in str(refusal(tmp_path / "empty"))
+    assert "not a run" in str(refusal(tmp_path / "empty"))
     assert isinstance(refusal(tmp_path / "none-such"), ArtifactError)
     assert isinstance(refusal(crops.folder, "--store", tmp_path / "none-such"), InputError)
     assert isinstance(refusal(crops.folder, "--split", "fold-1"), UsageError)

@@ -1,4 +1,4 @@
-"""`cropstar evaluate --areas`: areas put right, their design, the report, and what is refused."""
+"""`cropstar evaluate --areas`: adjusted areas, their design, the report, and what is refused."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_areas_of_the_map(home: Path) -> None:
     assert sum(values) == pytest.approx(sum(found["mapped"]), rel=0.1)
     assert found["design"] == "random"
     text = run_command(run, "--areas", image, "--design", "random").stdout
-    assert "put right" in text
-    assert "a simple random sample, areas of" in text
+    assert "adjusted" in text
+    assert "simple random sample; mapped areas: " in text
     assert max(map(len, text.splitlines()[3:])) <= 120 + len(str(image))
     assert facts(run)["areas"] is None
 
@@ -63,8 +63,8 @@ def test_the_report_of_an_evaluation(home: Path, tmp_path: Path) -> None:
     run, output = home / "map-run", tmp_path / "areas.html"
     assert run_command(run, "--areas", home / "map.tif", "--design", "random", "-o", output).exit_code == 0
     words = Page(output.read_text(encoding="utf-8")).words
-    assert "How much of each crop there is" in words
-    assert "Where the errors lie" in words
+    assert "Area of each crop" in words
+    assert "Map of errors" in words
     assert "parcels that training never saw" in words  # the test of the training again
     assert run_command(run, "--part", "train", "-o", output, "--overwrite").exit_code == 0
     words = Page(output.read_text(encoding="utf-8")).words

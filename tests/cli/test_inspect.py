@@ -177,7 +177,7 @@ def test_damaged_files_are_artifact_errors(small_store: Path, model: Path, tmp_p
 def test_words() -> None:
     assert season_words({"start": 300, "length": 200}) == "27 October to 15 May"
     assert season_words({"start": 1, "length": 365}) == "the whole year"
-    assert season_words({"start": 1, "length": 0}) == "1 January alone"
+    assert season_words({"start": 1, "length": 0}) == "1 January only"
     assert [size_words(size) for size in (12, 4_200, 28_700_000, 3 * 10**9)] == [
         "12 bytes",
         "4.2 kB",

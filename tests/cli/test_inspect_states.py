@@ -55,7 +55,7 @@ def test_a_state_whose_model_was_moved(season: Path, tmp_path: Path) -> None:
         card["model_path"] = str(tmp_path / "gone.safetensors")
         del handle["card"]
         handle["card"] = np.frombuffer(json.dumps(card).encode(), dtype=np.uint8)
-    assert "(not there: cropstar update --model PLACE)" in " ".join(said(copy).split())
+    assert "(missing: cropstar update --model PATH)" in " ".join(said(copy).split())
 
 
 def test_a_damaged_state_and_a_picture_of_one(season: Path, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_store_with_classes_by_date_counts_dates(tmp_path: Path) -> None:
     store = store_of(tmp_path / "store", {"fields": replace(tile, date_labels=labels)})
     told = facts(store)
     assert [row["dates"] for row in told["classes"]] == [2, 4]
-    assert "6 dates of 2 classes, a class a date" in said(store)
+    assert "6 dates of 2 classes, one class per date" in said(store)
     plain = store_of(tmp_path / "plain", {"fields": tile})
     assert "dates" not in facts(plain)["classes"][0]
-    assert "a class a date" not in said(plain)
+    assert "one class per date" not in said(plain)

@@ -75,9 +75,9 @@ def test_one_model_in_detail() -> None:
     for part in (
         "10 bands, 10 classes, 24 dates; 4 layers of 32; day encoding sincos",
         "h_t = tanh((1 - k_t) * h_{t-1} + k_t * z_t)",
-        "2,401,920 multiply-accumulates a pixel and season (24 \u00d7 99,072 + 24,192 once)",
-        "29 pixels after 24 dates",
-        "512 bytes a pixel",
+        "2,401,920 multiply-accumulates per pixel and season (24 \u00d7 99,072 + 24,192 once)",
+        "29 pixels: the reach of the receptive field after 24 dates",
+        "512 bytes per pixel",
         "model.variant paper: one of paper, janet, no-outer-tanh",
         "model.revisit",
         "cropstar train --model convstar --layers 4",

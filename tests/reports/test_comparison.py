@@ -82,7 +82,7 @@ def other_parcels() -> dict[str, Any]:
         ({"classes": [{"number": 0, "name": "rye", "colour": "#000000"}]}, "classes differ"),
         (
             {"split": {"by": "pixel", "seed": 0, "counts": {"test": [2]}}},
-            "fields that training saw, which flatters: other",
+            "fields that training saw, which is optimistic: other",
         ),
     ],
 )

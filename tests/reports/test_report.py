@@ -125,7 +125,7 @@ def test_the_report_says_what_a_reader_needs(tmp_path: Path) -> None:
         "90.0 %",
         "0.82",
         "Epoch 3 of 4 was chosen on the validation parcels",
-        "The test parcels were looked at once",
+        "The test parcels were used once",
         "2 of 20 parcels of maize were mapped as meadow (10.0 %)",
         "123,456",
         "2 from 2023-03-01 to 2023-06-01",
@@ -233,10 +233,10 @@ def test_rounding_never_flatters() -> None:
 def test_equal_crops_are_not_ranked(tmp_path: Path) -> None:
     data = result(["maize", "wheat", "oats"])
     write_report(tmp_path / "equal.html", data)
-    assert "surest" not in (tmp_path / "equal.html").read_text()
+    assert "The best mapped" not in (tmp_path / "equal.html").read_text()
     data["test"]["parcel"]["classes"][1]["f1"] = 0.95
     write_report(tmp_path / "ranked.html", data)
-    assert "The surest crop is wheat" in (tmp_path / "ranked.html").read_text()
+    assert "The best mapped crop is wheat" in (tmp_path / "ranked.html").read_text()
 
 
 # --- sentences: parcels, pixels, dates, coarser classes, areas, places
@@ -275,9 +275,9 @@ def test_a_split_by_pixel_never_claims_unseen_parcels(tmp_path: Path) -> None:
     data["split"]["by"] = "pixel"
     words = render(tmp_path, data).words
     assert NEVER_SAW not in words
-    assert "no field is both" not in words
+    assert "no field is used for both" not in words
     assert "Of the pixels that were kept for the test, about 90 in 100 were given the right crop" in words
-    assert "fields that training has seen, which flatters" in words
+    assert "fields that training has seen, so the figures are optimistic" in words
     assert "100 of 1,000 pixels of maize were mapped as meadow" in words
     assert "was chosen on the validation pixels" in words
     assert "a parcel counts in every part" in words
@@ -286,9 +286,9 @@ def test_a_split_by_pixel_never_claims_unseen_parcels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("split", "words"),
     [
-        ({"by": "block"}, "whole blocks of ground went to one of three parts"),
-        ({"by": "scene"}, "whole scenes went"),
-        ({"by": "group"}, "whole groups of parcels went"),
+        ({"by": "block"}, "whole spatial blocks were assigned to training, validation or test"),
+        ({"by": "scene"}, "whole scenes were assigned"),
+        ({"by": "group"}, "whole groups of parcels were assigned"),
         ({"by": "name", "name": "fold <1>"}, "the data set\u2019s own split \u2018fold <1>\u2019"),
     ],
 )
@@ -319,7 +319,7 @@ def test_dates(tmp_path: Path) -> None:
     assert "of the dates of the test parcels have the right class" in page.words
     assert "By date" in page.words
     assert "pixels" not in page.words
-    assert "Class by class" in page.words
+    assert "Accuracy by class" in page.words
 
 
 def test_coarser_levels(tmp_path: Path) -> None:
@@ -344,13 +344,13 @@ def test_areas(tmp_path: Path) -> None:
     data = with_unit("pixel") | {"areas": area_estimates(design="random")}
     words = render(tmp_path, data).words
     assert "maize100.080.0\u00b1 12.590.0 %80.0 %" in words  # a margin of nothing is no margin
-    assert "a simple random sample; intervals are of 95 %" in words
+    assert "Sampling design: simple random sample; 95 % intervals" in words
     assert "rapeseed0.0" not in words  # neither mapped nor found
     data["areas"] = area_estimates(design=None)
     words = render(tmp_path, data).words
     assert "Not known to be a probability <sample>." in words
     assert "\u00b1" not in words
-    assert "intervals are of" not in words
+    assert "Sampling design" not in words
 
 
 def test_the_map_of_errors(tmp_path: Path) -> None:
@@ -360,14 +360,13 @@ def test_the_map_of_errors(tmp_path: Path) -> None:
     page = render(tmp_path, with_unit("pixel") | {"errors": errors})
     assert len(page.pictures) == 5
     assert "<tile>" in page.words
-    assert "One pixel in 7 each way" in page.words
+    assert "Every 7th pixel in each direction" in page.words
     assert "3 more scenes" in page.words
     nowhere = {"scenes": [], "left_out": 0, "why": "the store keeps series without their places"}
     assert (
-        "no map of the errors: the store keeps series"
-        in render(tmp_path, with_unit("parcel") | {"errors": nowhere}).words
+        "no map of errors: the store keeps series" in render(tmp_path, with_unit("parcel") | {"errors": nowhere}).words
     )
-    assert "errors lie" not in render(tmp_path, with_unit("pixel")).words
+    assert "Map of errors" not in render(tmp_path, with_unit("pixel")).words
 
 
 def test_settings_that_were_left_open_are_left_out(tmp_path: Path) -> None:
@@ -390,6 +389,6 @@ def test_an_evaluation_says_what_it_judged(tmp_path: Path) -> None:
     evaluation_report(tmp_path / "report.html", data, facts)
     words = Page((tmp_path / "report.html").read_text(encoding="utf-8")).words
     assert "Of 20 parcels (all parcels of data/stores/next), about 75 in 100 were given the right crop" in words
-    assert "4 of them were in its training or validation, which flatters" in words
+    assert "4 of them were used in training or validation: the figures are optimistic" in words
     assert NEVER_SAW not in words
     assert "convstar-4x32-001 \u2013 evaluation" in words

@@ -70,5 +70,5 @@ def test_the_model_knows_how_sure_it_may_be(small_store: Path, tmp_path: Path) -
     assert len(days) == len(accuracy)
     assert accuracy[-1] == pytest.approx(result["test"]["pixel"]["overall_accuracy"], abs=0.05)
     page = run.report.read_text(encoding="utf-8")
-    assert "Can its confidence be trusted" in page
-    assert "How early each crop is known" in page
+    assert "Calibration of the confidence" in page
+    assert "How early each crop is recognised" in page

@@ -47,7 +47,7 @@ class Settings(Section):
 
 @dataclass(frozen=True)
 class Material:
-    """What a task is trained and judged on."""
+    """The data, shape and objective of a task."""
 
     parts: dict[str, Prepared]  # train, validation, test
     shape: Shape  # inputs a step, outputs, steps
@@ -99,7 +99,7 @@ TASKS: Registry[BenchTask | StoreTask] = Registry("task")
 
 
 def digest_of(files: Iterable[Path]) -> dict[str, str]:
-    """What each file holds, in a few letters."""
+    """A short digest of each file."""
     found = {}
     for file in files:
         digest = hashlib.blake2b(digest_size=8)
@@ -131,7 +131,7 @@ class Metric:
 ACCURACY = Metric("accuracy", "accuracy", larger_is_better=True, is_share=True)
 SQUARED_ERROR = Metric("mean_squared_error", "mean squared error")
 CROSS_ENTROPY = Metric("cross_entropy", "cross-entropy")
-LIKELIHOOD = Metric("nll", "negative log-likelihood a frame")
+LIKELIHOOD = Metric("nll", "negative log-likelihood per frame")
 BITS = Metric("bits_per_character", "bits per character")
 
 
@@ -174,7 +174,7 @@ class SequenceObjective:
 
     def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict:
         total, count, right = 0.0, 0, 0
-        for scores, targets in self.said(model, dataset, device):
+        for scores, targets in self.predictions(model, dataset, device):
             total += float(
                 self.measure.sum(scores.double(), targets.double() if targets.is_floating_point() else targets)
             )
@@ -184,7 +184,7 @@ class SequenceObjective:
         return self._verdict(total / count, right / count)
 
     @torch.no_grad()
-    def said(self, model: Classifier, dataset: Dataset, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def predictions(self, model: Classifier, dataset: Dataset, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Scores and targets, batch by batch."""
         model.eval()
         for batch in batches_of(dataset):
@@ -193,7 +193,7 @@ class SequenceObjective:
     def _verdict(self, loss: float, accuracy: float) -> Verdict:
         if not math.isfinite(loss):
             remedy = "lower optimiser.learning_rate; the last good checkpoint is kept"
-            raise CropstarError("what the model says on data it never saw is no number", remedy=remedy)
+            raise CropstarError("the loss on held-out data is not a number", remedy=remedy)
         figures = {
             "class": {CROSS_ENTROPY.name: loss, BITS.name: loss / math.log(2), ACCURACY.name: accuracy},
             "value": {SQUARED_ERROR.name: loss},

@@ -140,7 +140,9 @@ def _pooled(images: NDArray[np.uint8], side: int, folder: Path) -> NDArray[np.fl
     count, height, width = images.shape
     if height % side or width % side:
         why = f"{height} x {width} pixels cannot be cut into squares of {side}"
-        raise UsageError(f"--pool {side}", path=folder, why=why, remedy="take a divisor, such as 2, 4 or 7")
+        raise UsageError(
+            f"--pool {side} does not fit", path=folder, why=why, remedy="take a divisor, such as 2, 4 or 7"
+        )
     cut = images.reshape(count, height // side, side, width // side, side)
     means: NDArray[np.float32] = cut.mean(axis=(2, 4), dtype=np.float32) / np.float32(255)
     return means.reshape(count, -1)

@@ -84,9 +84,9 @@ class Gestures(BenchTask):
     def build(self, config: TrainConfig, material: Material) -> Classifier:
         model = super().build(config, material)
         if not model.spatial or model.makes_maps:
-            why = "a clip is to have one class"
+            why = "a clip has one class, and the model makes maps or reads series"
             remedy = "take a model such as convstar, with model.head=video"
-            raise UsageError(f"'{config.model.name}' cannot read clips so", why=why, remedy=remedy)
+            raise UsageError(f"'{config.model.name}' cannot classify clips", why=why, remedy=remedy)
         return model
 
 
@@ -173,7 +173,7 @@ def _class_names(file: Path) -> tuple[str, ...]:
     for number, name in read_lines(file):
         if name in names or len(name) > MAXIMUM_NAME or len(names) == MAXIMUM_CLASSES:
             why = f"line {number} repeats '{name}'" if name in names else f"line {number} is too long, or one too many"
-            raise InputError("no list of classes", path=file, why=why, remedy=REMEDY)
+            raise InputError("not a list of classes", path=file, why=why, remedy=REMEDY)
         names[name] = None
     if not names:
         raise InputError("an empty list of classes", path=file, remedy=REMEDY)
@@ -203,7 +203,7 @@ def _rows(file: Path, names: tuple[str, ...]) -> dict[str, int]:
         elif len(rows) == MAXIMUM_CLIPS:
             why = f"more than {MAXIMUM_CLIPS:,} clips"
         if why is not None:
-            raise InputError("no list of clips", path=file, why=why, remedy="compare it with jester-v1-labels.csv")
+            raise InputError("not a list of clips", path=file, why=why, remedy="compare it with jester-v1-labels.csv")
         rows[identifier] = numbers[label]
     if not rows:
         raise InputError("an empty list of clips", path=file, remedy=REMEDY)
@@ -256,7 +256,7 @@ def _frame_files(clip: Path) -> list[Path]:
                     why = f"more than {MAXIMUM_FRAMES:,} frames"
                     raise InputError("too long a clip", path=clip, why=why, remedy="check the folder")
     if not files:
-        remedy = "unpack it again, or take its line out of the csv: then trainings start anew"
+        remedy = "unpack it again, or take its line out of the csv: then a training starts anew"
         raise InputError("a clip without frames", path=clip, why="no 00001.jpg and so on", remedy=remedy)
     return [files[number] for number in sorted(files)]
 

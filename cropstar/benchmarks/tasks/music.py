@@ -63,7 +63,7 @@ class Music(BenchTask):
         for part in PARTS:
             for piece in pieces[part]:
                 digest.update(f"{part} {len(piece)} ".encode() + piece.tobytes())
-            # A piece of one frame has nothing to foretell.
+            # A piece of one frame has nothing to predict.
             long = [piece for piece in pieces[part] if len(piece) > 1]
             if not long:
                 raise InputError(f"no music for {part}", path=folder, why="every piece is one frame", remedy=REMEDY)
@@ -77,7 +77,7 @@ class Music(BenchTask):
 
 
 def _windows(piece: NDArray[np.bool_], frames: int) -> list[NDArray[np.bool_]]:
-    """Every frame but the first is foretold once. The last frame of a window is only told at the start of the next."""
+    """Every frame but the first is predicted once. The last frame of a window is input only for the next one."""
     if not frames:
         return [piece]
     return [piece[start : start + frames + 1] for start in range(0, len(piece) - 1, frames)]
@@ -131,7 +131,7 @@ def _chosen(path: Path, tunes: str | None) -> Path:
         if path.suffix.lower() not in endings:
             raise InputError("no file of music", path=path, why=f"it is no {' or '.join(endings)}", remedy=REMEDY)
         if tunes is not None and _tunes_of(path) not in (tunes, None):
-            why = f"by its name it has {TUNES[_tunes_of(path) or tunes]}, wanted is {TUNES[tunes]}"
+            why = f"by its name it has {TUNES[_tunes_of(path) or tunes]}, but wanted is {TUNES[tunes]}"
             raise InputError("the wrong music", path=path, why=why, remedy="give the other file")
         return path
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in endings)
@@ -180,7 +180,7 @@ def _read_cells(file: Path, names: list[str]) -> dict[str, list[Any]]:
         count, kind = known.get(name, (0, "missing"))
         if kind != "cell" or not 0 <= count <= MAXIMUM_CELLS:
             why = f"it has no {name}" if kind == "missing" else f"{name} is no array of up to {MAXIMUM_CELLS:,} cells"
-            raise InputError("a .mat file of something else", path=file, why=why, remedy="check which file it is")
+            raise InputError("an unexpected .mat file", path=file, why=why, remedy="check which file it is")
     try:
         content = loadmat(file, variable_names=names)
         return {name: list(content[name].ravel(order="F")) for name in names}
@@ -196,19 +196,19 @@ def _damaged_mat(file: Path, failure: Exception) -> InputError:
 def _checked(roll: NDArray[Any], part: str, file: Path) -> NDArray[np.bool_]:
     if roll.ndim != 2 or roll.shape[1] != KEYS or not len(roll) or roll.dtype.kind not in "biuf":
         why = f"a piece of '{part}' is {' x '.join(map(str, roll.shape))} of {roll.dtype}, not steps x {KEYS} numbers"
-        raise InputError("no piano roll", path=file, why=why, remedy="check which file it is")
+        raise InputError("not a piano roll", path=file, why=why, remedy="check which file it is")
     sounding = roll == 1
     if not np.all(sounding | (roll == 0)):
         why = f"a piece of '{part}' has values other than 0 and 1"
-        raise InputError("no piano roll", path=file, why=why, remedy="check which file it is")
+        raise InputError("not a piano roll", path=file, why=why, remedy="check which file it is")
     return np.ascontiguousarray(sounding)
 
 
 def _from_pickle(file: Path) -> Rolls:
-    content = read_pickle(file, remedy="take a file of lists and numbers alone, or the .mat file")
+    content = read_pickle(file, remedy="take a file of lists and numbers only, or the .mat file")
     if not isinstance(content, dict) or not set(PART_WORDS.values()) <= content.keys():
         why = f"it is no dictionary of {', '.join(PART_WORDS.values())}"
-        raise InputError("a pickle of something else", path=file, why=why, remedy="check which file it is")
+        raise InputError("an unexpected pickle", path=file, why=why, remedy="check which file it is")
     return {part: _pieces(content[word], part, file) for part, word in PART_WORDS.items()}
 
 
@@ -234,12 +234,12 @@ def _keys(notes: Any, part: str, file: Path) -> list[int]:
     notes = _sequence(notes, part, file)
     if len(notes) > KEYS or not all(type(note) is int and note in known for note in notes):
         why = f"a step of '{part}' has something else than up to {KEYS} MIDI numbers from {known[0]} to {known[-1]}"
-        raise InputError("no piano's notes", path=file, why=why, remedy="check which file it is")
+        raise InputError("not notes of a piano", path=file, why=why, remedy="check which file it is")
     return [note - LOWEST for note in notes]
 
 
 def _sequence(value: Any, part: str, file: Path) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, list | tuple):
         why = f"'{part}' is not made of lists of lists of numbers"
-        raise InputError("a pickle of something else", path=file, why=why, remedy="check which file it is")
+        raise InputError("an unexpected pickle", path=file, why=why, remedy="check which file it is")
     return value

@@ -75,7 +75,7 @@ class Penn(BenchTask):
     def load(self, settings: PennSettings, config: TrainConfig, folder: Path) -> Material:
         if settings.checkpoint is not None:
             why = "its segments are short already: task.bptt"
-            raise UsageError("task.checkpoint is not for 'ptb'", why=why, remedy="leave it out")
+            raise UsageError("task.checkpoint does not apply to 'ptb'", why=why, remedy="leave it out")
         codes, alphabet = read_penn(folder)
         digest = hashlib.blake2b(digest_size=8)
         parts = {}
@@ -90,7 +90,7 @@ class Penn(BenchTask):
         streams = material.parts["train"].samples
         assert isinstance(streams, Streams)
         model = build_model(config.model, material.shape)
-        return TextModel(model, material.shape.bands, streams.batch_size, streams.stretch)
+        return TextModel(model, material.shape.bands, streams.batch_size, streams.row_length)
 
 
 TASKS.register(Penn.name)(Penn())
@@ -110,7 +110,7 @@ class Streams:
     def __init__(self, part: str, codes: NDArray[np.uint8], rows: int, segment: int) -> None:
         self.part = part
         self.batch_size = rows
-        self.stretch = math.ceil((len(codes) - 1) / rows)  # characters that a row foretells
+        self.row_length = math.ceil((len(codes) - 1) / rows)  # characters that a row predicts
         if len(codes) < 2 * rows:
             why = f"{len(codes)} characters for {rows} rows"
             raise InputError(f"too short a text for {part}", why=why, remedy="lower series_batch")
@@ -118,7 +118,7 @@ class Streams:
         self._segment = segment
 
     def __len__(self) -> int:
-        return self.batch_size * math.ceil(self.stretch / self._segment)
+        return self.batch_size * math.ceil(self.row_length / self._segment)
 
     def class_counts(self, classes: int) -> NDArray[np.int64]:
         raise NotImplementedError("only crops are balanced by class")
@@ -126,8 +126,8 @@ class Streams:
     def batch(self, indexes: list[int]) -> Batch:
         segments, rows = np.divmod(np.array(indexes), self.batch_size)
         begin = int(segments[0]) * self._segment
-        steps = np.arange(begin, min(begin + self._segment, self.stretch))
-        places = rows[:, None] * self.stretch + steps  # (B, T)
+        steps = np.arange(begin, min(begin + self._segment, self.row_length))
+        places = rows[:, None] * self.row_length + steps  # (B, T)
         last = len(self._codes) - 1
         valid = places < last  # the last row may be shorter
         known = self._codes[places.clip(max=last)]
@@ -144,17 +144,17 @@ class Streams:
 class TextModel(Classifier):
     """A recurrent model that remembers, in training, where each row was left: its states are part of a checkpoint."""
 
-    def __init__(self, model: Classifier, alphabet: int, rows: int, stretch: int) -> None:
+    def __init__(self, model: Classifier, alphabet: int, rows: int, row_length: int) -> None:
         super().__init__()
         self._stack = (require_carrying(model, "a text"),)  # in a tuple: its weights belong to the model
         assert isinstance(model, RecurrentClassifier)
         if model.pool.keeps_state or model.stem is not None:
-            why = "the coming character is foretold from the last state"
+            why = "the next character is predicted from the last state"
             raise UsageError("wrong value of 'model.pool'", why=why, remedy="set it to last, without a stem")
         self.model = model
         self.spatial = model.spatial
         self._alphabet = alphabet
-        self._stretch = stretch
+        self._row_length = row_length
         self._names = []
         for depth, cell in enumerate(self._stack[0].layers()):
             parts = cell.initial_state(torch.zeros(rows, cell.inputs))
@@ -166,8 +166,8 @@ class TextModel(Classifier):
         return self.by_date(x, valid, days)[:, -1]
 
     def by_date(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        """Scores of the coming characters (B, T, K), going on from where these rows were left."""
-        rows, begins = days[:, 0] // self._stretch, days[:, 0] % self._stretch == 0
+        """Scores of the next characters (B, T, K), going on from where these rows were left."""
+        rows, begins = days[:, 0] // self._row_length, days[:, 0] % self._row_length == 0
         kept: list[list[Any]] = [[getattr(self, name) for name in names] for names in self._names]
         before = tuple(
             tuple(torch.where(begins[:, None], part.new_zeros(()), part[rows]) for part in parts) for parts in kept
@@ -190,14 +190,14 @@ class TextModel(Classifier):
 
 @dataclass(frozen=True)
 class TextObjective(SequenceObjective):
-    """Bits for every character; a text is judged from its beginning to its end, with states of its own."""
+    """Bits for every character; a text is evaluated from its beginning to its end, with states of its own."""
 
     measure: SequenceMeasure = NEXT_CHARACTER
     metric: Metric = BITS
     in_order: bool = True
 
     @torch.no_grad()
-    def said(self, model: Classifier, dataset: Dataset, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def predictions(self, model: Classifier, dataset: Dataset, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         assert isinstance(model, TextModel)
         model.eval()
         state: StackState | None = None
@@ -223,8 +223,8 @@ def read_penn(folder: Path) -> tuple[dict[str, NDArray[np.uint8]], tuple[str, ..
     texts = {part: _characters(file, spelt) for part, file in files.items()}
     alphabet = np.unique(texts["train"])
     if len(alphabet) > MAXIMUM_ALPHABET:
-        why = f"{len(alphabet)} different characters, at most {MAXIMUM_ALPHABET} can be told apart"
-        raise InputError("no Penn Treebank", path=files["train"], why=why, remedy=REMEDY)
+        why = f"{len(alphabet)} different characters, at most {MAXIMUM_ALPHABET} are supported"
+        raise InputError("not the Penn Treebank", path=files["train"], why=why, remedy=REMEDY)
     codes = {}
     for part, text in texts.items():
         places = np.searchsorted(alphabet, text).clip(max=len(alphabet) - 1)
@@ -253,14 +253,14 @@ def _files(folder: Path) -> tuple[dict[str, Path], bool]:
                 missing = f"{style}.{word}.txt is missing"
         if len(found) == len(PART_WORDS):
             return found, style != STYLES[0]
-    raise InputError("no Penn Treebank", path=folder, why=missing or None, remedy=REMEDY)
+    raise InputError("not the Penn Treebank", path=folder, why=missing or None, remedy=REMEDY)
 
 
 def _characters(file: Path, spelt: bool) -> NDArray[np.uint32]:
     lines, total = [], 0
     for number, line in read_lines(file):
         if len(line) > MAXIMUM_LINE:
-            raise InputError("no Penn Treebank", path=file, why=f"line {number} is endless", remedy=REMEDY)
+            raise InputError("not the Penn Treebank", path=file, why=f"line {number} is too long", remedy=REMEDY)
         words = line.split()
         if not words:
             continue
@@ -271,7 +271,7 @@ def _characters(file: Path, spelt: bool) -> NDArray[np.uint32]:
         total += len(text)
         if total > MAXIMUM_CHARACTERS:
             why = f"more than {MAXIMUM_CHARACTERS:,} characters"
-            raise InputError("no Penn Treebank", path=file, why=why, remedy=REMEDY)
+            raise InputError("not the Penn Treebank", path=file, why=why, remedy=REMEDY)
         lines.append(text)
     if not lines:
         raise InputError("an empty text", path=file, remedy=REMEDY)
