@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cropstar.geo.grid import metres_per_unit
 from cropstar.reports.wording import ELLIPSIS, length, printable
 
@@ -87,6 +90,13 @@ def encode(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
 def whole_pixels(inches: float) -> float:
     """A length that ends with a pixel."""
     return math.ceil(inches * DPI) / DPI
+
+
+def nearest_pixels(shape: tuple[int, ...], width: int, height: int) -> tuple[NDArray[np.intp], ...]:
+    """The index that resamples an array (h, w) to a picture: each pixel takes what lies under its centre."""
+    rows = ((np.arange(height) + 0.5) * shape[0] / height).astype(np.intp)
+    columns = ((np.arange(width) + 0.5) * shape[1] / width).astype(np.intp)
+    return np.ix_(rows, columns)
 
 
 def rgb(colour: str) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from cropstar.reports.drawing import (
     draw_scale,
     encode,
     house_style,
+    nearest_pixels,
     new_sheet,
     rgb,
     whole_pixels,
@@ -271,9 +272,7 @@ def is_true_to_scale(grid: Grid, width: int, height: int) -> bool:
 
 def paint(raster: NDArray[np.uint8], classes: ClassTable, width: int, height: int) -> NDArray[np.uint8]:
     """The map as (height, width, 3): each pixel takes the class under its centre, never a mixture of two."""
-    rows = ((np.arange(height) + 0.5) * raster.shape[0] / height).astype(np.intp)
-    columns = ((np.arange(width) + 0.5) * raster.shape[1] / width).astype(np.intp)
-    values = raster[np.ix_(rows, columns)]  # (height, width)
+    values = raster[nearest_pixels(raster.shape, width, height)]  # (height, width)
     colours = np.zeros((256, 3), dtype=np.uint8)
     for entry in classes:
         colours[entry.number] = entry.rgb

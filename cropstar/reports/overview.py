@@ -19,6 +19,7 @@ from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.geo.windows import Window, split
 from cropstar.progress import track
 from cropstar.reports.contents import StoredTile
+from cropstar.reports.drawing import nearest_pixels
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.images import Image
@@ -224,9 +225,7 @@ def choose_days(mosaic: Mosaic, days: NDArray[np.int32], most: int = MOST_PICTUR
 def leave_blank(picture: NDArray[np.uint8], shown: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """The picture (h, w, 3) with bare paper wherever the canvas under it shows nothing."""
     height, width = picture.shape[:2]
-    rows = ((np.arange(height) + 0.5) * shown.shape[0] / height).astype(np.intp)
-    columns = ((np.arange(width) + 0.5) * shown.shape[1] / width).astype(np.intp)
-    return np.where(shown[np.ix_(rows, columns)][..., None], picture, np.uint8(PAPER))
+    return np.where(shown[nearest_pixels(shown.shape, width, height)][..., None], picture, np.uint8(PAPER))
 
 
 # --- curves by class

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import ArtifactError
-from cropstar.reports.wording import DASH, areas, count, percent, plural, printable, score
+from cropstar.reports.wording import DASH, areas, count, cut, percent, plural, printable, score
 from cropstar.store.classes import choose_colours
 
 RESULT = "result.json"
@@ -175,7 +175,7 @@ def _classes(level: str, classes: list[dict[str, Any]], figures: dict[str, Any])
     title = f"by {level}"
     lines = [f"{title:<{width}}  precision  recall  {'F1 (95 %)':>17}     IoU  {level + 's':>9}"]
     for entry, row, interval in present:
-        name = entry["name"] if len(entry["name"]) <= LONGEST_NAME else entry["name"][: LONGEST_NAME - 1] + "\u2026"
+        name = cut(entry["name"], LONGEST_NAME)
         lines.append(
             f"{name:<{width}}  {score(row['precision']):>9}  {score(row['recall']):>6}  "
             f"{with_interval(row['f1'], interval):>17}  {score(row['iou']):>6}  {count(row['support']):>9}"
@@ -297,7 +297,7 @@ def area_lines(table: AreaTable, longest: int) -> list[str]:
     head = f"{'hectares':<{width}}  {'mapped':>10}  {'adjusted':>10}  {f'{table.confidence} %':>10}"
     lines = [f"{head}  {USERS:>16}  {PRODUCERS:>16}"]
     for row in table.rows:
-        name = row.name if len(row.name) <= longest else row.name[: longest - 1] + "\u2026"
+        name = cut(row.name, longest)
         cells = f"{row.mapped:>10}  {row.estimated:>10}  {row.margin:>10}  {row.users:>16}  {row.producers:>16}"
         lines.append(f"{name:<{width}}  {cells}")
     return [

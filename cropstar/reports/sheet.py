@@ -25,6 +25,7 @@ from cropstar.reports.drawing import (
     draw_scale,
     encode,
     house_style,
+    nearest_pixels,
     new_sheet,
     rgb,
     style_axes,
@@ -129,17 +130,17 @@ def _image_sheet(overview: Overview, fingerprint: Fingerprint, name: str, scenes
     figure, axes = new_sheet(whole_pixels(WIDTH + 2 * MARGIN), whole_pixels(bottom + 0.8 * MARGIN))
 
     days = overview.contact.days if overview.contact else overview.days
-    first, last = (date_words(day) for day in (days[0], days[-1]))
+    first, last = (_date_words(day) for day in (days[0], days[-1]))
     more = f" \u00b7 the largest of {scenes} scenes" if scenes > 1 else ""
     span = f"{len(days)} dates, {first} to {last}" if len(days) > 1 else first
-    draw_title(axes, name, f"{_size_words(overview, fingerprint.resolution)} \u00b7 {span}{more}")
+    _draw_title(axes, name, f"{_size_words(overview, fingerprint.resolution)} \u00b7 {span}{more}")
     _draw_dates(figure, axes, overview, dates, places, top)
 
-    draw_heading(axes, MARGIN, middle, "Labels", "darker lines are parcel borders")
+    _draw_heading(axes, MARGIN, middle, "Labels", "darker lines are parcel borders")
     labels = paint_labels(overview, classes, map_width, map_height)
     if overview.contact:
         labels = leave_blank(labels, overview.contact.covered)
-    place_image(figure, axes, labels, MARGIN, middle + HEAD)
+    _place_image(figure, axes, labels, MARGIN, middle + HEAD)
     if not overview.contact and is_true_to_scale(overview.grid, map_width, map_height):
         draw_scale(axes, overview.grid, MARGIN, middle + HEAD + map_height / DPI + 0.13, map_width / DPI)
     legend.draw(axes, MARGIN + map_width / DPI + 0.3, middle + HEAD)
@@ -161,7 +162,7 @@ def _series_sheet(tile_set: TileSet, scene: str | None) -> bytes:
     samples = f"{total:,} samples" if used == total else f"1 in {math.ceil(total / used)} of {total:,} samples"
     pooled = f" \u00b7 {len(scenes)} scenes in one season" if len(scenes) > 1 else ""
     name = _name(tile_set, scenes[0] if len(scenes) == 1 else "")
-    draw_title(axes, name, f"{samples} \u00b7 {len(curves.fingerprint.bands)} bands{pooled}", SERIES_WIDTH)
+    _draw_title(axes, name, f"{samples} \u00b7 {len(curves.fingerprint.bands)} bands{pooled}", SERIES_WIDTH)
     _draw_curves(figure, axes, multiples, MARGIN, top, SERIES_WIDTH, height)
     return encode(figure, "png")
 
@@ -176,8 +177,8 @@ def _draw_dates(
         note += f"; {len(dates)} of {number} dates shown{', the clearest of each period' if overview.contact else ''}"
     single = len(set(overview.bands)) == 1
     head = "True colour" if true else "One band" if single else "False colour"
-    end = draw_heading(axes, MARGIN, top, head, note)
-    draw_masked_key(axes, end + 0.25, top)
+    end = _draw_heading(axes, MARGIN, top, head, note)
+    _draw_masked_key(axes, end + 0.25, top)
     limits = stretch(overview)
     width, height = places.width / DPI, places.height / DPI
     spread = (WIDTH - places.columns * width) / max(places.columns - 1, 1)
@@ -189,13 +190,13 @@ def _draw_dates(
         left, above = MARGIN + column * step, top + HEAD + row * (height + CAPTION + PANEL_GAP)
         clear = overview.clear[index]
         text = f"{100 * clear:.0f} %" if clear in (0.0, 1.0) else f"{min(max(100 * clear, 1), 99):.0f} %"
-        day = date_words(overview.days[index], year=width > 1.25)
+        day = _date_words(overview.days[index], year=width > 1.25)
         axes.text(left, above + 0.13, day, fontsize=caption)
         rest = width - dates_ruler.width(day) - 0.08
         text = next((words for words in (f"{text} clear", text) if shares_ruler.width(words) < rest), "")
         if text:
             axes.text(left + width, above + 0.13, text, fontsize=small, color=MUTED, ha="right")
-        place_image(figure, axes, _date_panel(overview, index, limits, places), left, above + CAPTION)
+        _place_image(figure, axes, _date_panel(overview, index, limits, places), left, above + CAPTION)
 
 
 def _date_panel(overview: Overview, index: int, limits: list[tuple[float, float]], places: PanelLayout) -> Pixels:
@@ -215,7 +216,7 @@ def _draw_curves(
     if hidden:
         note += f"; {hidden} smaller classes not shown"
     room = width - Ruler(9.5, "bold").width(what) - 0.15
-    draw_heading(axes, left, top, what, Ruler(7.5).shorten(note, room))
+    _draw_heading(axes, left, top, what, Ruler(7.5).shorten(note, room))
     if multiples.shown:
         multiples.draw(figure, left, top + HEAD - 0.06, width, height + 0.06)
     else:
@@ -266,13 +267,13 @@ MARGIN = 0.35  # inches, as all lengths on the sheet
 WIDTH = 12.0  # without the margins
 
 
-def draw_title(axes: Axes, title: str, line: str, width: float = WIDTH) -> None:
+def _draw_title(axes: Axes, title: str, line: str, width: float = WIDTH) -> None:
     """The sheet's name and a line on what it shows."""
     axes.text(MARGIN, MARGIN + 0.12, Ruler(14, "bold").shorten(title, width), fontsize=14, weight="bold")
     axes.text(MARGIN, MARGIN + 0.36, Ruler(8.5).shorten(line, width), fontsize=8.5, color=MUTED)
 
 
-def draw_heading(axes: Axes, left: float, top: float, head: str, note: str) -> float:
+def _draw_heading(axes: Axes, left: float, top: float, head: str, note: str) -> float:
     """A section's name and a note in grey; returns where they end."""
     axes.text(left, top + 0.12, head, fontsize=9.5, weight="bold")
     start = left + Ruler(9.5, "bold").width(head) + 0.12
@@ -280,7 +281,7 @@ def draw_heading(axes: Axes, left: float, top: float, head: str, note: str) -> f
     return start + Ruler(7.5).width(note)
 
 
-def draw_masked_key(axes: Axes, left: float, top: float) -> None:
+def _draw_masked_key(axes: Axes, left: float, top: float) -> None:
     """The key of the hatch in the pictures."""
     from matplotlib.patches import Rectangle
 
@@ -290,7 +291,7 @@ def draw_masked_key(axes: Axes, left: float, top: float) -> None:
     axes.text(left + 0.27, top + 0.12, "cloud, shadow or no data", fontsize=7.5, color=MUTED)
 
 
-def place_image(figure: Figure, axes: Axes, picture: NDArray[np.uint8], left: float, top: float) -> None:
+def _place_image(figure: Figure, axes: Axes, picture: NDArray[np.uint8], left: float, top: float) -> None:
     """Pixel by pixel, with a hairline just outside."""
     from matplotlib.patches import Rectangle
 
@@ -302,7 +303,7 @@ def place_image(figure: Figure, axes: Axes, picture: NDArray[np.uint8], left: fl
     axes.add_patch(Rectangle(corner, (width + 1) / DPI, (height + 1) / DPI, fill=False, edgecolor=HAIRLINE, lw=0.4))
 
 
-def date_words(day: int, *, year: bool = True) -> str:
+def _date_words(day: int, *, year: bool = True) -> str:
     """'3 Apr 2019'."""
     found = from_days([int(day)])[0]
     return f"{found.day} {MONTHS[found.month - 1]}" + (f" {found.year}" if year else "")
@@ -332,7 +333,7 @@ def stretch(overview: Overview) -> list[tuple[float, float]]:
 
 def paint_date(overview: Overview, index: int, limits: list[tuple[float, float]], width: int, height: int) -> Pixels:
     """One date at the size of its panel; masked pixels carry the hatch of missing data."""
-    places = _nearest(overview.labels.shape, width, height)
+    places = nearest_pixels(overview.labels.shape, width, height)
     picture = np.empty((height, width, 3), dtype=np.uint8)
     for band, (low, high) in enumerate(limits):
         light = (overview.picture[index, band][places].astype(np.float32) - low) / (high - low)
@@ -346,7 +347,7 @@ def paint_date(overview: Overview, index: int, limits: list[tuple[float, float]]
 
 def paint_labels(overview: Overview, classes: ClassTable, width: int, height: int) -> Pixels:
     """The classes in their colours, every parcel with a darker border."""
-    places = _nearest(overview.labels.shape, width, height)
+    places = nearest_pixels(overview.labels.shape, width, height)
     labels, parcels = overview.labels[places], overview.parcels[places]
     colours = np.array([rgb(NODATA_GROUND), *(entry.rgb for entry in classes)], dtype=np.uint8)
     picture = colours[np.where(labels == UNLABELLED, 0, labels + 1)]  # (h, w, 3)
@@ -359,13 +360,6 @@ def paint_labels(overview: Overview, classes: ClassTable, width: int, height: in
     border &= parcels != 0
     picture[border] = np.round(picture[border] * OUTLINE).astype(np.uint8)
     return picture
-
-
-def _nearest(shape: tuple[int, ...], width: int, height: int) -> tuple[NDArray[np.intp], ...]:
-    """The canvas pixel under the centre of each picture pixel."""
-    rows = ((np.arange(height) + 0.5) * shape[0] / height).astype(np.intp)
-    columns = ((np.arange(width) + 0.5) * shape[1] / width).astype(np.intp)
-    return np.ix_(rows, columns)
 
 
 # --- season curves as small multiples
@@ -456,7 +450,7 @@ class SmallMultiples:
 
         style_axes(axes, label_size=6.2, line=0.4, pad=2)
         axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        ticks, words = month_ticks(self.curves.positions, room=max(2, int(width / 0.36)))
+        ticks, words = _month_ticks(self.curves.positions, room=max(2, int(width / 0.36)))
         axes.set_xticks(ticks, words if last else [""] * len(words))
         axes.tick_params(axis="x", length=2, color=HAIRLINE)
         if len(ticks) == 2:  # the ends of a short season: their words stay within the plot
@@ -470,7 +464,7 @@ class SmallMultiples:
             axes.set_yticklabels([])
 
 
-def month_ticks(days: np.ndarray[tuple[int, ...], np.dtype[np.int32]], room: int) -> tuple[list[int], list[str]]:
+def _month_ticks(days: np.ndarray[tuple[int, ...], np.dtype[np.int32]], room: int) -> tuple[list[int], list[str]]:
     """The first days of months within the dates, no more than there is room for; the dates themselves if short."""
     first, last = from_days([int(days[0]), int(days[-1])])
     months = []

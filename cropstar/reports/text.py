@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cropstar.config import FITTED
-from cropstar.reports.wording import DASH, ELLIPSIS, areas, count, percent, plural, printable, score
+from cropstar.reports.wording import DASH, ELLIPSIS, areas, count, cut, percent, plural, printable, score
 
 if TYPE_CHECKING:
     from cropstar.models.description import ModelFacts, PartFacts
@@ -195,14 +195,11 @@ def _title(facts: dict[str, Any], what: str) -> list[str]:
     return [f"\x1b[1m{printable(name)}\x1b[0m  {what}", ""]
 
 
-def _fact(label: str, text: str) -> list[str]:
+def _fact(label: str, text: str, label_width: int = LABEL_WIDTH) -> list[str]:
     """A labelled line, broken at spaces where it is too long."""
-    room, lines = LINE_WIDTH - LABEL_WIDTH - 2, [""]
-    for word in printable(text).split(" "):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > room:
-            lines.append("")
-        lines[-1] += (" " if lines[-1] else "") + word
-    return [f"  {label if not number else '':<{LABEL_WIDTH}}{line}" for number, line in enumerate(lines)]
+    room = LINE_WIDTH - label_width - 2
+    wrapped = textwrap.wrap(printable(text), room, break_long_words=False, break_on_hyphens=False) or [""]
+    return [f"  {label if not number else '':<{label_width}}{line}" for number, line in enumerate(wrapped)]
 
 
 def _band_facts(facts: dict[str, Any]) -> list[str]:
@@ -391,9 +388,7 @@ def _narrowed(text: str) -> list[str]:
 
 
 def _model_fact(label: str, text: str) -> list[str]:
-    """A labelled line, broken at spaces where it is too long."""
-    wrapped = textwrap.wrap(text, LINE_WIDTH - MODEL_LABEL - 2, break_long_words=False, break_on_hyphens=False)
-    return [f"  {label if not number else '':<{MODEL_LABEL}}{line}" for number, line in enumerate(wrapped)]
+    return _fact(label, text, MODEL_LABEL)
 
 
 def _joined(lines: list[str]) -> str:
@@ -470,8 +465,7 @@ def swatch(row: Row) -> str:
 
 def fit(row: Row, width: int) -> str:
     """A name filled up or cut to a width."""
-    name = printable(row["name"])
-    return f"{name if len(name) <= width else name[: width - 1] + ELLIPSIS:<{width}}"
+    return f"{cut(printable(row['name']), width):<{width}}"
 
 
 def _ordered(classes: Sequence[Row], columns: list[str]) -> Iterator[tuple[int, Row]]:

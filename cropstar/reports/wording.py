@@ -94,3 +94,8 @@ def plural(number: int, one: str, many: str | None = None) -> str:
 def printable(text: str) -> str:
     """One line without control characters, which fonts cannot draw."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def cut(text: str, width: int) -> str:
+    """A text of at most so many letters."""
+    return text if len(text) <= width else text[: width - 1] + ELLIPSIS
