@@ -254,6 +254,7 @@ def format_models(facts: Sequence[ModelFacts], left_out: Collection[str]) -> str
     lines += _model_fact("radius", f"of the receptive field in pixels, after {dates}")
     lines += _model_fact("streams", "a new date needs only its image and the stored state of the map")
     lines += _model_fact("compose", "bi before a name is bidirectional, + stacks cells: biconvgru, lstm_forget+star")
+    lines += _model_fact("auto", "cropstar train --model auto compares several by cross-validation and trains the best")
     lines += _model_fact("details", "cropstar models convstar --layers 4")
     return _joined(lines)
 

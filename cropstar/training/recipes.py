@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
-from cropstar.datasets.splits import training_split
+from cropstar.datasets.splits import Split, training_split
 from cropstar.datasets.targets import choose_target
 from cropstar.resolving import dump
 from cropstar.store.store import Store
@@ -87,10 +87,10 @@ def explained(config: TrainConfig, choices: tuple[Choice, ...]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def look_at(store: Store, config: TrainConfig) -> DataFacts:
-    """Facts of the training part of a store."""
+def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> DataFacts:
+    """Facts of the training part of a store, whose split may be known already."""
     target = choose_target(config, store)
-    split = training_split(store, config)
+    split = split or training_split(store, config)
     fields = sum(part == "train" for part in split.part_of.values())
     readers = [reader for _, reader in store.readers()]
     spatial = bool(CONVOLUTIONAL.match(config.model.name)) and not _is_series(store)

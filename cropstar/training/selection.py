@@ -124,11 +124,11 @@ class Selection:
     facts: dict[str, Any]
 
 
-def candidate_config(config: TrainConfig, store: Store, name: str) -> TrainConfig:
+def candidate_config(config: TrainConfig, store: Store, split: Split, name: str) -> TrainConfig:
     """The configuration that `--model NAME` would have: what was given, the rest by the recipe."""
     given = config.model_dump(exclude_unset=True, exclude={"ensemble", "beside", "refit"})
     own = TrainConfig.model_validate({**given, "model": {"name": name}})
-    own, _ = fill(own, look_at(store, own))
+    own, _ = fill(own, look_at(store, own, split))
     return of_trees(own) if name in FITTED else own
 
 
@@ -170,7 +170,7 @@ def select(
     rows: list[Candidate] = []
     left, least = minutes * 60 - contest.lost(), None
     for name in names:
-        own = candidate_config(config, store, name)
+        own = candidate_config(config, store, split, name)
         row, needs = contest.compare(own, name, left)
         left -= row.seconds
         rows.append(row)

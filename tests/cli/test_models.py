@@ -101,7 +101,7 @@ def test_composed_names() -> None:
 
 def test_degree_days_take_the_place_of_the_last_band() -> None:
     told = facts("--day-encoding", "thermal", "--layers", "1", "--hidden", "8")
-    assert list(told["left_out"]) == ["rf"]
+    assert list(told["left_out"]) == ["hgb", "rf"]
     for row in told["models"]:
         assert row["shape"]["thermal"] == 9
     star = facts("star", "--day-encoding", "thermal", "--layers", "1")
