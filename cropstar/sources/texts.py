@@ -8,13 +8,16 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
+from cropstar.limits import MAXIMUM_CONFIG_BYTES
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GZIP = b"\x1f\x8b"
 # Unpacked. The largest data set of the archives has about a gigabyte; a packed file may claim any size.
@@ -59,8 +62,21 @@ def _decode(line: bytes, path: Path) -> str:
     return text.strip("\r\n ")
 
 
+def read_small_text(path: Path, maximum_bytes: int = MAXIMUM_CONFIG_BYTES) -> str:
+    """A text in UTF-8, with or without a byte order mark, that is small enough to be read whole."""
+    size = path.stat().st_size
+    if size > maximum_bytes:
+        raise InputError("too large a text", path=path, why=f"{size} bytes", remedy="check the file")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError("not a text in UTF-8", path=path, remedy="save it as UTF-8") from None
+
+
 def read_text_table(path: Path, separator: str = ",") -> pd.DataFrame:
     """A small csv with every field as text; CRLF and a byte order mark do no harm."""
+    import pandas as pd  # here: other readers of text need no pandas
+
     try:
         frame: pd.DataFrame = pd.read_csv(
             path, sep=separator, dtype=str, keep_default_na=False, encoding="utf-8-sig", compression=None

@@ -35,7 +35,7 @@ from cropstar.sources.base import (
     sample_specs,
     short_list,
 )
-from cropstar.sources.texts import read_text_table
+from cropstar.sources.texts import read_small_text, read_text_table
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import PatchTile
@@ -371,14 +371,8 @@ def _read_dates(path: Path, count: int) -> list[date]:
     """One date a line, ascending, one for each acquisition."""
     if not path.is_file():
         raise InputError("no list of dates", path=path, why="there is no such file", remedy="check the path")
-    if path.stat().st_size > MAXIMUM_CONFIG_BYTES:
-        raise InputError("not a list of dates", path=path, why=f"{path.stat().st_size} bytes", remedy=DATES_REMEDY)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split()
-    except UnicodeDecodeError:
-        raise InputError("not a list of dates", path=path, why="it is no text in UTF-8", remedy=DATES_REMEDY) from None
     dates: list[date] = []
-    for place, line in enumerate(lines, start=1):
+    for place, line in enumerate(read_small_text(path).split(), start=1):
         try:
             day = date.fromisoformat(line)
         except ValueError:

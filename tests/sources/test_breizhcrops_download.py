@@ -292,7 +292,7 @@ def test_the_tables_of_the_real_package_come_without_torch() -> None:
     assert tables.origin("kermaux", 2017, "L2A") is None
     assert {"frh04 2017 L2A", "frh04 2018 L1C", "kermaux 2017 L1C"} <= set(tables.known())
     code = (
-        "import sys; from cropstar.sources.breizhcrops.tables import read_tables; read_tables(); "
+        "import sys; from cropstar.sources.breizhcrops_download import read_tables; read_tables(); "
         "assert not {'torch', 'breizhcrops'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -77,10 +77,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     start = WorkerPool._start
 
-    def counted(crew: WorkerPool) -> bool:
-        before, answer = len(crew._workers), start(crew)
-        if len(crew._workers) > before:
-            numbers.append(len(crew._workers))
+    def counted(pool: WorkerPool) -> bool:
+        before, answer = len(pool._workers), start(pool)
+        if len(pool._workers) > before:
+            numbers.append(len(pool._workers))
         return answer
 
     monkeypatch.setattr(WorkerPool, "_start", counted)
@@ -167,9 +167,8 @@ def test_an_error_in_a_worker_is_the_error(granule: Path, tmp_path: Path) -> Non
 def test_warnings_of_workers_come_out_here(granule: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     scenes = scenes_of(granule)
     caplog.clear()
-    with WorkerPool(scenes, tmp_path, 2) as crew, caplog.at_level("INFO", logger="cropstar"):
-        crew._start()
-        assert len(list(crew._share([Warn(0), Warn(0)]))) == 2  # type: ignore[list-item]
+    with WorkerPool(scenes, tmp_path, 2) as pool, caplog.at_level("INFO", logger="cropstar"):
+        assert len(list(pool.run([Warn(0), Warn(0)]))) == 2  # type: ignore[list-item]
     assert [record.getMessage() for record in caplog.records] == ["100 % of 3 words from elsewhere"] * 2
     assert [record.fields for record in caplog.records] == [{"words": 3}] * 2  # type: ignore[attr-defined]
 
@@ -207,27 +206,25 @@ class Raise:
         ("die", 1, "a worker could not go on: it ended with code 7; run again with --workers 1 to see why"),
     ],
 )
+@pytest.mark.usefixtures("eager")
 def test_every_failure_is_one_line_with_its_code(
     granule: Path, tmp_path: Path, kind: str, code: int, line: str
 ) -> None:
     scenes = scenes_of(granule)
-    with WorkerPool(scenes, tmp_path, 2) as crew:
-        crew._start()
-        with pytest.raises(CropstarError) as caught:
-            list(crew._share([Raise(kind)]))  # type: ignore[list-item]
+    with WorkerPool(scenes, tmp_path, 2) as pool, pytest.raises(CropstarError) as caught:
+        list(pool.run([Raise(kind)]))  # type: ignore[list-item]
     scenes[0].close()
     assert (str(caught.value), caught.value.exit_code) == (line, code)
 
 
 def kill_one_of_two(scenes: list[RasterScene], folder: Path) -> None:
-    with WorkerPool(scenes, folder, 2) as crew:
-        crew._start()
-        victim, _ = crew._workers.values()
-        for number, _ in enumerate(crew._share([MakeTile(0, piece, None) for piece in scenes[0].tile_specs()])):
+    with WorkerPool(scenes, folder, 2) as pool:
+        for number, _ in enumerate(pool.run([MakeTile(0, spec, None) for spec in scenes[0].tile_specs()])):
             if number == 3:
-                victim.kill()
+                multiprocessing.active_children()[0].kill()
 
 
+@pytest.mark.usefixtures("eager")
 def test_a_killed_worker_is_a_lack_of_memory(granule: Path, tmp_path: Path) -> None:
     scenes = scenes_of(granule)
     with pytest.raises(ResourceError, match="a worker was killed: signal 9") as caught:
@@ -408,22 +405,22 @@ def test_a_worker_that_does_not_see_the_clients_token_writes_nothing(granule: Pa
 def test_a_part_goes_on_from_the_tiles_that_are_there(granule: Path, serial: Path, tmp_path: Path) -> None:
     """As another worker does when one has died, also with half a tile left behind."""
     scene = scenes_of(granule)[0]
-    pieces = tuple(scene.tile_specs()[:4])
-    for piece in pieces[:2]:
-        target = tile_path(tmp_path, piece.name)
+    specs = tuple(scene.tile_specs()[:4])
+    for spec in specs[:2]:
+        target = tile_path(tmp_path, spec.name)
         target.parent.mkdir(exist_ok=True)
-        shutil.copy(tile_path(serial, piece.name), target)
-    damaged = tile_path(tmp_path, pieces[1].name)
+        shutil.copy(tile_path(serial, spec.name), target)
+    damaged = tile_path(tmp_path, specs[1].name)
     damaged.write_bytes(damaged.read_bytes()[:-50])
-    first = tile_path(tmp_path, pieces[0].name).stat().st_ino
-    steps = list(MakePart(0, pieces).steps([scene], tmp_path, tmp_path))
+    first = tile_path(tmp_path, specs[0].name).stat().st_ino
+    steps = list(MakePart(0, specs).steps([scene], tmp_path, tmp_path))
     scene.close()
     assert len(steps) > 3
-    assert tile_path(tmp_path, pieces[0].name).stat().st_ino == first
-    for piece in pieces:
-        assert tile_path(tmp_path, piece.name).read_bytes() == tile_path(serial, piece.name).read_bytes()
+    assert tile_path(tmp_path, specs[0].name).stat().st_ino == first
+    for spec in specs:
+        assert tile_path(tmp_path, spec.name).read_bytes() == tile_path(serial, spec.name).read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == [TILES]  # the scratch file is gone
-    assert list(MakePart(0, pieces).steps([scene], tmp_path, tmp_path)) == []
+    assert list(MakePart(0, specs).steps([scene], tmp_path, tmp_path)) == []
 
 
 def test_parts_are_many_enough_for_the_threads_and_small_enough_for_a_disk(
@@ -431,11 +428,11 @@ def test_parts_are_many_enough_for_the_threads_and_small_enough_for_a_disk(
 ) -> None:
     scene: RasterScene = scenes_of(granule)[0]
     with connected(cluster.scheduler_address) as connection:
-        crew = workers.ClusterPool(connection, [scene], tmp_path)
-        parts = crew._cells(scene, scene.tile_specs())
+        pool = workers.ClusterPool(connection, [scene], tmp_path)
+        parts = pool._cells(scene, scene.tile_specs())
         assert len(parts) >= workers.PARTS_PER_THREAD * connection.threads
-        assert {piece for part in parts for piece in part} == set(scene.tile_specs())
+        assert {spec for part in parts for spec in part} == set(scene.tile_specs())
         monkeypatch.setattr(workers, "PART_BYTES", 1)
-        assert [len(part) for part in crew._cells(scene, scene.tile_specs())] == [1] * 25
-        assert crew._cells(scene, []) == []
+        assert [len(part) for part in pool._cells(scene, scene.tile_specs())] == [1] * 25
+        assert pool._cells(scene, []) == []
     scene.close()

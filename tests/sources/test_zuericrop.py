@@ -444,7 +444,7 @@ def test_lists_of_dates(lines: list[str], expected: str, tmp_path: Path) -> None
 def test_lists_of_dates_that_are_no_text(tmp_path: Path) -> None:
     path = a_collection(images=1).write(tmp_path)
     assert "no list of dates" in refusal(path, dates=tmp_path / "nowhere.txt")
-    assert "no text in UTF-8" in refusal(path, dates=path)
+    assert "not a text in UTF-8" in refusal(path, dates=path)
 
 
 def test_which_file(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, WORD, band_name, in_order
-from cropstar.limits import MAXIMUM_CONFIG_BYTES
 from cropstar.logs import logger
 from cropstar.registry import did_you_mean
 from cropstar.sources.base import Bands, short_list
 from cropstar.sources.sentinel2.series import Sentinel2Options
+from cropstar.sources.texts import read_small_text
 
 USUAL_KERNEL = "bilinear"
 T = TypeVar("T")
@@ -449,12 +449,7 @@ def parse_dates(given: str | Path | Sequence[date]) -> Dates:
 
 def _words_of(path: Path) -> list[str]:
     require_file(path)
-    if path.stat().st_size > MAXIMUM_CONFIG_BYTES:
-        raise InputError("not a list of dates", path=path, why=f"{path.stat().st_size} bytes", remedy=DATES_EXAMPLE)
-    try:
-        return path.read_text(encoding="utf-8-sig").replace(",", " ").split()
-    except UnicodeDecodeError:
-        raise InputError("not a list of dates", path=path, why="it is no text in UTF-8", remedy=DATES_EXAMPLE) from None
+    return read_small_text(path).replace(",", " ").split()
 
 
 def _parse_date(word: str, path: Path | None) -> date:

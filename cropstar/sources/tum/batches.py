@@ -24,6 +24,7 @@ from cropstar.limits import MAXIMUM_CLASSES
 from cropstar.logs import event, logger
 from cropstar.progress import track
 from cropstar.sources.base import TileSpec, fits_uint16, recipe_of, safe_name, sample_specs, short_list
+from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import PARTS, list_batches
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
@@ -33,7 +34,6 @@ from cropstar.store.tile import ParcelTable, SeriesTile
 DEFAULT_YEAR = 2016
 BATCHES_PER_TILE = 8  # of 500 samples each
 CLASSES = "classes.txt"
-MAXIMUM_CLASS_BYTES = 10**6
 COVER = ("cloud", "water", "snow", "cloud_shadow", "other")  # what a date can show instead of a crop
 KNOWN_CLASSES = (
     *COVER,
@@ -202,12 +202,7 @@ def _class_table(path: Path | None, count: int) -> ClassTable:
 
 
 def _names_of(path: Path) -> list[str]:
-    if path.stat().st_size > MAXIMUM_CLASS_BYTES:
-        raise InputError("too large a text", path=path, why=f"{path.stat().st_size} bytes", remedy="check the file")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise InputError("not a text in UTF-8", path=path, remedy="save it as UTF-8") from None
+    lines = read_small_text(path).splitlines()
     return [line.rpartition("|")[2].strip() for line in lines if line.strip()]
 
 

@@ -40,6 +40,7 @@ from cropstar.sources.base import (
     safe_name,
     sample_specs,
 )
+from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import LABEL_FILES, RASTERS, DataFolder, TumOptions, label_file, list_tiles
 from cropstar.sources.tum.tfrecord import REMEDY, Feature, MalformedExample, parse_example, read_record
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
@@ -647,9 +648,4 @@ def _tile_ids(path: Path, present: set[int]) -> list[str]:
 
 
 def _lines(path: Path) -> list[str]:
-    if path.stat().st_size > MAXIMUM_TEXT_BYTES:
-        raise InputError("too large a text", path=path, why=f"{path.stat().st_size} bytes", remedy="check the file")
-    try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise InputError("not a text in UTF-8", path=path, remedy="save it as UTF-8") from None
+    return read_small_text(path, MAXIMUM_TEXT_BYTES).splitlines()

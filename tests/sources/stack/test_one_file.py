@@ -409,7 +409,7 @@ def test_dates_that_are_none(text: str, words: str) -> None:
         (b"2023-05-01\nmaybe\n", "not a date.*'maybe'"),
         (b"2023-05-01\n2023-05-01\n", "twice.*2023-05-01"),
         (b"\n\n", "no dates.*empty"),
-        (b"\xff\xfe\x00", "no text in UTF-8"),
+        (b"\xff\xfe\x00", "not a text in UTF-8"),
         (b"2023-05-01\n" * 200_000, "2200000 bytes"),
     ],
 )
