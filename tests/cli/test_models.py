@@ -140,7 +140,6 @@ def test_settings_that_only_some_have_leave_the_others_out() -> None:
         (["--set", "epochs=3"], "only the model is looked at"),
         (["star", "--set", "model.name=gru"], "only the model is looked at"),
         (["star", "--set", "model.varient=janet"], "model.variant"),
-        (["bistar", "--set", "model.normalise=true"], "bidirectional"),
         (["star", "--set", "model.head=video"], "'star' has no use for model.head"),
         (["star", "--set", "model.hierarchy=true"], "the classes have no levels"),
         (["--day-encoding", "thermal", "--bands", "1"], "alone show no crop"),
