@@ -124,6 +124,8 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
         return
     yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
     yield from _optimisation(facts)
+    if facts.fields < 1000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
+        yield Choice("split.validation", 0.1, f"{facts.fields:,} training fields: each one is worth more in training")
     yield from _budget(config, facts, _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2))
 
 
