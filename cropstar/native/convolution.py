@@ -42,15 +42,26 @@ def pack_convolution(weights: Weights) -> Packed:
 
 
 def convolution_step(
-    x: Tensor, valid: Tensor | None, packed: Packed, state: Tensor | None = None, out: Tensor | None = None
+    x: Tensor,
+    valid: Tensor | None,
+    packed: Packed,
+    state: Tensor | None = None,
+    out: Tensor | None = None,
+    *,
+    border: Tensor | None = None,
 ) -> Tensor:
     """The state (N, F, H, W) after a date: x (N, C, H, W), valid (N, H, W).
 
     `out`, channels last and other memory than x and `state`, is where it goes: two buffers in turn serve a season.
+    `border` (C,) is what x is taken to be outside of the image, instead of zeros.
     """
+    if border is not None:
+        require_fit(border)
+        require_shape("border", border, (packed.inputs,))
+        border = border.contiguous()
     above, left = _origin.get()
     if (above or left) and x.numel():
-        return _shifted(x, valid, packed, state, out, above, left)
+        return _shifted(x, valid, packed, state, out, above, left, border)
     images, _, height, width = x.shape
     shape = (images, packed.hidden, height, width)
     require_shape("x", x, (images, packed.inputs, height, width))
@@ -74,15 +85,23 @@ def convolution_step(
         *(images, height, width, packed.inputs, packed.hidden, packed.pointer(), pixels.data_ptr()),
         *(*strides(pixels, 3), pointer(before), *strides(before, 3), pointer(mask), *strides(mask, 3)),
         *(after.data_ptr(), *strides(after, 3)),
+        border=pointer(border),
     )
     library().run("convolution_step", task, torch.get_num_threads())
     return out
 
 
 def _shifted(
-    x: Tensor, valid: Tensor | None, packed: Packed, state: Tensor | None, out: Tensor | None, above: int, left: int
+    x: Tensor,
+    valid: Tensor | None,
+    packed: Packed,
+    state: Tensor | None,
+    out: Tensor | None,
+    above: int,
+    left: int,
+    border: Tensor | None,
 ) -> Tensor:
-    """With a row or column more before the first one, of zeros that stay zeros: what lies outside of any image."""
+    """With a row or column more before the first one, of what lies outside of any image; its state stays zero."""
     images, _, height, width = x.shape
     mask_bytes(valid, (images, height, width))
     if out is not None:
@@ -91,15 +110,17 @@ def _shifted(
     known[:, above:, left:] = True if valid is None else valid
     with tiles_begin(0, 0):
         wider = None if state is None else _widened(state, above, left)
-        found = convolution_step(_widened(x, above, left), known, packed, wider)[:, :, above:, left:]
+        larger = _widened(x, above, left, border)
+        found = convolution_step(larger, known, packed, wider, border=border)[:, :, above:, left:]
     return found if out is None else out.copy_(found)
 
 
-def _widened(images: Tensor, above: int, left: int) -> Tensor:
+def _widened(images: Tensor, above: int, left: int, border: Tensor | None = None) -> Tensor:
     count, channels, height, width = images.shape
     wide = images.new_empty(count, height + above, width + left, channels).permute(0, 3, 1, 2)
-    wide[:, :, :above] = 0
-    wide[:, :, above:, :left] = 0
+    outside = 0 if border is None else border[:, None, None]
+    wide[:, :, :above] = outside
+    wide[:, :, above:, :left] = outside
     wide[:, :, above:, left:] = images
     return wide
 

@@ -21,7 +21,7 @@ from cropstar.native.pool import parallel_of_torch
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
-INTERFACE = 3  # what entry.cpp must have been built with
+INTERFACE = 4  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -63,7 +63,7 @@ class ConvolutionStep(Structure):
     _fields_: ClassVar = _fields(
         *("images height width inputs hidden", "packed x", "x_image x_row x_pixel"),
         *("state", "state_image state_row state_pixel", "valid", "valid_image valid_row valid_pixel"),
-        *("after", "after_image after_row after_pixel", "gate value"),
+        *("after", "after_image after_row after_pixel", "gate value border"),
     )
 
 

@@ -102,3 +102,20 @@ def test_buffers_in_turn() -> None:
         convolution_step(x[0], None, packed, turned, turned)
     with pytest.raises(ValueError, match="not channels last"):
         convolution_step(x[0], None, packed, turned, torch.empty(1, 16, 12, 12))
+
+
+def test_a_border_is_what_a_padded_image_has_there() -> None:
+    cell = make_cell(5, 16, spatial=True)
+    packed = pack_convolution(weights_of(cell))
+    x, valid = season((2, 2, 5, 7, 8))
+    border = torch.randn(5)
+    for part in x[0], x[0][:, :, 1:, 2:]:
+        padded = torch.cat([part, border.reshape(1, 5, 1, 1).expand(2, 5, 1, part.shape[3])], dim=2)
+        padded = torch.cat([padded, border.reshape(1, 5, 1, 1).expand(2, 5, padded.shape[2], 1)], dim=3)
+        known = torch.zeros(2, part.shape[2] + 1, part.shape[3] + 1, dtype=torch.bool)
+        known[:, :-1, :-1] = True
+        expected = convolution_step(padded, known, packed, border=border)[:, :, :-1, :-1]
+        found = convolution_step(part, None, packed, border=border)
+        assert (found - expected).abs().max() <= OUTPUTS
+    with pytest.raises(ValueError, match="border"):
+        convolution_step(x[0], valid[0], packed, border=torch.zeros(4))

@@ -32,6 +32,7 @@ from cropstar.native.star import run_star, star_stack
 from cropstar.native.tensors import Packed, Packing, Weights, fits, gradients_wanted, watched
 
 JANET_OFFSET = 1.0
+SMALLEST_GAIN = 1e-6  # of a normalisation: a smaller one has no border value, and lets nothing through anyway
 
 
 @CELLS.register("star")
@@ -84,15 +85,16 @@ class StarCell(Cell):
         self, sequence: Tensor, mask: Tensor, complete: list[bool], day: Tensor, norm: MaskedBatchNorm | None = None
     ) -> tuple[Tensor, State]:
         """By the compiled kernel, where it computes this variant and these tensors; else by the hand-written layer."""
+        weights = self._fast_weights()
+        images = self.spatial and weights is not None and not gradients_wanted(sequence, *weights)
+        if weights is not None and images and self._has_kernel(sequence, weights):
+            return self._follow_images(sequence, mask, complete, weights, norm)
         if norm is not None:
             sequence = norm(sequence, mask, 2)
-        weights = self._fast_weights()
         if weights is None or self.backend == "naive":
             return super().follow(sequence, mask, complete, day)
         known = None if all(complete) else mask
         if self._has_kernel(sequence, weights):
-            if self.spatial and not gradients_wanted(sequence, *weights):
-                return self._follow_images(sequence, mask, complete, weights)
             run = follow_images if self.spatial else run_star
             outputs, final = run(sequence, None if known is None else known.squeeze(2), weights)
             return outputs, (final,)
@@ -110,16 +112,18 @@ class StarCell(Cell):
         before: State | None,
         norm: MaskedBatchNorm | None = None,
     ) -> State:
-        if norm is not None:
-            x = norm(x, mask, 1)
         weights = self._fast_weights()
         if weights is None or self.backend == "naive" or gradients_wanted(x, *(before or ()), *weights):
-            return super().step(x, mask, complete, day, before)
+            return super().step(x, mask, complete, day, before, norm)
         state = None if before is None else before[0]
-        if self._has_kernel(x, weights) and (state is None or fits(state)):
+        kernel = self._has_kernel(x, weights) and (state is None or fits(state))
+        if kernel and self.spatial:
+            packed, border = self._packed_images(weights, norm)
+            return (convolution_step(x, None if complete else mask.squeeze(1), packed, state, border=border),)
+        if norm is not None:
+            x = norm(x, mask, 1)
+        if kernel:
             valid = None if complete else mask.squeeze(1)
-            if self.spatial:
-                return (convolution_step(x, valid, self._packing.of(weights, "convolution"), state),)
             known = None if valid is None else valid.unsqueeze(0)
             final, _ = star_stack(x.unsqueeze(0), known, [self._packing.of(weights, "star")], [state])
             return (final[0],)
@@ -130,19 +134,32 @@ class StarCell(Cell):
         weights = self._fast_weights()
         if weights is None or self.spatial or not self._has_kernel(x, weights) or gradients_wanted(x, *weights):
             return None
-        return self._packing.of(weights if norm is None else _folded(weights, norm), "star")
+        return self._packing.of(weights if norm is None else _folded(weights, *norm.folded()), "star")
+
+    def _packed_images(self, weights: Weights, norm: MaskedBatchNorm | None) -> tuple[Packed, Tensor | None]:
+        """Weights that take the input as it is, and what it is outside of the image: there a normalised one is zero."""
+        if norm is None:
+            return self._packing.of(weights, "convolution"), None
+        gain, shift = norm.folded()
+        gain = torch.where(gain.abs() < SMALLEST_GAIN, torch.full_like(gain, SMALLEST_GAIN), gain).detach()
+        return self._packing.of(_folded(weights, gain, shift), "convolution"), (-shift / gain).detach()
 
     def _follow_images(
-        self, sequence: Tensor, mask: Tensor, complete: list[bool], weights: Weights
+        self,
+        sequence: Tensor,
+        mask: Tensor,
+        complete: list[bool],
+        weights: Weights,
+        norm: MaskedBatchNorm | None,
     ) -> tuple[Tensor, State]:
         """All dates of an image without gradients; outputs are channels last."""
-        packed = self._packing.of(weights, "convolution")
+        packed, border = self._packed_images(weights, norm)
         length, batch, _, height, width = sequence.shape
         outputs = sequence.new_empty(length, batch, height, width, self.hidden).permute(0, 1, 4, 2, 3)
         state: Tensor | None = None
         for t in range(length):
             valid = None if complete[t] else mask[t].squeeze(1)
-            state = convolution_step(sequence[t], valid, packed, state, outputs[t])
+            state = convolution_step(sequence[t], valid, packed, state, outputs[t], border=border)
         assert state is not None
         return outputs, (state.clone(),)
 
@@ -197,14 +214,17 @@ class StarCell(Cell):
 
 
 @torch.no_grad()
-def _folded(weights: Weights, norm: MaskedBatchNorm) -> Weights:
-    """The weights that do to a raw input what these do to a normalised one."""
-    gain, shift = norm.folded()
+def _folded(weights: Weights, gain: Tensor, shift: Tensor) -> Weights:
+    """The weights that do to a raw input what these do to one times `gain` plus `shift`."""
+    space = weights.value_weight.dim() - 2
+    value, gate = weights.value_weight, weights.gate_weight
+    channels = gain.reshape(-1, *(1,) * space)
+    over = tuple(range(2, 2 + space))
     return Weights(
-        weights.value_weight * gain,
-        weights.value_bias + weights.value_weight @ shift,
-        weights.gate_weight * gain,
-        weights.gate_bias + weights.gate_weight @ shift,
+        value * channels,
+        weights.value_bias + (value.sum(dim=over) if over else value) @ shift,
+        gate * channels,
+        weights.gate_bias + (gate.sum(dim=over) if over else gate) @ shift,
         weights.state_weight,
     )
 

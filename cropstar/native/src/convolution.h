@@ -1,6 +1,6 @@
 // One date of a ConvSTAR layer by Winograd's F(2x2, 3x3): 16 products for 4 pixels where 36 would be.
 //
-// Tiles of 2x2 pixels read 4x4 pixels around them; what lies outside of the image is zero. Of a strip of tiles, the
+// Tiles of 2x2 pixels read 4x4 pixels around them; what lies outside of the image is zero, or a given pixel. Of a strip of tiles, the
 // input and the state are transformed, multiplied with the transformed kernels, and transformed back where the gate
 // arithmetic is done. Any size of image and any number of channels will do.
 #pragma once
@@ -87,8 +87,8 @@ struct Strip {
     int64_t row, first, tiles, height, width;
 };
 
-// B^T d B of every tile and channel, to [element][tile][channel]. `zeros` holds as many as there are channels.
-static void transform_input(const Image& image, const Strip& strip, const float* zeros, float* to) {
+// B^T d B of every tile and channel, to [element][tile][channel]. `outside` is a pixel beyond the image's edge.
+static void transform_input(const Image& image, const Strip& strip, const float* outside, float* to) {
     const int64_t channels = image.channels, element_step = strip.tiles * channels;
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
         const float* pixels[4][4];
@@ -96,7 +96,7 @@ static void transform_input(const Image& image, const Strip& strip, const float*
             for (int64_t j = 0; j < 4; j++) {
                 const int64_t y = 2 * strip.row + i - 1, x = 2 * (strip.first + tile) + j - 1;
                 const bool inside = y >= 0 && y < strip.height && x >= 0 && x < strip.width;
-                pixels[i][j] = inside ? image.data + y * image.row + x * image.pixel : zeros;
+                pixels[i][j] = inside ? image.data + y * image.row + x * image.pixel : outside;
             }
         }
         for (int64_t channel = 0; channel < channels; channel += WIDTH) {
@@ -265,7 +265,7 @@ static void convolution_rows(const ConvolutionStep& task, int64_t begin, int64_t
         const Image state = {task.state + image * task.state_image, task.state_row, task.state_pixel, task.hidden};
         for (int64_t first = 0; first < across; first += STRIP) {
             const Strip strip = {row % down, first, smaller(STRIP, across - first), task.height, task.width};
-            transform_input(x, strip, s.zeros, s.x);
+            transform_input(x, strip, task.border ? task.border : s.zeros, s.x);
             if (task.state) transform_input(state, strip, s.zeros, s.state);
             convolution_products(task, w, s, strip.tiles);
             convolution_update(task, w, s, strip, image);

@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int INTERFACE = 3;  // what library.py expects
+constexpr int INTERFACE = 4;  // what library.py expects
 constexpr int DONE = 0, NO_MEMORY = 1;
 constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
 

@@ -73,6 +73,7 @@ struct ConvolutionStep {
     int64_t after_image, after_row, after_pixel;
     float* gate;   // (N, H, W, F), or null: what the way back needs, where the pixel is valid
     float* value;  // (N, H, W, F), or null as well
+    const float* border;  // (C): what x is outside of the image, or null: zeros
 };
 
 // One ConvSTAR layer over a whole sequence. `gate` and `value` keep what the way back needs; null without it.
