@@ -124,10 +124,8 @@ def _recurrent(kind: Recurrent, config: ModelConfig, shape: Shape) -> RecurrentC
     stem = None
     if config.stem:
         kernel = config.kernel or KERNEL
-        # Half as wide as a layer: what the lowest layer reads is most of what a stem costs.
-        width = max(config.hidden // 2, min(config.hidden, 8))
-        stem = Stem(inputs, width, config.stem, kernel, config.dropout, centred=kind.bidirectional)
-        inputs = width
+        stem = Stem(inputs, config.hidden, config.stem, kernel, config.dropout, centred=kind.bidirectional)
+        inputs = config.hidden
     stack: RecurrentStack | BidirectionalStack
     if kind.bidirectional:
         forwards, backwards = (_cells(kind, config, inputs, 2 * config.hidden) for _ in range(2))

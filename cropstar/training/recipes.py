@@ -194,8 +194,8 @@ def _budget(config: TrainConfig, facts: DataFacts, steps: int) -> Iterator[Choic
     per_epoch = max(math.ceil(facts.samples / batch), 1)
     epochs = max(round(steps / per_epoch), 2)
     yield Choice("epochs", epochs, f"{epochs * per_epoch:,} steps, {per_epoch:,} an epoch")
-    yield Choice("choose_after", 0.6, "the last epochs, at a low learning rate, compete on validation")
-    yield Choice("patience", max(epochs // 4, 5), "epochs without a better validation score")
+    yield Choice("choose_after", 0.8, "the last epochs, at a low learning rate, compete on validation")
+    yield Choice("patience", max(epochs // 10, 5), "epochs without a better validation score, among the last ones")
 
 
 def _batch(config: TrainConfig, facts: DataFacts) -> int:
