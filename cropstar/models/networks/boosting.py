@@ -25,7 +25,7 @@ from cropstar.models.networks.trees import (
 )
 
 LEAF = 10  # samples of the smallest leaf
-# Neighbouring days tell almost the same, so few of the features at each split and coarse steps of them: chosen for speed,
+# Neighbouring days tell almost the same, so few of the features at each split, and coarse steps of them: for speed,
 # after a look at neighbouring settings on one table.
 FEATURES, BINS = 0.2, 63
 AT_ONCE = 20  # rounds between two looks at the clock and at signals
