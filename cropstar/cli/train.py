@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cropstar.cli.options import PATH, HeadedCommand, backend, checkpoints, device, examples, headed, speech
 from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
-from cropstar.logs import event
+from cropstar.logs import event, logger
 from cropstar.places import RUNS, STORES
 
 EXAMPLES = examples("""
@@ -140,7 +141,11 @@ def train(
     )
     from cropstar.training.recipes import explained, with_recipe
 
-    config, choices = with_recipe(config)
+    choices: tuple[Any, ...] = ()
+    if print_config and not (config.store / "manifest.json").exists():
+        logger.warning("no store in %s: what the recipe would choose depends on the data", config.store)
+    else:
+        config, choices = with_recipe(config)
     if print_config:
         click.echo(explained(config, choices), nl=False)
         return

@@ -23,7 +23,7 @@ MAXIMUM_BYTES = 2**26
 PLAIN_TYPE = re.compile(r"[fiu][1248]|b1", re.ASCII)
 
 
-def read_pickle(path: Path, *, maximum_bytes: int = MAXIMUM_BYTES, remedy: str = "get the file again") -> Any:
+def read_plain_pickle(path: Path, *, maximum_bytes: int = MAXIMUM_BYTES, remedy: str = "get the file again") -> Any:
     """The lists, tuples, dictionaries, numbers, texts and arrays in a pickle of Python 2 or 3.
 
     Parts of it may be one and the same object, named many times: who walks through it counts the steps.

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cropstar.errors import InputError
-from cropstar.store.restricted_pickle import read_pickle
+from cropstar.store.restricted_pickle import read_plain_pickle
 
 Folder = pytest.TempPathFactory
 PLAIN = st.recursive(
@@ -29,14 +29,14 @@ PLAIN = st.recursive(
 def test_plain_data_come_back(value: Any, protocol: int, tmp_path_factory: Folder) -> None:
     path = tmp_path_factory.mktemp("pickle") / "a.pickle"
     path.write_bytes(pickle.dumps(value, protocol))
-    assert read_pickle(path) == value
+    assert read_plain_pickle(path) == value
 
 
 def test_shared_parts_stay_shared(tmp_path: Path) -> None:
     path = tmp_path / "a.pickle"
     step = [60, 64]
     path.write_bytes(pickle.dumps([step, step]))
-    first, second = read_pickle(path)
+    first, second = read_plain_pickle(path)
     assert first is second
 
 
@@ -50,7 +50,7 @@ def test_numbers_and_arrays_of_numpy(values: list[int], kind: str, protocol: int
     path = tmp_path_factory.mktemp("pickle") / "a.pickle"
     array = np.array([values, values], dtype=kind)
     path.write_bytes(pickle.dumps([list(array[0]), array, array.T], protocol))
-    numbers, whole, turned = read_pickle(path)
+    numbers, whole, turned = read_plain_pickle(path)
     assert numbers == values
     assert isinstance(numbers[0], int | float)
     assert whole.dtype == array.dtype.newbyteorder("=")
@@ -64,7 +64,7 @@ def test_numbers_as_python_2_wrote_them(tmp_path: Path) -> None:
     path = tmp_path / "a.pickle"
     little, big = number % (b"<", struct.pack("<q", 72)), number % (b">", struct.pack(">q", -72))
     path.write_bytes(b"\x80\x02](" + little + big + b"e.")
-    assert read_pickle(path) == [72, -72]
+    assert read_plain_pickle(path) == [72, -72]
 
 
 class Evil:
@@ -86,7 +86,7 @@ def test_nothing_is_run(protocol: int, tmp_path: Path) -> None:
     path = tmp_path / "a.pickle"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"it names (posix|nt)\.mkdir"):
-        read_pickle(path)
+        read_plain_pickle(path)
     assert not target.exists()
 
 
@@ -116,7 +116,7 @@ def test_bad_files(content: bytes, reason: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pickle"
     path.write_bytes(content)
     with pytest.raises(InputError) as caught:
-        read_pickle(path)
+        read_plain_pickle(path)
     assert reason in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -130,7 +130,7 @@ def test_noise_ends_in_one_line(content: bytes, tmp_path_factory: Folder) -> Non
     path = tmp_path_factory.mktemp("pickle") / "a.pickle"
     path.write_bytes(content)
     try:
-        read_pickle(path)  # some noise is a pickle
+        read_plain_pickle(path)  # some noise is a pickle
     except InputError as refusal:
         said = str(refusal)
     else:
@@ -143,6 +143,6 @@ def test_bounds(tmp_path: Path) -> None:
     path = tmp_path / "a.pickle"
     path.write_bytes(pickle.dumps(list(range(2000))))
     with pytest.raises(InputError, match="more than 1,000 bytes"):
-        read_pickle(path, maximum_bytes=1000)
+        read_plain_pickle(path, maximum_bytes=1000)
     with pytest.raises(InputError, match="it is a folder"):
-        read_pickle(tmp_path)
+        read_plain_pickle(tmp_path)

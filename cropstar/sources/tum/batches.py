@@ -28,7 +28,7 @@ from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import PARTS, list_batches
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.restricted_pickle import read_pickle
+from cropstar.store.restricted_pickle import read_plain_pickle
 from cropstar.store.tile import ParcelTable, SeriesTile
 
 DEFAULT_YEAR = 2016
@@ -262,7 +262,7 @@ def read_batch(path: Path, year: int) -> _Batch:
 
 
 def _read_three_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    arrays = read_pickle(path, maximum_bytes=MAXIMUM_PICKLE_BYTES, remedy=REMEDY)
+    arrays = read_plain_pickle(path, maximum_bytes=MAXIMUM_PICKLE_BYTES, remedy=REMEDY)
     if not isinstance(arrays, (tuple, list)) or not all(isinstance(array, np.ndarray) for array in arrays):
         raise InputError(NO_BATCH, path=path, why="it is not a tuple of arrays", remedy=REMEDY)
     shapes = short_list((array.shape for array in arrays), 5)

@@ -23,7 +23,7 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, batches, looks_like_tum, open_tum
 from cropstar.sources.tum.batches import read_batch
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.restricted_pickle import read_pickle
+from cropstar.store.restricted_pickle import read_plain_pickle
 from cropstar.store.store import Store
 from cropstar.store.tile import SeriesTile
 from tests.sources.examples.tum_batches import Python2Pickler, a_batch, write_batch
@@ -151,12 +151,12 @@ def test_batches_of_several_tiles(tmp_path: Path) -> None:
 def test_what_python_3_writes_is_read_too(tmp_path: Path, protocol: int) -> None:
     batch = a_batch()
     (tmp_path / "b0.pkl").write_bytes(pickle.dumps(batch, protocol))
-    for mine, theirs in zip(batch, read_pickle(tmp_path / "b0.pkl"), strict=True):
+    for mine, theirs in zip(batch, read_plain_pickle(tmp_path / "b0.pkl"), strict=True):
         assert np.array_equal(mine, theirs)
     x, y, counts = batch
     turned = [np.asfortranarray(x), y.astype(">f4"), counts.astype(np.uint8)]
     (tmp_path / "b0.pkl").write_bytes(pickle.dumps(turned, protocol))
-    for mine, theirs in zip(turned, read_pickle(tmp_path / "b0.pkl"), strict=True):
+    for mine, theirs in zip(turned, read_plain_pickle(tmp_path / "b0.pkl"), strict=True):
         assert np.array_equal(mine, theirs)
 
 
