@@ -208,7 +208,7 @@ def _steps(facts: DataFacts, layers: int) -> int:
     """Of series: more where there is more to learn from. Of images: so many that a run takes minutes, not hours."""
     if facts.pixels:
         return int(min(max(1500 * 30 / (facts.dates * layers), 600), 1500))
-    return int(min(max(1000, facts.samples), 6000))
+    return int(min(max(1.2 * facts.samples, 500), 6000))
 
 
 def _bins(facts: DataFacts) -> int:
