@@ -67,7 +67,7 @@ def evaluate(
     Another store must have the bands, the scale, the resolution and the classes of the model; classes are found by
     their names. A warning says so where the model has seen some of the parcels in its training.
 
-    With --areas, the area of each class on the map is put right by what the parcels show (Olofsson et al. 2014). Its
+    With --areas, the area of each class on the map is adjusted by what the parcels show (Olofsson et al. 2014). Its
     intervals hold for parcels that were drawn by chance, and are left out unless --design says how.
     """
     if output is not None:

@@ -45,8 +45,8 @@ def headed(heading: str, *names: str, **settings: Any) -> Callable[[Command], Co
 def speech(command: Command) -> Command:
     """--quiet, --verbose, --debug and --log-json, on every command."""
 
-    @click.option("-q", "--quiet", is_flag=True, help="Say only warnings and errors.")
-    @click.option("-v", "--verbose", is_flag=True, help="Say more.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
+    @click.option("-v", "--verbose", is_flag=True, help="Print more.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @click.option("--log-json", is_flag=True, help="One JSON object a line on stderr, for batch jobs.")
     @wraps(command)
@@ -84,7 +84,7 @@ def backend(*, training: bool = False) -> Callable[[Command], Command]:
         default="auto",
         show_default=True,
         type=click.Choice(names),
-        help="Who computes recurrent layers; auto takes the fastest, and --verbose says which.",
+        help="Implementation of recurrent layers; auto takes the fastest, and --verbose names it.",
     )
 
 

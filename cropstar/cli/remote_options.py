@@ -16,7 +16,7 @@ from cropstar.store.remote.addresses import Remote, has_remote, is_remote, redac
 Command = TypeVar("Command", bound=Callable[..., Any])
 DELIVERY = "cropstar.delivery"
 FLAG = "allow_remote"
-SCRATCH = "Where copies of remote files lie.  [default: in the temporary folder]"
+SCRATCH = "Folder for local copies of remote files.  [default: in the temporary folder]"
 
 
 class Place(click.Path):

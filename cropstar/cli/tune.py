@@ -60,8 +60,8 @@ def tune(
 ) -> None:
     """Search options of a configuration that do best on the validation parcels.
 
-    Each trial is a training; those behind the median of the others end early. The test parcels are
-    looked at by none. A tuning that was stopped goes on by the same command, to the same trials;
+    Each trial is a training; those behind the median of the others end early. The test parcels stay
+    unseen. A tuning that was stopped goes on by the same command, to the same trials;
     a larger --trials adds some. Without --space the learning rate, layers, width and dropout vary.
     """
     from cropstar.resolving import find_config, read_config, resolve

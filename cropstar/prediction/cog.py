@@ -141,7 +141,7 @@ def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
 
 
 def read_thinned(path: Path, longest_side: int) -> NDArray[Any]:
-    """The first band, every so-manieth pixel of it: two rasters of one grid are thinned to the same pixels."""
+    """The first band, every n-th pixel of it: two rasters of one grid are thinned to the same pixels."""
     with rasterio.open(path, driver="GTiff", overview_level="none") as dataset:
         factor = max(1.0, max(dataset.shape) / longest_side)
         height, width = (max(1, round(side / factor)) for side in dataset.shape)

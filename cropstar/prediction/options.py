@@ -71,7 +71,7 @@ def require_apart(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
 
 def require_half_possible(options: PredictOptions) -> None:
     if options.half and (options.state is not None or options.wanted.stable is not None):
-        why = "a state is gone on with, and must be exact"
+        why = "later updates start from the state, which must be exact"
         raise UsageError("--half with --state or --every-date", why=why, remedy="leave one of them out")
     if options.half and options.backend in ("native", "onnx"):
         why = "it computes in float32"

@@ -89,7 +89,11 @@ class Fingerprint:
         if strange:
             problems.append(f"{len(strange)} dates outside the season of the training, such as {strange[0]}")
         if problems:
-            remedy = "--any-dates takes them all the same" if strange and len(problems) == 1 else "use a model for them"
+            remedy = (
+                "--any-dates takes them all the same"
+                if strange and len(problems) == 1
+                else "use a model that was trained on such data"
+            )
             raise MismatchError("the data do not fit the model", path=path, why=", ".join(problems), remedy=remedy)
 
     def with_season(self, season: Season) -> Fingerprint:

@@ -1,4 +1,4 @@
-"""How much of each class there is: the mapped area put right by what a sample found in the field.
+"""How much of each class there is: the mapped area, adjusted by what a sample found in the field.
 
 Counting the pixels of a map is biased by the map's mistakes. The estimator for a sample stratified by the map's classes
 (Olofsson et al. 2014, https://doi.org/10.1016/j.rse.2014.02.015; the equations' numbers are theirs) weighs what the
@@ -28,7 +28,7 @@ from cropstar.training.metrics import Confusion
 Floats = NDArray[np.float64]
 
 NO_DESIGN = (
-    "the test parcels are not known to be a probability sample of the map: the areas are put right as if they were, "
+    "the test parcels are not known to be a probability sample of the map: the areas are adjusted as if they were, "
     "and how far they may be off cannot be said; if they were drawn by chance, say so with --design"
 )
 

@@ -76,7 +76,7 @@ def _labelled(split: Split, scene: str) -> list[int]:
 def _canvas(
     readers: list[TileReader], outcomes: dict[int, int], labelled: list[int]
 ) -> tuple[NDArray[np.uint8], Grid, int]:
-    """Every so-manieth pixel of the tiles of a scene, never a mixture; tiles are read one after the other."""
+    """Every n-th pixel of the tiles of a scene, never a mixture; tiles are read one after the other."""
     grid, corners = enclosing_grid([reader.grid for reader in readers])
     step = math.ceil(max(grid.shape) / LONGEST_CANVAS)
     rows, columns = (np.arange(min(step // 2, side - 1), side, step) for side in grid.shape)

@@ -1,4 +1,4 @@
-"""Where copies of remote files lie."""
+"""The folder for local copies of remote files."""
 
 from __future__ import annotations
 
