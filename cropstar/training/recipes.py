@@ -159,8 +159,9 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
     else:
         yield Choice("model.hidden", 64 if facts.fields < 2000 else 128, f"{facts.fields:,} training fields")
         yield Choice("model.pool", "season", "knows when in the season a state was reached")
-        yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
-        yield Choice("model.dense", 128, "a layer over all bins")
+        if "pool" not in model.model_fields_set or model.pool == "season":
+            yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
+            yield Choice("model.dense", 128, "a layer over all bins")
         yield Choice("model.stem", 1 if facts.bands > 3 else 2, f"slopes between dates; {facts.bands} bands")
         yield Choice("model.dropout", 0.2, "holds on a few hundred fields as on some thousand")
     yield Choice("model.normalise", True, "trains faster and further")

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from cropstar.config import TrainConfig
+from cropstar.models.registry import Shape
+from cropstar.models.zoo import build_model
 from cropstar.resolving import dump, resolve
 from cropstar.strictyaml import load_yaml
 from cropstar.training.recipes import DataFacts, explained, fill
@@ -32,6 +34,7 @@ def test_what_the_user_gives_is_kept() -> None:
     assert (filled.optimiser.learning_rate, filled.patience) == (0.02, 2)
     assert not {choice.key for choice in choices} & set(given)
     assert filled.model.normalise
+    build_model(filled.model, Shape(13, 6, 14))  # nothing was chosen that goes with another pooling
 
 
 def test_a_filled_configuration_is_filled_no_further(tmp_path: Path) -> None:
@@ -81,6 +84,7 @@ def test_every_recipe_makes_a_valid_configuration(
     name = "convstar" if images else model
     facts = DataFacts(fields, fields, dates, bands, 5, 5 * dates, images, images)
     filled, _ = fill(config_of(name, recipe=recipe), facts)
+    build_model(filled.model, Shape(bands, 5, dates, season=(1, 5 * dates)))
     steps = filled.epochs * fields / (filled.batch if images else filled.series_batch)
     assert filled.epochs >= 2
     if recipe != "paper" and fields > 100:
