@@ -9,6 +9,7 @@ option or in `--set` is kept. `auto` looks at the number of fields, dates, bands
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ class DataFacts:
     span: int  # days from the first to the last date
     images: bool  # whether the model reads images
     pixels: bool  # whether pixels have a class, and samples are patches
+    processes: int = 1  # that train together: batch statistics of a share are not those of the batch
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
         store.fingerprint.season.length,
         spatial,
         target == "pixel",
+        int(os.environ.get("WORLD_SIZE") or 1),
     )
 
 
@@ -162,9 +165,11 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
         if "pool" not in model.model_fields_set or model.pool == "season":
             yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
             yield Choice("model.dense", 128, "a layer over all bins")
-        yield Choice("model.stem", 1 if facts.bands > 3 else 2, f"slopes between dates; {facts.bands} bands")
+        if facts.processes == 1:
+            yield Choice("model.stem", 1 if facts.bands > 3 else 2, f"slopes between dates; {facts.bands} bands")
         yield Choice("model.dropout", 0.2, "holds on a few hundred fields as on some thousand")
-    yield Choice("model.normalise", True, "trains faster and further")
+    if facts.processes == 1:
+        yield Choice("model.normalise", True, "trains faster and further")
 
 
 def _network(facts: DataFacts) -> Iterator[Choice]:

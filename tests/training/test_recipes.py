@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from cropstar.config import TrainConfig
+from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.resolving import dump, resolve
@@ -51,6 +53,11 @@ def test_every_choice_is_explained_and_the_text_reads_back() -> None:
     text = explained(filled, choices)
     assert load_yaml(text, "text") == load_yaml(dump(filled), "dump")
     assert text.count("  # ") == len(choices)
+
+
+def test_several_processes_get_a_model_without_batch_statistics() -> None:
+    filled, _ = fill(config_of("star"), replace(FIELDS, processes=2))
+    assert not normalises_by_batch(build_model(filled.model, Shape(13, 6, 14, season=(80, 200))))
 
 
 def test_models_that_are_fitted_at_once_need_no_recipe() -> None:
