@@ -200,13 +200,25 @@ class WorkerPool:
 
 @contextmanager
 def _signals_held_back() -> Iterator[None]:
-    """Signals wait while a process starts, which inherits that: Ctrl-C in a terminal reaches all of them."""
+    """Signals wait while a process starts, which inherits that: Ctrl-C in a terminal reaches all of them.
+
+    The mask is the thread's own. A signal may still reach the process through another thread, and Python would then
+    interrupt this one in the middle of telling the new process what to do: so the handlers wait as well.
+    """
     resource_tracker.ensure_running()  # Python's own helper, whose start would let the signals through again
+    waiting: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.signal(number, lambda each, _: waiting.append(each)) for number in SIGNALS}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in dict.fromkeys(waiting):
+            signal.raise_signal(number)
 
 
 # In the worker
