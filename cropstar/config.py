@@ -223,6 +223,9 @@ class TrainConfig(Section):
     )
     ensemble: int = Field(1, ge=1, le=100, description="models trained from different seeds, whose mean is the answer")
     beside: list[ModelConfig] = Field([], description="models of other kinds whose answers are averaged with `model`'s")
+    cross_fit: int = Field(
+        0, ge=0, le=20, description="folds to validate by, so that the model learns from all training fields; 0: none"
+    )
     refit: bool = Field(False, description="at the end train anew on training and validation, up to the best epoch")
     distil: LaxPath | None = Field(None, description="a run or model file whose probabilities are learnt from, too")
     seed: int = Field(0, ge=0, lt=2**63)

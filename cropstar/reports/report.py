@@ -164,6 +164,13 @@ def _sentences(data: dict[str, Any]) -> Sentences:
             f" It is {plural(len(data['ensemble']['members']), 'model')} whose calibrated probabilities are averaged; "
             f"the best epoch of each was chosen on the validation {many}."
         )
+    if data.get("cross_fit"):
+        facts = data["cross_fit"]
+        chosen = (
+            f" It learned from training and validation {many} together; no epoch was chosen. The validation figures and "
+            f"the calibration come from {facts['folds']} models with the same settings, each asked about {many} that it "
+            f"had not seen: overall accuracy {in_hundred(facts['overall_accuracy'])}."
+        )
     if data.get("distil"):
         chosen += f" It also learned from the answers of a teacher, {data['distil']['teacher']}."
     if data.get("refit"):

@@ -48,6 +48,7 @@ class Outcome:
     temperature: float = 1.0
     validation: dict[str, float | None] | None = None
     held_out: ScoreSample | None = None  # to calibrate by, of a model that has learnt from validation too
+    cross_fit: dict[str, Any] | None = None  # figures out of fold
 
     def to_json(self) -> dict[str, Any]:
         return {"progress": vars(self.progress), "temperature": self.temperature, "validation": self.validation}
@@ -112,15 +113,20 @@ def summed(outcomes: Sequence[Outcome]) -> Progress:
     if len(outcomes) == 1:
         return outcomes[0].progress
     own = [outcome.progress for outcome in outcomes]
-    longest = max(len(progress.history) for progress in own)
     return Progress(
         samples=sum(progress.samples for progress in own),
         seconds=sum(progress.seconds for progress in own),
-        history=[
-            _mean_row([progress.history[place] for progress in own if place < len(progress.history)])
-            for place in range(longest)
-        ],
+        history=mean_history(own),
     )
+
+
+def mean_history(trainings: Sequence[Progress]) -> list[dict[str, Any]]:
+    """Epoch by epoch, the mean of the trainings that got to it."""
+    longest = max(len(progress.history) for progress in trainings)
+    return [
+        _mean_row([progress.history[place] for progress in trainings if place < len(progress.history)])
+        for place in range(longest)
+    ]
 
 
 def _mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:

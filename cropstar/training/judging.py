@@ -28,7 +28,7 @@ class Judgement:
     calibration: Calibration
     sets: ConformalSets
     facts: dict[str, Any]  # what the report shows beside the confusion matrices
-    validation: Evaluation
+    validation: Evaluation | None  # None: the model has learnt from it
 
 
 def judge(
@@ -47,9 +47,11 @@ def judge(
     Temperature and sets are learnt on the parcels on which the epoch was chosen too: what they promise holds nearly,
     and the test says how nearly.
     """
-    known = ScoreSample(classes)
-    validation = evaluate(model, parts["validation"], classes, device, Witness(known))
-    scores, labels, parcels = (held_out or known).arrays()
+    validation = None
+    if held_out is None:
+        held_out = ScoreSample(classes)
+        validation = evaluate(model, parts["validation"], classes, device, Witness(held_out))
+    scores, labels, parcels = held_out.arrays()
     calibration = calibrate(scores, labels, parcel_weights(parcels))
     if calibration.bounded:
         logger.warning("the confidence could not be calibrated: validation has too few mistakes, or nothing but them")

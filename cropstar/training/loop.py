@@ -19,7 +19,7 @@ from torch import nn
 from cropstar.config import OptimiserConfig
 from cropstar.datasets.sampling import epoch_order
 from cropstar.errors import ArtifactError, Interrupted
-from cropstar.logs import event
+from cropstar.logs import event, logger
 from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
 from cropstar.store.atomic import write_text
@@ -244,7 +244,10 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
         progress.best_score, progress.best_epoch, progress.best_loss = verdict.score, progress.epoch, verdict.loss
         save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
-    event(
-        f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {verdict.text}  ({progress.seconds:.0f} s)",
-        **row,
+    told = (
+        f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {verdict.text}  ({progress.seconds:.0f} s)"
     )
+    if task.quiet:
+        logger.debug(told)
+    else:
+        event(told, **row)

@@ -23,6 +23,7 @@ from cropstar.store.store import Store
 
 NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
 WARMUP = 30  # steps
+FOLDS = 3  # of cross-fitting
 
 
 @dataclass(frozen=True)
@@ -127,18 +128,30 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
         return
     yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
     yield from _optimisation(facts)
-    if facts.fields < 1000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
+    crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
+    if crossed:
+        yield Choice("cross_fit", FOLDS, f"{facts.fields:,} training fields: none is spared for validation alone")
+    elif facts.fields < 1000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
         yield Choice("split.validation", 0.1, f"{facts.fields:,} training fields: each one is worth more in training")
-    yield from _budget(config, facts, _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2))
+    steps = _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2)
+    yield from _budget(config, facts, steps, crossed=crossed)
+
+
+def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
+    """Whether a few more trainings take little time, and nothing else needs a validation part of its own."""
+    other_use = config.refit or config.distil or config.ensemble > 1 or config.beside or facts.processes > 1
+    asked_for = any(_is_set(config, key) for key in ("split.validation", "patience", "choose_after"))
+    few = 10 * FOLDS <= facts.fields < 2000
+    return few and not (other_use or asked_for or facts.pixels or config.target == "date")
 
 
 def _quick(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     if config.model.name in FITTED:
         return
     for choice in _auto(config, facts):
-        if choice.key not in ("epochs", "patience", "choose_after"):
+        if choice.key not in ("epochs", "patience", "choose_after", "cross_fit"):
             yield choice
-    yield from _budget(config, facts, 300)
+    yield from _budget(config, facts, 300, crossed=config.cross_fit > 0)
 
 
 def _paper(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
@@ -192,7 +205,7 @@ def _optimisation(facts: DataFacts) -> Iterator[Choice]:
     yield Choice("augmentation.date_dropout", hidden, "other places and years have other clouds")
 
 
-def _budget(config: TrainConfig, facts: DataFacts, steps: int) -> Iterator[Choice]:
+def _budget(config: TrainConfig, facts: DataFacts, steps: int, *, crossed: bool) -> Iterator[Choice]:
     """Epochs that make about so many steps."""
     batch = _batch(config, facts)
     key = "batch" if facts.pixels else "series_batch"
@@ -200,6 +213,8 @@ def _budget(config: TrainConfig, facts: DataFacts, steps: int) -> Iterator[Choic
     per_epoch = max(math.ceil(facts.samples / batch), 1)
     epochs = max(round(steps / per_epoch), 2)
     yield Choice("epochs", epochs, f"{epochs * per_epoch:,} steps, {per_epoch:,} an epoch")
+    if crossed:  # all epochs are trained, and the last one is kept
+        return
     yield Choice("choose_after", 0.8, "the last epochs, at a low learning rate, compete on validation")
     yield Choice("patience", max(epochs // 10, 5), "epochs without a better validation score, among the last ones")
 

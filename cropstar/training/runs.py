@@ -9,6 +9,7 @@
   tensorboard/              with --tensorboard: curves by step
   model.safetensors         the best model so far, by validation; of an ensemble or a refit, the finished one
   member-1/ ...             of an ensemble: the run of each member
+  fold-1/ ...               with cross_fit: the run of the model without each fold
   refit/                    with --refit: the run that learns from validation too (of an ensemble in each member)
   before-refit.safetensors  with --refit: the model that the figures are of
   result.json, report.html  written at the end: their presence means that the run is finished
@@ -54,6 +55,9 @@ class Run:
 
     def member(self, number: int) -> Run:
         return Run(self.folder / f"member-{number}")
+
+    def fold(self, number: int) -> Run:
+        return Run(self.folder / f"fold-{number}")
 
     @property
     def result(self) -> Path:

@@ -48,6 +48,7 @@ class Task:
     after_epoch: Callable[[Progress], None] | None = None  # told before it is saved: a run cut off is told again
     objective: Objective | None = None  # None: crops
     budget: Budget | None = None
+    quiet: bool = False  # one of several trainings of a run, whose epochs are only told with --verbose
     refit_of: Progress | None = None  # the training whose schedule this one follows to its best epoch, unjudged
 
     @property

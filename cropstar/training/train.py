@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from cropstar.datasets.description import describe_lines, describe_split
 from cropstar.datasets.opening import open_parts
 from cropstar.datasets.prepared import Prepared
 from cropstar.datasets.splits import PARTS, Split, named_splits, training_split
+from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
@@ -32,9 +34,10 @@ from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
 from cropstar.resolving import dump
-from cropstar.store.atomic import write_json
+from cropstar.store.atomic import write_json, write_text
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
+from cropstar.training.cross_fitting import OutOfFold, require_cross_fittable, without_choice
 from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.distillation import Teacher
 from cropstar.training.ensembles import (
@@ -49,6 +52,7 @@ from cropstar.training.ensembles import (
 )
 from cropstar.training.error_map import error_map_facts
 from cropstar.training.fitting import fit_at_once, require_fittable
+from cropstar.training.inner_folds import inner_folds
 from cropstar.training.judging import Judgement, judge
 from cropstar.training.levels import levels_of
 from cropstar.training.loop import SaveModel, Task, fit
@@ -115,6 +119,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         models = [_built(own, shape, options, device) for own in configs]
         # Before a run folder is made: an unknown name, or what cannot be trained, leaves nothing.
         model = models[0] if len(models) == 1 else Ensemble(models, shape.bands)
+        require_cross_fittable(config, processes.size)
         for own, each in zip(configs, models, strict=True):
             require_target(own, store, each)
             _require_possible(own, options, each, processes, device)
@@ -129,7 +134,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         if not model.streaming and model.makes_maps:
             logger.info("it reads the season as a whole: for predict --state and update, train one that streams (star)")
 
-        parts, normalisation = open_parts(store, split, config, spatial=model.spatial, regular=config.regular)
+        learnt = split.with_validation() if config.cross_fit else split
+        parts, normalisation = open_parts(store, learnt, config, spatial=model.spatial, regular=config.regular)
         if teacher is not None:
             parts["train"] = teacher.teach(parts["train"], split, config)
         card = ModelCard(
@@ -166,9 +172,12 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         result = _result(config, run, store, split, parameters, summed(outcomes), judged)
         if isinstance(model, Ensemble):
             result["model"]["name"] = card.model["name"]
+            assert judged.validation is not None
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
         if teacher is not None:
             result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
+        if outcomes[0].cross_fit is not None:
+            result["cross_fit"] = outcomes[0].cross_fit
         if selection is not None:
             result["selection"] = selection.facts
         if config.refit:
@@ -214,6 +223,8 @@ class _Training:
             season = self.store.fingerprint.season
             progress, held_out = fit_at_once(task, season, save, self.parts["validation"], whole_units=whole_units)
             return Outcome(progress, held_out=held_out)
+        if member.config.cross_fit:
+            return self._cross_fit(member)
         if self.alone:
             return Outcome(self._fit(member, self.parts["train"], member.run, self.best(member)))
         event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
@@ -227,6 +238,39 @@ class _Training:
         outcome = finished_outcome(member.run)
         assert outcome is not None
         return outcome
+
+    def _cross_fit(self, member: Member) -> Outcome:
+        """A model a fold, for the figures and the calibration; then the member on all training fields."""
+        config = without_choice(member.config)
+        folds = inner_folds(self.store, self.split, config, choose_target(config, self.store), config.cross_fit)
+        fields = len(folds[0].part_of)
+        event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
+        said = OutOfFold(self.classes, self.device)
+        for number, fold in enumerate(folds, 1):
+            model = _built(config, shape_of(self.store, config), self.options, self.device)
+            parts, _ = open_parts(
+                self.store,
+                fold,
+                config,
+                spatial=model.spatial,
+                regular=config.regular,
+                normalisation=self.card.normalisation,
+            )
+            own = Member(number, config, self.run.fold(number), model)
+            task, save = self._task(own, parts["train"], own.run, own.run.model)
+            progress = fit(replace(task, validation=parts["validation"], diagnosis=None, quiet=True), save)
+            _load(model, own.run.model)
+            said.add(model.to(self.device), parts["validation"], progress)
+        facts = said.facts()
+        event(
+            f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
+        )
+        task, save = self._task(member, self.parts["train"], member.run, self.best(member))
+        whole = Progress(best_epoch=config.epochs)
+        progress = fit(replace(task, config=config, refit_of=whole, quiet=True), save)
+        progress = said.with_final(progress)
+        write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in progress.history))
+        return Outcome(progress, held_out=said.scores, cross_fit=facts)
 
     def refit(self, member: Member, training: Prepared, of: Progress) -> Progress:
         """Train a member with new weights on training and validation, as far as the best epoch."""

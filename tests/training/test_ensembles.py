@@ -1,4 +1,4 @@
-"""`--ensemble` and `--refit`, from the configuration to the report, whole and interrupted."""
+"""`--ensemble`, `--refit` and cross-fitting, from the configuration to the report, whole and interrupted."""
 
 from __future__ import annotations
 
@@ -93,7 +93,14 @@ def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "share"),
-    [({"ensemble": 2}, 0.3), ({"ensemble": 2}, 0.7), ({"refit": True}, 0.8), ({"ensemble": 2, "refit": True}, 0.9)],
+    [
+        ({"ensemble": 2}, 0.3),
+        ({"ensemble": 2}, 0.7),
+        ({"refit": True}, 0.8),
+        ({"ensemble": 2, "refit": True}, 0.9),
+        ({"cross_fit": 2}, 0.4),
+        ({"cross_fit": 2}, 0.9),
+    ],
 )
 def test_a_run_cut_off_ends_with_the_bytes_of_an_unbroken_one(
     changes: dict[str, object], share: float, small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +141,41 @@ def test_a_refit_keeps_the_figures_and_the_confidence_of_the_model_before(small_
     assert len(epochs) == result["best_epoch"]
     assert "before the refit" in run.headline()
     assert "before the refit" in run.report.read_text()
+
+
+def test_cross_fitting_learns_from_all_fields_and_judges_each_once(small_store: Path, tmp_path: Path) -> None:
+    run, result = train(small(small_store, cross_fit=3), options(tmp_path / "crossed"))
+    counts = result["split"]["counts"]
+    fields = sum(counts["train"]) + sum(counts["validation"])
+    assert result["cross_fit"]["fields"] == fields  # each is in one fold
+    assert result["cross_fit"]["folds"] == 3
+    assert result["calibration"]["temperature"] > 0
+    rows = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    own = [json.loads(line) for fold in (1, 2, 3) for line in run.fold(fold).metrics.read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
+    assert rows[2]["loss"] == pytest.approx(np.mean([row["loss"] for row in own if row["epoch"] == 3]))
+    assert "3 models with the same settings" in run.report.read_text()
+    # The model is that of a training on all fields: of a refit that got to the last epoch, with its normalisation.
+    _, weights, _ = read_model(run.model)
+    _, held_out, _ = read_model(run.fold(1).model)
+    assert any(not np.array_equal(weights[name], held_out[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cross_fit": 1}, "one fold cannot be left out"),
+        ({"cross_fit": 2, "refit": True}, "--refit cannot be combined"),
+        ({"cross_fit": 2, "ensemble": 2}, "--ensemble cannot be combined"),
+        ({"cross_fit": 2, "split.by": "pixel", "target": "pixel"}, "split.by=pixel cannot be combined"),
+    ],
+)
+def test_what_cannot_be_cross_fitted_says_so(
+    changes: dict[str, object], said: str, small_store: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        train(small(small_store, **changes), options(tmp_path / "runs"))
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_refit_learns_from_validation_and_not_from_the_test(small_store: Path) -> None:

@@ -55,6 +55,17 @@ def test_every_choice_is_explained_and_the_text_reads_back() -> None:
     assert text.count("  # ") == len(choices)
 
 
+@pytest.mark.parametrize(
+    "given", [{"refit": True}, {"ensemble": 3}, {"split.validation": 0.2}, {"patience": 4}, {"recipe": "quick"}]
+)
+def test_few_fields_are_cross_fitted_unless_validation_has_another_use(given: dict[str, Any]) -> None:
+    filled, _ = fill(config_of("star"), FIELDS)
+    assert (filled.cross_fit, filled.patience) == (3, None)
+    assert fill(config_of("star", **given), FIELDS)[0].cross_fit == 0
+    assert fill(config_of("star"), replace(FIELDS, fields=5000, samples=5000))[0].cross_fit == 0
+    assert fill(config_of("star", cross_fit=0), FIELDS)[0].patience is not None
+
+
 def test_several_processes_get_a_model_without_batch_statistics() -> None:
     filled, _ = fill(config_of("star"), replace(FIELDS, processes=2))
     assert not normalises_by_batch(build_model(filled.model, Shape(13, 6, 14, season=(80, 200))))
