@@ -33,7 +33,7 @@ import torch
 from numpy.typing import NDArray
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.series import SeriesDataset, measure_series
+from cropstar.datasets.samples import SeriesDataset, measure_series
 from cropstar.datasets.splits import split_parcels
 from cropstar.sources.breizhcrops import open_breizhcrops
 from cropstar.sources.ingest import ingest

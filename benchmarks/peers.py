@@ -27,9 +27,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.metrics import accuracy_score, f1_score
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.parts import Split
-from cropstar.datasets.regular import season_starts
+from cropstar.datasets.samples import open_parts
+from cropstar.datasets.splits import Split
+from cropstar.datasets.transforms import season_starts
 from cropstar.resolving import read_config
 from cropstar.store.store import Store
 

@@ -24,9 +24,8 @@ from pathlib import Path
 import torch
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.batch import Batch
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.sampling import epoch_order
+from cropstar.datasets.batches import Batch, epoch_order
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.devices import choose_device, keep_large_buffers
 from cropstar.models.registry import Shape

@@ -1,1 +1,1 @@
-"""What a model eats: samples, splits that do not leak, normalisation."""
+"""Samples, splits that do not leak, transforms and batches."""

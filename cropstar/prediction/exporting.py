@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cropstar import __version__
 from cropstar.config import RegularConfig
-from cropstar.datasets.regular import count_periods
+from cropstar.datasets.transforms import count_periods
 from cropstar.errors import UsageError
 from cropstar.logs import event
 from cropstar.models.export import export_forward, export_step

@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.datasets.parcels import CLEAR_SHARE
+from cropstar.datasets.samples import CLEAR_SHARE
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.logs import logger

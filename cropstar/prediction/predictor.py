@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cropstar.config import RegularConfig
-from cropstar.datasets.regular import count_periods, regularise
+from cropstar.datasets.transforms import count_periods, regularise
 from cropstar.errors import ArtifactError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window

@@ -167,9 +167,9 @@ def _sentences(data: dict[str, Any]) -> Sentences:
     if data.get("cross_fit"):
         facts = data["cross_fit"]
         chosen = (
-            f" It learned from training and validation {many} together; no epoch was chosen. The validation figures and "
-            f"the calibration come from {facts['folds']} models with the same settings, each asked about {many} that it "
-            f"had not seen: overall accuracy {in_hundred(facts['overall_accuracy'])}."
+            f" It learned from training and validation {many} together; no epoch was chosen. The validation figures "
+            f"and the calibration come from {facts['folds']} models with the same settings, each asked about {many} "
+            f"that it had not seen: overall accuracy {in_hundred(facts['overall_accuracy'])}."
         )
     if data.get("distil"):
         chosen += f" It also learned from the answers of a teacher, {data['distil']['teacher']}."

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.errors import ResourceError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from cropstar.config import FITTED, TrainConfig
-from cropstar.datasets.batch import Dataset
+from cropstar.datasets.batches import Dataset
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier
 from cropstar.training.ensembles import mean_history

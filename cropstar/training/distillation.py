@@ -21,12 +21,10 @@ import torch
 from torch import Tensor
 
 from cropstar.config import AugmentationConfig, RegularConfig, TrainConfig
-from cropstar.datasets.batch import Batch
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.patches import PatchDataset
-from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.batches import Batch
+from cropstar.datasets.fields import choose_target
+from cropstar.datasets.samples import PatchDataset, Prepared, open_parts
 from cropstar.datasets.splits import Split
-from cropstar.datasets.targets import choose_target
 from cropstar.datasets.transforms import Draw, augment
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.logs import logger

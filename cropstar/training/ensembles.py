@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from cropstar.config import FITTED, ModelConfig, TrainConfig
-from cropstar.datasets.batch import Dataset
+from cropstar.datasets.batches import Dataset
 from cropstar.errors import ArtifactError
 from cropstar.models.contract import Classifier
 from cropstar.store.atomic import write_json, write_text

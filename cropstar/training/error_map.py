@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.datasets.fields import ParcelId
-from cropstar.datasets.pixels import PixelSplit
-from cropstar.datasets.splits import Split
+from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.reports.figures import LONGEST_CANVAS, OTHER, RIGHT, UNSEEN, WRONG, pack_codes
 from cropstar.store.reader import TileReader

@@ -11,9 +11,9 @@ import torch
 
 from cropstar import __version__
 from cropstar.config import SplitConfig, TrainConfig
-from cropstar.datasets.batch import Dataset
+from cropstar.datasets.batches import Dataset
+from cropstar.datasets.fields import choose_target
 from cropstar.datasets.splits import Split, split_parcels
-from cropstar.datasets.targets import choose_target
 from cropstar.devices import keep_large_buffers
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.logs import logger

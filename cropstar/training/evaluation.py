@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cropstar.datasets.batch import Batch, Dataset
-from cropstar.datasets.targets import Target
+from cropstar.datasets.batches import Batch, Dataset
+from cropstar.datasets.fields import Target
 from cropstar.models.contract import Classifier
 from cropstar.progress import track
 from cropstar.store.classes import UNLABELLED

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.config import ModelConfig, TrainConfig
-from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, Interrupted, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.logs import event

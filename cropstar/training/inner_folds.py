@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.blocks import blocks_of
-from cropstar.datasets.fields import FieldName, Fields, ParcelId
-from cropstar.datasets.pixels import PixelSplit
-from cropstar.datasets.splits import Split
-from cropstar.datasets.targets import Target
-from cropstar.datasets.units import deal
+from cropstar.datasets.fields import FieldName, Fields, ParcelId, Target, assign_units, blocks_of
+from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.errors import InputError, UsageError
 from cropstar.logs import logger
 from cropstar.store.store import Store
@@ -43,7 +39,7 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
     }
     whole_units = config.split.by != "parcel" and bool(rest.about.get("units", {}).get("validation"))
     if not whole_units:  # a data set's own split among them
-        order = [field for members in fields.dealt(config.seed, pieces) for field in members]
+        order = [field for members in fields.shuffled_by_class(config.seed, pieces) for field in members]
         fold_of = {parcel: place % folds for place, field in enumerate(order) for parcel in pieces[field]}
         count = len(order)
     else:
@@ -51,7 +47,7 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         tallies: dict[str, Counter[int]] = defaultdict(Counter)
         for parcel, unit in unit_of.items():
             tallies[unit][rest.label_of[parcel]] += 1
-        dealt = deal(tallies, {str(fold): 1 / folds for fold in range(folds)}, config.seed)
+        dealt = assign_units(tallies, {str(fold): 1 / folds for fold in range(folds)}, config.seed)
         fold_of = _untorn({parcel: int(dealt[unit]) for parcel, unit in unit_of.items()}, pieces)
         count = len(tallies)
     if count < folds and count > 1 and whole_units and config.split.validation is None:

@@ -8,15 +8,17 @@ from pathlib import Path
 import torch
 
 from cropstar.config import RegularConfig, TrainConfig
-from cropstar.datasets.batch import Batch, Dataset
-from cropstar.datasets.fields import Fields
-from cropstar.datasets.parcels import ParcelDataset, pool_parcels
-from cropstar.datasets.patches import PatchDataset
-from cropstar.datasets.pixels import PixelSplit
-from cropstar.datasets.prepared import Countable, Prepared
-from cropstar.datasets.series import SeriesDataset
-from cropstar.datasets.splits import ParcelId, Split
-from cropstar.datasets.targets import choose_target
+from cropstar.datasets.batches import Batch, Dataset
+from cropstar.datasets.fields import Fields, ParcelId, choose_target
+from cropstar.datasets.samples import (
+    LabelledDataset,
+    ParcelDataset,
+    PatchDataset,
+    Prepared,
+    SeriesDataset,
+    pool_parcels,
+)
+from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.logs import logger
@@ -106,7 +108,7 @@ def open_samples(
     return Relabelled(Prepared(samples, card.fingerprint.season, regular), numbers)
 
 
-def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainConfig) -> Countable:
+def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainConfig) -> LabelledDataset:
     normalisation = card.normalisation
     layouts = {entry.layout for entry in store.manifest.tiles}
     if layouts == {"series"}:

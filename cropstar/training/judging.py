@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from cropstar.datasets.batch import Dataset
+from cropstar.datasets.batches import Dataset
 from cropstar.geo.calendar import Season
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier

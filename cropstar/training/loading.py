@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.training.task import Task
 

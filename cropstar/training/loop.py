@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from cropstar.config import OptimiserConfig
-from cropstar.datasets.sampling import epoch_order
+from cropstar.datasets.batches import epoch_order
 from cropstar.errors import ArtifactError, Interrupted
 from cropstar.logs import event, logger
 from cropstar.progress import progress_bar

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cropstar.config import LossConfig
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.models.contract import Classifier
 from cropstar.models.hierarchy import level_log_probabilities
 from cropstar.training.evaluation import score

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cropstar.datasets.batch import Batch, Dataset
+from cropstar.datasets.batches import Batch, Dataset
 from cropstar.models.contract import Classifier
 from cropstar.training.evaluation import evaluate
 from cropstar.training.losses import Criterion

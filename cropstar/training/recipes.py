@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
+from cropstar.datasets.fields import choose_target
 from cropstar.datasets.splits import Split, training_split
-from cropstar.datasets.targets import choose_target
 from cropstar.resolving import dump
 from cropstar.store.store import Store
 
@@ -114,9 +114,9 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
 
 
 def _labelled_patches(store: Store, split: Any, size: int) -> Iterator[Any]:
-    from cropstar.datasets.patches import labelled_places
+    from cropstar.datasets.samples import labelled_windows
 
-    return labelled_places(store, split, "train", size)
+    return labelled_windows(store, split, "train", size)
 
 
 def _is_series(store: Store) -> bool:

@@ -23,11 +23,9 @@ import torch
 from numpy.typing import NDArray
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
-from cropstar.datasets.fields import Fields
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.fields import Fields, Target, choose_target
+from cropstar.datasets.samples import Prepared, open_parts
 from cropstar.datasets.splits import Split
-from cropstar.datasets.targets import Target, choose_target
 from cropstar.errors import InputError, UsageError
 from cropstar.logs import event, logger
 from cropstar.models.backends import use_backend

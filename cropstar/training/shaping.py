@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.regular import count_periods
+from cropstar.datasets.transforms import count_periods
 from cropstar.models.days import find_thermal
 from cropstar.models.registry import Shape
 from cropstar.store.store import Store

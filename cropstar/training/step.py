@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.errors import CropstarError
 from cropstar.training.accumulation import Engine, Tally, fit_into_memory
 from cropstar.training.averaging import WeightAverage

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.opening import require_samples
-from cropstar.datasets.targets import Target
+from cropstar.datasets.fields import Target
+from cropstar.datasets.samples import require_samples
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier, require_maps
 from cropstar.store.store import Store

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.batch import Dataset
-from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.batches import Dataset
+from cropstar.datasets.samples import Prepared
 from cropstar.models.contract import Classifier
 from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.losses import Lineages

@@ -14,11 +14,9 @@ import torch
 
 from cropstar import __version__
 from cropstar.config import AUTO, TrainConfig
-from cropstar.datasets.description import describe_lines, describe_split
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.prepared import Prepared
-from cropstar.datasets.splits import PARTS, Split, named_splits, training_split
-from cropstar.datasets.targets import choose_target
+from cropstar.datasets.fields import choose_target
+from cropstar.datasets.samples import Prepared, open_parts
+from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
 from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days

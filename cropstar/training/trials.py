@@ -13,10 +13,9 @@ from pathlib import Path
 import torch
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.fields import choose_target
+from cropstar.datasets.samples import Prepared, open_parts
 from cropstar.datasets.splits import split_parcels
-from cropstar.datasets.targets import choose_target
 from cropstar.errors import UsageError
 from cropstar.logs import logger
 from cropstar.models.contract import Classifier

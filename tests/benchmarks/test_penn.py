@@ -16,7 +16,7 @@ from torch.nn import functional
 from cropstar.benchmarks.tasks.base import BITS
 from cropstar.benchmarks.tasks.penn import Streams, TextModel, TextObjective, read_penn
 from cropstar.config import ModelConfig
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.errors import InputError
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model

@@ -29,7 +29,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.benchmarks.tasks.generated import GeneratedTask
 from cropstar.config import AugmentationConfig, ModelConfig
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier

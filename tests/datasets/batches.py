@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cropstar.datasets.batch import Batch, collate
+from cropstar.datasets.batches import Batch, collate
 from cropstar.store.classes import UNLABELLED
 
 

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from cropstar.config import SplitConfig, TrainConfig
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.series import SeriesDataset, measure_series
+from cropstar.datasets.fields import choose_target
+from cropstar.datasets.samples import SeriesDataset, measure_series, open_parts
 from cropstar.datasets.splits import PARTS, split_parcels
-from cropstar.datasets.targets import choose_target
 from cropstar.errors import UsageError
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store

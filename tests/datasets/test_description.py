@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.description import describe_lines, describe_split
-from cropstar.datasets.splits import PARTS, split_parcels
+from cropstar.datasets.splits import PARTS, describe_lines, describe_split, split_parcels
 from cropstar.store.store import Store
 from tests.datasets.landscapes import a_landscape
 from tests.examples import a_series_tile, store_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.parcels import CLEAR_SHARE, ParcelDataset, measure_pooled, pool_parcels
+from cropstar.datasets.samples import CLEAR_SHARE, ParcelDataset, measure_pooled, pool_parcels
 from cropstar.datasets.splits import Split, split_parcels
 from cropstar.store.store import Store
 from tests.examples import a_patch_tile, a_raster_tile, store_of

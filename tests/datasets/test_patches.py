@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.batch import Batch
-from cropstar.datasets.patches import PatchDataset, labelled_places, measure_patches
-from cropstar.datasets.places import Place
-from cropstar.datasets.splits import PARTS, Split, split_parcels
+from cropstar.datasets.batches import Batch
+from cropstar.datasets.samples import PatchDataset, labelled_windows, measure_patches
+from cropstar.datasets.splits import PARTS, PatchWindow, Split, split_parcels
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
 from cropstar.store.classes import UNLABELLED
@@ -53,12 +52,12 @@ def whole(dataset: PatchDataset) -> Batch:
 
 
 def test_places_are_the_windows_with_pixels_of_the_part(store: Store) -> None:
-    assert list(labelled_places(store, SPLIT, "validation", 10)) == [
-        Place("tile", 0, Window(0, 10, 10, 10)),
-        Place("tile", 0, Window(0, 20, 10, 10)),
+    assert list(labelled_windows(store, SPLIT, "validation", 10)) == [
+        PatchWindow("tile", 0, Window(0, 10, 10, 10)),
+        PatchWindow("tile", 0, Window(0, 20, 10, 10)),
     ]
-    assert len(list(labelled_places(store, SPLIT, "train", 10))) == 4
-    assert list(labelled_places(store, SPLIT, "nothing", 10)) == []
+    assert len(list(labelled_windows(store, SPLIT, "train", 10))) == 4
+    assert list(labelled_windows(store, SPLIT, "nothing", 10)) == []
 
 
 @pytest.mark.parametrize("size", [4, 7, 10, 24, 64])

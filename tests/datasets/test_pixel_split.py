@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.description import describe_split
-from cropstar.datasets.patches import PatchDataset, measure_patches
-from cropstar.datasets.places import Place
-from cropstar.datasets.splits import PARTS, split_parcels
+from cropstar.datasets.samples import PatchDataset, measure_patches
+from cropstar.datasets.splits import PARTS, PatchWindow, describe_split, split_parcels
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window
 from cropstar.store.store import Store
@@ -60,7 +58,7 @@ def test_a_window_has_the_parts_of_the_whole(
     split = split_parcels(images, BY_PIXEL, 5)
     reader = images.reader("b")
     window = Window(top, left, min(height, 12 - top), min(width, 12 - left))
-    place = Place("b", number, window)
+    place = PatchWindow("b", number, window)
     for part in PARTS:
         whole = split.tile_mask("b", reader, part)[number]
         asked = split.mask(reader.scene, reader.images[number].parcels(window), part, place)

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.config import AugmentationConfig, RegularConfig, SplitConfig
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.regular import count_periods, regularise, season_starts
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
-from cropstar.datasets.transforms import Draw, augment
+from cropstar.datasets.transforms import Draw, augment, count_periods, regularise, season_starts
 from cropstar.geo.calendar import Season, to_days
 from cropstar.resolving import resolve
 from cropstar.store.store import Store

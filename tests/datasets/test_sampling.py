@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.config import SamplingConfig, SplitConfig
-from cropstar.datasets.patches import PatchDataset, measure_patches
-from cropstar.datasets.sampling import balanced_weights, epoch_order
+from cropstar.datasets.batches import balanced_weights, epoch_order
+from cropstar.datasets.samples import PatchDataset, measure_patches
 from cropstar.datasets.splits import split_parcels
 from cropstar.store.store import Store
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.opening import open_parts
-from cropstar.datasets.series import SeriesDataset, measure_series
+from cropstar.datasets.samples import SeriesDataset, measure_series, open_parts
 from cropstar.datasets.splits import PARTS, split_parcels
 from cropstar.errors import UsageError
 from cropstar.resolving import resolve

@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.config import SplitConfig
-from cropstar.datasets.blocks import blocks_of
-from cropstar.datasets.fields import Fields
+from cropstar.datasets.fields import Fields, assign_units, blocks_of, hold_out_units
 from cropstar.datasets.splits import PARTS, Split, split_parcels
-from cropstar.datasets.units import deal, leave_out
 from cropstar.errors import InputError, UsageError
 from cropstar.store.store import Manifest, Store
 from tests.datasets.landscapes import a_landscape, field_tile, renamed
@@ -220,20 +218,20 @@ def test_the_seed_decides_which_of_like_groups_is_validation(landscape: Store) -
 def test_of_two_groups_the_one_nearer_to_the_share_is_validation(caplog: pytest.LogCaptureFixture) -> None:
     tallies = {"north": Counter({0: 20, 1: 20}), "south": Counter({0: 30, 1: 30})}
     with caplog.at_level("INFO", logger="cropstar"):
-        assert {tuple(leave_out(tallies, 0.15, seed, "region")[0]) for seed in range(20)} == {("north",)}
+        assert {tuple(hold_out_units(tallies, 0.15, seed, "region")[0]) for seed in range(20)} == {("north",)}
     assert "validation takes whole regions, as the test does: north" in caplog.text
 
 
 def test_no_group_is_left_out_that_takes_its_crops_along() -> None:
     tallies = {"north": Counter({0: 30}), "south": Counter({1: 30}), "both": Counter({0: 30, 1: 30})}
     for seed in range(20):
-        units, why = leave_out(tallies, 0.15, seed, "region")
+        units, why = hold_out_units(tallies, 0.15, seed, "region")
         assert units in ({"north"}, {"south"})
         assert why == ""
     del tallies["both"]
-    assert leave_out(tallies, 0.15, 0, "region") == (set(), "every region that is left has crops of its own")
+    assert hold_out_units(tallies, 0.15, 0, "region") == (set(), "every region that is left has crops of its own")
     small = {"north": Counter({0: 3000}), "south": Counter({0: 5})}
-    assert leave_out(small, 0.15, 0, "region") == (set(), "the smaller regions that are left have too few fields")
+    assert hold_out_units(small, 0.15, 0, "region") == (set(), "the smaller regions that are left have too few fields")
 
 
 @given(
@@ -242,10 +240,10 @@ def test_no_group_is_left_out_that_takes_its_crops_along() -> None:
 )
 def test_something_is_always_left_to_train_on(units: dict[str, tuple[int, ...]], seed: int) -> None:
     tallies = {name: Counter(dict(enumerate(counts))) for name, counts in units.items()}
-    held, why = leave_out(tallies, 0.15, seed, "group")
+    held, why = hold_out_units(tallies, 0.15, seed, "group")
     assert held < set(tallies)
     assert bool(held) != bool(why)
-    assert leave_out(dict(reversed(tallies.items())), 0.15, seed, "group") == (held, why)
+    assert hold_out_units(dict(reversed(tallies.items())), 0.15, seed, "group") == (held, why)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +325,7 @@ def test_two_groups_are_enough(tmp_path: Path) -> None:
 )
 def test_no_part_goes_without_a_unit(units: dict[str, tuple[int, ...]], seed: int) -> None:
     tallies = {name: Counter(dict(enumerate(counts))) for name, counts in units.items()}
-    found = deal(tallies, {"train": 0.6, "validation": 0.15, "test": 0.25}, seed)
+    found = assign_units(tallies, {"train": 0.6, "validation": 0.15, "test": 0.25}, seed)
     assert set(found) == set(units)
     assert set(found.values()) == set(PARTS)
 
@@ -336,5 +334,5 @@ def test_no_part_goes_without_a_unit(units: dict[str, tuple[int, ...]], seed: in
 def test_a_rare_class_is_in_every_part(seed: int) -> None:
     """Three of forty units have it: dealt out without looking, they would all be for training most of the time."""
     tallies = {f"unit {place}": Counter({0: 10, 1: 10} | ({2: 10} if place < 3 else {})) for place in range(40)}
-    found = deal(tallies, {"train": 0.6, "validation": 0.15, "test": 0.25}, seed)
+    found = assign_units(tallies, {"train": 0.6, "validation": 0.15, "test": 0.25}, seed)
     assert {found[f"unit {place}"] for place in range(3)} >= {"train", "test"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cropstar.config import LossConfig, ModelConfig
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.errors import ResourceError
 from cropstar.models.contract import Classifier
 from cropstar.models.registry import Shape

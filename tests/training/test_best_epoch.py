@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cropstar.datasets.opening import open_parts
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.models.weights import restore_model
 from cropstar.resolving import resolve

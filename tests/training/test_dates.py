@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.opening import open_parts
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from cropstar.cli.main import cropstar
 from cropstar.config import LossConfig, TrainConfig
-from cropstar.datasets.batch import Batch
-from cropstar.datasets.opening import open_parts
+from cropstar.datasets.batches import Batch
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import MismatchError, UsageError
 from cropstar.models.weights import restore_model

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.opening import open_parts
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split

@@ -94,7 +94,7 @@ def test_too_many_folds_and_folds_by_pixel(store: Store) -> None:
 def test_units_of_the_real_split_stay_together(small_store: Path) -> None:
     store = Store.open(small_store)
     config = TrainConfig(store=small_store, split=SplitConfig(by="block", block=150.0, validation=0.2, test=0.3))
-    from cropstar.datasets.blocks import blocks_of
+    from cropstar.datasets.fields import blocks_of
 
     _, found = folds_of(store, config, 2)
     fields = Fields.of(store)

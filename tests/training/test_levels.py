@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cropstar.config import ModelConfig, TrainConfig
-from cropstar.datasets.opening import open_parts
+from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cropstar.config import AugmentationConfig
-from cropstar.datasets.batch import Batch
+from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import ArtifactError
 from cropstar.training.loading import read_batch, read_epoch

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from cropstar.config import AugmentationConfig, RegularConfig, Section, TrainConfig
-from cropstar.datasets.batch import Batch, Dataset
-from cropstar.datasets.prepared import Countable, Prepared
+from cropstar.datasets.batches import Batch, Dataset
+from cropstar.datasets.samples import LabelledDataset, Prepared
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import CropstarError, InputError
 from cropstar.geo.calendar import Season
@@ -245,11 +245,11 @@ class FreshSamples(Prepared):
         return self.samples.batch(numbers)
 
 
-def prepare(samples: Countable) -> Prepared:
+def prepare(samples: LabelledDataset) -> Prepared:
     return Prepared(samples, NO_SEASON, RegularConfig())
 
 
-def prepare_fresh(samples: Countable) -> Prepared:
+def prepare_fresh(samples: LabelledDataset) -> Prepared:
     return FreshSamples(samples, NO_SEASON, RegularConfig())
 
 

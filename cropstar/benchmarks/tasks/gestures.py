@@ -38,7 +38,7 @@ from cropstar.benchmarks.tasks.base import (
     prepare,
 )
 from cropstar.config import TrainConfig
-from cropstar.datasets.prepared import Prepared
+from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.limits import MAXIMUM_CLASSES

@@ -41,7 +41,7 @@ from cropstar.benchmarks.tasks.base import (
     prepare,
 )
 from cropstar.config import TrainConfig
-from cropstar.datasets.batch import Batch, Dataset
+from cropstar.datasets.batches import Batch, Dataset
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.models.classifier import RecurrentClassifier
