@@ -35,7 +35,7 @@ from cropstar.benchmarks.lattice_plot import cell_title
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.stack import RecurrentStack
 from cropstar.reports.drawing import HAIRLINE, INK, MUTED, encode, house_style, new_figure
-from cropstar.store.atomic import atomic_path, write_json
+from cropstar.store.files import atomic_path, write_json
 
 SYMBOLS = 8
 EARLY = 5  # the marked symbol is one of the first

@@ -12,9 +12,8 @@ from cropstar.models.weights import weights_of
 from cropstar.models.zoo import build_model
 from cropstar.sources.stack import StackSeries
 from cropstar.store.classes import ClassTable
-from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.model_file import ModelCard, write_model
-from cropstar.store.normalisation import Normalisation
 
 
 def write_untrained(path: Path, raster: Path, settings: dict[str, Any]) -> None:

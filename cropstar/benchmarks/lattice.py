@@ -29,7 +29,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.logs import event
 from cropstar.models.cells.cell import CELLS, Cell, State
 from cropstar.progress import progress_bar
-from cropstar.store.atomic import atomic_path, write_json, write_text
+from cropstar.store.files import atomic_path, write_json, write_text
 
 LOSSES = ("last", "all")
 PICTURE, TABLE, SUMMARY = "lattice.png", "lattice.csv", "lattice.json"

@@ -30,8 +30,8 @@ from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.places import DATA
 from cropstar.resolving import dump, find_config, resolve
-from cropstar.store.atomic import write_json
-from cropstar.store.tensors import read_tensors, write_tensors
+from cropstar.store.files import write_json
+from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.training.loop import Task, fit
 from cropstar.training.objective import Verdict
 from cropstar.training.precision import Precision

@@ -45,7 +45,7 @@ from cropstar.errors import (
 from cropstar.logs import event, logger
 from cropstar.progress import progress_bar
 from cropstar.reports.wording import duration, plural
-from cropstar.store.atomic import atomic_path, locked, sweep, write_json, write_text
+from cropstar.store.files import atomic_path, locked, sweep, write_json, write_text
 from cropstar.training.trials import silenced
 
 SETTINGS, TABLE, PAGE, DEPTHS, CURVES = "suite.json", "results.csv", "results.md", "depth.png", "curves.png"

@@ -75,7 +75,7 @@ def evaluate(
     from cropstar.devices import choose_device
     from cropstar.reports.report import evaluation_report
     from cropstar.reports.results import format_scores, read_result
-    from cropstar.store.atomic import write_json
+    from cropstar.store.files import write_json
     from cropstar.training.evaluating import EvaluateOptions, evaluate_model
 
     report = output is not None and output.suffix.lower() == ".html"

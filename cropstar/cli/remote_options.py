@@ -74,8 +74,7 @@ def remote(
                 why = f"{kwargs[name]} would be written to while the command works"
                 raise UsageError(f"the {name} cannot be remote", why=why, remedy="give a local one")
             sys.argv[1:] = [redact_all(word) for word in sys.argv[1:]]  # runs record their command line
-            from cropstar.store.remote.copies import with_copies
-            from cropstar.store.remote.scratch import scratch_folder
+            from cropstar.store.remote.transfers import scratch_folder, with_copies
 
             if kwargs.get("scheduler") and scratch is None:
                 raise UsageError(
@@ -97,7 +96,7 @@ def remote(
 def _deliver(
     command: Any, args: Any, kwargs: dict[str, Any], output: str, head: str, place: Path, texts: tuple[str, ...]
 ) -> None:
-    from cropstar.store.remote.delivering import Delivery, make_and_deliver
+    from cropstar.store.remote.transfers import Delivery, make_and_deliver
 
     def make(delivery: Delivery, arguments: dict[str, Any]) -> None:
         click.get_current_context().meta[DELIVERY] = delivery

@@ -19,12 +19,11 @@ from cropstar.errors import UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import split as split_windows
 from cropstar.progress import track
-from cropstar.store import layout
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.images import Image
-from cropstar.store.normalisation import Normalisation, measure
-from cropstar.store.reader import TileReader
+from cropstar.store.fingerprint import Normalisation, measure_normalisation
+from cropstar.store.reader import Image, TileReader
 from cropstar.store.store import Store
+from cropstar.store.tile import PATCH
 
 POOLING_BLOCK = 96  # pixels a side read at once: 70 dates of 13 bands are 17 MB
 CLEAR_SHARE = 0.25  # of a parcel's pixels; fewer are mostly the edge of a cloud
@@ -214,13 +213,13 @@ def measure_patches(store: Store, split: Split) -> Normalisation:
     """Statistics of the training parcels alone: nothing of validation and test enters the model."""
 
     def observations() -> Iterator[NDArray[Any]]:
-        for place in labelled_windows(store, split, "train", layout.PATCH):
+        for place in labelled_windows(store, split, "train", PATCH):
             image, window = place.image(store), place.window
             inside = split.mask(image.scene, image.parcels(window), "train", place)
             chosen = image.valid(window) & inside  # (T,H,W)
             yield np.moveaxis(image.values(window), 1, -1)[chosen]
 
-    return measure(observations(), store.fingerprint.scale, store.fingerprint.offset)
+    return measure_normalisation(observations(), store.fingerprint.scale, store.fingerprint.offset)
 
 
 # --- parcels of images as series: on each date the mean of a parcel's clear pixels
@@ -285,7 +284,7 @@ def measure_pooled(pooled: dict[ParcelId, PooledSeries], store: Store, split: Sp
             if split.part_of.get(parcel) == "train":
                 yield pooled[parcel].values[pooled[parcel].valid]
 
-    return measure(observations(), store.fingerprint.scale, store.fingerprint.offset)
+    return measure_normalisation(observations(), store.fingerprint.scale, store.fingerprint.offset)
 
 
 def pool_parcels(store: Store, split: Split) -> dict[ParcelId, PooledSeries]:
@@ -442,7 +441,7 @@ def measure_series(store: Store, split: Split) -> Normalisation:
             values, valid, _ = store.reader(tile).sample(index)
             yield values[valid]
 
-    return measure(observations(), store.fingerprint.scale, store.fingerprint.offset)
+    return measure_normalisation(observations(), store.fingerprint.scale, store.fingerprint.offset)
 
 
 def _unlabelled_series(store: Store) -> Iterator[tuple[str, int]]:

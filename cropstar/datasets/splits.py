@@ -29,8 +29,7 @@ from cropstar.geo.windows import Window
 from cropstar.logs import logger
 from cropstar.registry import did_you_mean
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.images import Image
-from cropstar.store.reader import TileReader
+from cropstar.store.reader import Image, TileReader
 from cropstar.store.store import Store
 
 PARTS = ("train", "validation", "test")

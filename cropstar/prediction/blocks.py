@@ -24,7 +24,7 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.windows import Window
 from cropstar.prediction.cog import NODATA
 from cropstar.prediction.layers import layers_of
-from cropstar.store.atomic import atomic_path, locked
+from cropstar.store.files import atomic_path, locked
 
 BLOCKS = ".blocks"
 ASSEMBLING = "assembling"

@@ -29,7 +29,7 @@ from cropstar.prediction.predict import opened_job, predictor_of
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.remote import RemoteJob, assemble, backend_of, compute, forget
 from cropstar.progress import progress_bar
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 
 LARGEST_GROUP = 4  # blocks a task: one is read while another is computed
 GROUPS = 3  # a thread, at least, of an input large enough: the last ones end at about the same time

@@ -24,8 +24,8 @@ from cropstar.geo.raster import checksum, rasterio_window
 from cropstar.geo.windows import Window
 from cropstar.prediction.layers import Layer
 from cropstar.prediction.names import band_tags
-from cropstar.store.atomic import atomic_path
 from cropstar.store.classes import ClassTable
+from cropstar.store.files import atomic_path
 
 NODATA = 255
 BLOCK = 256

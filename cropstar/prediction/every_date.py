@@ -22,8 +22,8 @@ from cropstar.prediction.cog import NODATA, Draft, RasterKind, drafting, publish
 from cropstar.prediction.names import describe_names, names_file
 from cropstar.prediction.style import describe_style, style_file
 from cropstar.prediction.wanted import EARLIEST, Files
-from cropstar.store.atomic import write_text
 from cropstar.store.classes import ClassTable
+from cropstar.store.files import write_text
 
 DATED = "dated"  # the layer of a block with the class after each date
 AT_ONCE = 32  # files that are open at the same time

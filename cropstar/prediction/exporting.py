@@ -13,7 +13,7 @@ from cropstar.logs import event
 from cropstar.models.export import export_forward, export_step
 from cropstar.models.weights import restore_model
 from cropstar.prediction.predictor import temperature_of
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path
 from cropstar.store.model_file import ModelCard, read_model
 
 

@@ -20,7 +20,7 @@ from cropstar.prediction.season_card import SeasonCard, state_bytes
 from cropstar.prediction.season_file import SeasonWriter
 from cropstar.prediction.wanted import Wanted
 from cropstar.sources.base import Series
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path
 
 WRITTEN = AHEAD + 2  # windows at a time: computed, waiting and being written
 COUNTS = "counts"

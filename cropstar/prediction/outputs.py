@@ -29,8 +29,8 @@ from cropstar.prediction.wanted import Files, Wanted
 from cropstar.prediction.zones import ParcelClassifier, classify_parcels
 from cropstar.progress import track
 from cropstar.reports.map import draw_map
-from cropstar.store.atomic import write_text
 from cropstar.store.classes import ClassTable
+from cropstar.store.files import write_text
 
 MAP = "map"
 Drafts = dict[str, Draft]

@@ -20,8 +20,8 @@ from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PROBAB
 from cropstar.reports.map import NODATA, NODATA_GROUND
 from cropstar.reports.wording import areas, shares
 from cropstar.sources.labels import keys_of, open_vector
-from cropstar.store.atomic import write_text
 from cropstar.store.classes import ClassTable
+from cropstar.store.files import write_text
 
 MAXIMUM_PARCELS = 20_000
 MAXIMUM_CORNERS = 300_000  # some megabytes of text

@@ -49,7 +49,7 @@ from cropstar.progress import progress_bar
 from cropstar.reports.wording import plural
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.workers import bound_gdal, default_workers
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 
 JOB = "CROPSTAR_JOB"  # the tag of a map that tells which blocks it was made from
 DATES = "CROPSTAR_DATES"

@@ -31,7 +31,7 @@ from cropstar.prediction.planning import WindowPlan
 from cropstar.prediction.predict import Job, opened_job, predictor_of
 from cropstar.prediction.predictor import Predictor
 from cropstar.sources.workers import one_line_failures
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 
 REMEDY = "give --memory less, or the worker more"
 

@@ -29,7 +29,7 @@ from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_HEADER_BYTES
 from cropstar.prediction.season import Before, Parts
 from cropstar.prediction.season_card import SeasonCard
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path
 from cropstar.store.reader import UNREADABLE
 
 FORMAT = 2  # raised when older readers would misread a newer file

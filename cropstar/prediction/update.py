@@ -44,7 +44,7 @@ from cropstar.prediction.wanted import Files, Wanted
 from cropstar.progress import progress_bar
 from cropstar.sources.base import Observations
 from cropstar.sources.workers import bound_gdal, default_workers
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 
 # Pixels a side, of series and of images: a state is read and written beside the computing, which takes several windows.
 # What margins cost grows as images get smaller.

@@ -23,8 +23,8 @@ from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
 from cropstar.logs import event, logger
 from cropstar.prediction.layers import STEPS
 from cropstar.sources.labels import open_vector, repair_shapes, shapes_meet
-from cropstar.store.atomic import atomic_path
 from cropstar.store.classes import ClassTable
+from cropstar.store.files import atomic_path
 
 Floats = NDArray[np.float64]
 Shapes = NDArray[np.object_]

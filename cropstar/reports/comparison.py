@@ -14,7 +14,7 @@ from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new
 from cropstar.reports.results import CONFIG, PLURALS, RESULT, damaged, read_result, with_interval
 from cropstar.reports.wording import DASH, count, duration, percent, plural, printable, score
 from cropstar.resolving import read_config
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,12 +23,11 @@ from cropstar.logs import event, logger
 from cropstar.progress import track
 from cropstar.reports.results import RESULT, unit_of
 from cropstar.reports.wording import plural
-from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import read_model
 from cropstar.store.reader import UNREADABLE, TileReader
 from cropstar.store.store import MANIFEST, Store
-from cropstar.store.tile import REMEDY, ParcelTable
+from cropstar.store.tile import REMEDY, ParcelTable, read_attribute
 
 MODEL = "model.safetensors"
 ACCEPTED = "give a store's folder, a tile or a state (.h5), a model file (.safetensors) or a run's folder"
@@ -216,7 +215,7 @@ def _scene_facts(tile_set: TileSet, scene: str) -> dict[str, Any]:
 def _recipe(path: Path) -> str:
     try:
         with h5py.File(path, "r") as handle:
-            return layout.read_text(handle, "recipe")
+            return read_attribute(handle, "recipe")
     except UNREADABLE as failure:
         raise ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY) from None
 

@@ -39,7 +39,7 @@ from cropstar.reports.drawing import (
     style_axes,
 )
 from cropstar.reports.wording import DASH, MONTHS, count, percent, score
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,8 +28,8 @@ from cropstar.reports.drawing import (
     whole_pixels,
 )
 from cropstar.reports.wording import areas, shares
-from cropstar.store.atomic import atomic_path
 from cropstar.store.classes import ClassTable
+from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

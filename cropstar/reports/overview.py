@@ -22,8 +22,7 @@ from cropstar.reports.contents import StoredTile
 from cropstar.reports.drawing import nearest_pixels
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.images import Image
-from cropstar.store.reader import TileReader
+from cropstar.store.reader import Image, TileReader
 
 LONGEST_SIDE = 480  # pixels of the canvas
 BLOCK = 96  # pixels a side read at once: two chunks; 70 dates of 13 bands are 17 MB

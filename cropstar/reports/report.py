@@ -30,7 +30,7 @@ from cropstar.reports.results import (
     unit_of,
 )
 from cropstar.reports.wording import DASH, amount, count, duration, in_hundred, is_missing, percent, plural, rate, score
-from cropstar.store.atomic import write_text
+from cropstar.store.files import write_text
 
 
 def write_report(path: Path, data: dict[str, Any]) -> None:

@@ -34,8 +34,8 @@ from cropstar.reports.drawing import (
 from cropstar.reports.map import NODATA_GROUND, Legend, LegendEntry, drawn_size, is_true_to_scale
 from cropstar.reports.overview import Curves, Overview, leave_blank, read_overview, read_sample_curves
 from cropstar.reports.wording import MONTHS, areas, shares
-from cropstar.store.atomic import atomic_path
 from cropstar.store.classes import UNLABELLED, ClassTable
+from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

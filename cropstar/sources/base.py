@@ -32,10 +32,9 @@ from cropstar.geo.windows import Window, split
 from cropstar.logs import logger
 from cropstar.progress import progress_bar
 from cropstar.sources.decoding import DecodedSeries, cell_size
-from cropstar.store import layout
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.tile import ParcelTable, PatchTile, RasterTile, Tile
+from cropstar.store.tile import FORMAT, ParcelTable, PatchTile, RasterTile, Tile
 
 if TYPE_CHECKING:
     from cropstar.sources.labels import Parcels
@@ -200,7 +199,7 @@ def equal_parts(total: int, size: int) -> list[tuple[int, int]]:
 def recipe_of(files: Sequence[Path], options: dict[str, Any]) -> str:
     """A digest of what a scene is made from, every byte of it: equal recipes give equal tiles."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(json.dumps([layout.FORMAT, options], sort_keys=True).encode())
+    digest.update(json.dumps([FORMAT, options], sort_keys=True).encode())
     sizes = [path.stat().st_size for path in files]
     large = _digests([path for path, size in zip(files, sizes, strict=True) if size > LARGE_FILE_BYTES])
     for path, size in zip(files, sizes, strict=True):

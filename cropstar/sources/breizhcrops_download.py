@@ -38,7 +38,7 @@ from cropstar.sources.breizhcrops import (
     read_mapping,
 )
 from cropstar.sources.texts import read_text_table
-from cropstar.store.atomic import PARTIAL, atomic_path, flush_to_disk, locked
+from cropstar.store.files import PARTIAL, atomic_path, flush_to_disk, locked
 
 YEAR, LEVEL = 2017, "L1C"  # where none is named, as in the package
 MOST_SMALL, MOST_INDEX, MOST_CSV = 10**6, 10**9, 10**11  # bytes of the class tables, an index, an archive of csv files

@@ -14,7 +14,7 @@ from cropstar.registry import Registry
 from cropstar.sources.base import Scene, Series
 from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
-from cropstar.store.atomic import locked, sweep
+from cropstar.store.files import locked, sweep
 
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
 

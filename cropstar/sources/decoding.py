@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.geo.windows import Window
-from cropstar.store.atomic import PARTIAL
+from cropstar.store.files import PARTIAL
 
 PIXEL = np.dtype(np.uint16)
 MAXIMUM_SCRATCH_BYTES = 32 * 2**30  # a quarter of a season of a whole Sentinel-2 tile

@@ -39,7 +39,7 @@ from cropstar.logs import logger
 from cropstar.progress import progress_bar
 from cropstar.sources.base import RasterScene, Scene, TileSpec
 from cropstar.sources.decoding import Scratch, around, decoded_bytes, scratch_bytes, scratch_file
-from cropstar.store.atomic import PARTIAL, sweep
+from cropstar.store.files import PARTIAL, sweep
 from cropstar.store.store import TILES, tile_path
 from cropstar.store.tile import flush_tiles, is_whole, write_tile
 

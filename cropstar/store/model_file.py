@@ -1,17 +1,30 @@
-"""The model file: weights and all that is needed to use them rightly, in one safetensors file."""
+"""Model files and checkpoints: named arrays and a JSON header in one safetensors file. No pickle anywhere.
+
+A model file holds the weights and all that is needed to use them rightly.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
 from cropstar.errors import ArtifactError
-from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.normalisation import Normalisation
-from cropstar.store.tensors import Tensors, read_tensors, write_tensors
+from cropstar.limits import MAXIMUM_HEADER_BYTES
+from cropstar.store.files import atomic_path
+from cropstar.store.fingerprint import Fingerprint, Normalisation
 
 KIND = "model"
+HEADER_KEY = "cropstar"  # one key only: safetensors does not keep the order of several
+Tensors = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -58,3 +71,68 @@ def _card(header: dict[str, Any], path: Path) -> ModelCard:
     except (KeyError, TypeError, ValueError) as failure:
         why = f"its header cannot be understood ({failure})"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
+
+
+# --- safetensors files with a header of ours, checked by digest
+
+
+def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensors) -> str:
+    """Write the file atomically and return the digest of all it says."""
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    plain = json.loads(_header_text({**header, "kind": kind}))  # as it will be read: keys are text, tuples are lists
+    digest = _digest(plain, arrays)
+    with atomic_path(path) as partial:
+        partial.write_bytes(save(arrays, metadata={HEADER_KEY: _header_text({**plain, "digest": digest})}))
+    return digest
+
+
+def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
+    """Header and arrays, after checking that the file is of that kind and holds what was written."""
+    header = read_header(path, kind)
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a mapping)
+        digest = _digest(header, tensors)
+    except (SafetensorError, OSError, ValueError) as failure:
+        raise _unreadable(path, kind, str(failure)) from None
+    if digest != header.get("digest"):
+        raise _unreadable(path, kind, "its content does not match its checksum")
+    return header, tensors
+
+
+def read_header(path: Path, kind: str) -> dict[str, Any]:
+    """The JSON header alone, without loading the arrays."""
+    if not path.is_file():
+        raise ArtifactError(f"no {kind} file", path=path, remedy="train one with 'cropstar train', or check the path")
+    with path.open("rb") as handle:
+        start = handle.read(8)
+    # The first eight bytes are the header's length: a pickle or a text file claims a huge one.
+    if len(start) < 8 or struct.unpack("<Q", start)[0] > MAXIMUM_HEADER_BYTES:
+        raise _unreadable(path, kind, "it is not a safetensors file")
+    try:
+        with safe_open(path, framework="numpy") as handle:
+            header: dict[str, Any] = json.loads((handle.metadata() or {})[HEADER_KEY])
+            found = header["kind"]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as failure:
+        raise _unreadable(path, kind, f"no header of cropstar can be read ({failure})") from None
+    if found != kind:
+        raise ArtifactError(f"not a {kind} file", path=path, why=f"it is a {found} file", remedy=f"give a {kind} file")
+    return header
+
+
+def _header_text(header: dict[str, Any]) -> str:
+    return json.dumps(header, sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def _digest(header: dict[str, Any], tensors: Tensors) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(_header_text({name: value for name, value in header.items() if name != "digest"}).encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"{name}:{array.dtype}:{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _unreadable(path: Path, kind: str, why: str) -> ArtifactError:
+    return ArtifactError(f"the {kind} file cannot be used", path=path, why=why, remedy="take another or train again")

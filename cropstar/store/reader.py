@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
-from cropstar.store import layout
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.images import Image, Patch
-from cropstar.store.tile import REMEDY, ParcelTable
+from cropstar.store.tile import FORMAT, REMEDY, ParcelTable, read_attribute
 
 # What h5py says of a damaged file.
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
@@ -51,12 +49,12 @@ class TileReader:
         self._datasets: dict[str, h5py.Dataset] = {}
         try:
             version = int(self._handle.attrs["format"])
-            self.layout = layout.read_text(self._handle, "layout")
-            self.scene = layout.read_text(self._handle, "scene")
+            self.layout = read_attribute(self._handle, "layout")
+            self.scene = read_attribute(self._handle, "scene")
         except UNREADABLE as failure:
             self.close()
             raise _unreadable(path, failure) from None
-        if version > layout.FORMAT:
+        if version > FORMAT:
             self.close()
             raise ArtifactError(
                 "a tile is of a newer format", path=path, why=f"format {version}", remedy="update cropstar"
@@ -243,10 +241,87 @@ class TileReader:
 
     def _text(self, name: str) -> str:
         try:
-            return layout.read_text(self._handle, name)
+            return read_attribute(self._handle, name)
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
 
 
 def _unreadable(path: Path, failure: Exception) -> ArtifactError:
     return ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY)
+
+
+# --- images: a raster tile, and each patch of a tile of patches
+
+
+class Image(Protocol):
+    """A time series of images: a raster tile, or one image of a tile of patches."""
+
+    path: Path
+    scene: str
+
+    @property
+    def fingerprint(self) -> Fingerprint: ...
+
+    @property
+    def grid(self) -> Grid: ...
+
+    @property
+    def days(self) -> NDArray[np.int32]: ...
+
+    @property
+    def table(self) -> ParcelTable: ...
+
+    def values(self, window: Window) -> NDArray[Any]: ...
+
+    def valid(self, window: Window) -> NDArray[np.bool_]: ...
+
+    def labels(self, window: Window | None = None) -> NDArray[np.int16]: ...
+
+    def parcels(self, window: Window | None = None) -> NDArray[np.int32]: ...
+
+
+class Patch:
+    """One image of a tile of patches."""
+
+    def __init__(self, tile: TileReader, index: int) -> None:
+        self.path, self.scene = tile.path, tile.scene
+        self._tile, self._index = tile, index
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return self._tile.fingerprint
+
+    @property
+    def name(self) -> str:
+        return self._tile.names[self._index]
+
+    @property
+    def grid(self) -> Grid:
+        a, b, c, d, e, f = (float(part) for part in self._tile.transforms[self._index])
+        height, width = self._tile.shape
+        return Grid(self._tile.crs, (a, b, c, d, e, f), height, width)
+
+    @property
+    def days(self) -> NDArray[np.int32]:
+        return self._tile.days[self._index, : self._length]
+
+    @property
+    def table(self) -> ParcelTable:
+        """The parcels of this image alone."""
+        return self._tile.table.select(np.unique(self.parcels()))
+
+    def values(self, window: Window) -> NDArray[Any]:
+        return self._tile.read_patch("values", self._index, (slice(self._length), slice(None), *window.slices))
+
+    def valid(self, window: Window) -> NDArray[np.bool_]:
+        return self._tile.read_patch("valid", self._index, (slice(self._length), *window.slices)).view(np.bool_)
+
+    def labels(self, window: Window | None = None) -> NDArray[np.int16]:
+        return self._tile.read_patch("labels", self._index, window.slices if window else ())
+
+    def parcels(self, window: Window | None = None) -> NDArray[np.int32]:
+        return self._tile.read_patch("parcels", self._index, window.slices if window else ())
+
+    @property
+    def _length(self) -> int:
+        return int(self._tile.lengths[self._index])

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import ArtifactError, InputError
-from cropstar.store import layout
-from cropstar.store.atomic import locked, sweep, write_json
+from cropstar.store.files import locked, sweep, write_json
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.reader import OpenFiles, TileReader
-from cropstar.store.tile import REMEDY
+from cropstar.store.tile import FORMAT, REMEDY
 
 MANIFEST = "manifest.json"
 TILES = "tiles"
@@ -47,7 +46,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "format": layout.FORMAT,
+            "format": FORMAT,
             "fingerprint": self.fingerprint.to_json(),
             "tiles": [asdict(entry) for entry in sorted(self.tiles)],
             "scenes": self.scenes,
@@ -119,7 +118,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         version = int(data["format"])
-        if version > layout.FORMAT:  # before its fields are looked at: they may be others
+        if version > FORMAT:  # before its fields are looked at: they may be others
             why = f"format {version}"
             raise ArtifactError("a store of a newer format", path=path, why=why, remedy="update cropstar")
         tiles = tuple(TileEntry(**row) for row in data["tiles"])

@@ -1,10 +1,13 @@
-"""One immutable HDF5 file: observations, mask, dates, labels and parcels of a piece of a scene.
+"""Tiles: immutable HDF5 files with observations, mask, dates, labels and parcels of a piece of a scene.
 
 Three layouts share the fingerprint and the writing rules:
 
 - raster: values (T,C,H,W), valid (T,H,W), labels (H,W), parcels (H,W)
 - patches: N small images of one size, values (N,T,C,H,W) and so on, each with dates of its own
 - series: N samples of different length, laid end to end; `starts` (N+1) tells where each begins
+
+Chunk shapes and the compression filter were chosen by measurement: the table is in docs/store.md, and
+`benchmarks/store_layout.py` makes it anew.
 """
 
 from __future__ import annotations
@@ -17,16 +20,19 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import hdf5plugin
 import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
-from cropstar.store import layout
-from cropstar.store.atomic import atomic_path, flush_to_disk
+from cropstar.store.files import atomic_path, flush_to_disk
 from cropstar.store.fingerprint import Fingerprint
 
 REMEDY = "run the ingest again: it makes damaged tiles anew"
+FORMAT = 1  # raised when older readers would misread a newer tile
+PATCH = 48  # pixels a side of a chunk, which holds all dates and bands: patches of 48, 24, 16 or 12 lie in one
+TABLE_ROWS = 8192  # of a small table in one chunk
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class PatchTile:
         return {"values": self.values, "valid": self.valid, "labels": self.labels, "parcels": self.parcels}
 
     def rows(self) -> dict[str, NDArray[Any]]:
-        names = layout.encode_strings(self.names)
+        names = encode_strings(self.names)
         return {"days": self.days, "lengths": self.lengths, "transforms": self.transforms, "names": names}
 
 
@@ -165,7 +171,7 @@ def is_whole(path: Path, recipe: str) -> bool:
         return False
     try:
         with h5py.File(path, "r") as handle:
-            if layout.read_text(handle, "recipe") != recipe:
+            if read_attribute(handle, "recipe") != recipe:
                 return False
             _require_whole(handle, path)
     except (OSError, KeyError, RuntimeError, ValueError, TypeError):
@@ -174,38 +180,38 @@ def is_whole(path: Path, recipe: str) -> bool:
 
 
 def _write(handle: h5py.File, tile: Tile) -> None:
-    arrays, rows = tile.arrays(), _rows(tile)
-    write = layout.WRITERS[tile.layout]
+    arrays, rows = tile.arrays(), _small_arrays(tile)
+    write = WRITERS[tile.layout]
     for name, array in arrays.items():
         write(handle, name, array.astype(np.uint8) if array.dtype == bool else array)
     for name, array in rows.items():
-        layout.write_rows(handle, name, array)
-    handle.attrs["format"] = layout.FORMAT
-    layout.write_text(handle, "layout", tile.layout)
-    layout.write_text(handle, "scene", tile.scene)
-    layout.write_text(handle, "recipe", tile.recipe)
-    layout.write_text(handle, "fingerprint", tile.fingerprint.dumps())
-    layout.write_text(handle, "provenance", json.dumps(tile.provenance, sort_keys=True, ensure_ascii=False))
+        write_rows(handle, name, array)
+    handle.attrs["format"] = FORMAT
+    write_attribute(handle, "layout", tile.layout)
+    write_attribute(handle, "scene", tile.scene)
+    write_attribute(handle, "recipe", tile.recipe)
+    write_attribute(handle, "fingerprint", tile.fingerprint.dumps())
+    write_attribute(handle, "provenance", json.dumps(tile.provenance, sort_keys=True, ensure_ascii=False))
     if isinstance(tile, RasterTile):
-        layout.write_text(handle, "grid", json.dumps(tile.grid.to_json(), sort_keys=True))
+        write_attribute(handle, "grid", json.dumps(tile.grid.to_json(), sort_keys=True))
     if isinstance(tile, PatchTile):
-        layout.write_text(handle, "crs", tile.crs)
-    layout.write_text(handle, "digest", _digest({**arrays, **rows}))
+        write_attribute(handle, "crs", tile.crs)
+    write_attribute(handle, "digest", _arrays_digest({**arrays, **rows}))
 
 
-def _rows(tile: Tile) -> dict[str, NDArray[Any]]:
+def _small_arrays(tile: Tile) -> dict[str, NDArray[Any]]:
     """The small arrays: dates and what else is one a row, and the table of parcels."""
     optional = {"table/groups": tile.table.groups, "table/fields": tile.table.fields}
     return {
         **tile.rows(),
         "table/numbers": tile.table.numbers,
         "table/labels": tile.table.labels,
-        "table/keys": layout.encode_strings(tile.table.keys),
-        **{name: layout.encode_strings(texts) for name, texts in optional.items() if texts is not None},
+        "table/keys": encode_strings(tile.table.keys),
+        **{name: encode_strings(texts) for name, texts in optional.items() if texts is not None},
     }
 
 
-def _digest(arrays: dict[str, NDArray[Any]]) -> str:
+def _arrays_digest(arrays: dict[str, NDArray[Any]]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         digest.update(name.encode())
@@ -214,6 +220,75 @@ def _digest(arrays: dict[str, NDArray[Any]]) -> str:
 
 
 def _require_whole(handle: h5py.File, path: Path) -> None:
-    names = (*REQUIRED[layout.read_text(handle, "layout")], *COMMON, *(name for name in OPTIONAL if name in handle))
-    if _digest({name: handle[name][()] for name in names}) != layout.read_text(handle, "digest"):
+    names = (*REQUIRED[read_attribute(handle, "layout")], *COMMON, *(name for name in OPTIONAL if name in handle))
+    if _arrays_digest({name: handle[name][()] for name in names}) != read_attribute(handle, "digest"):
         raise ArtifactError("a tile does not hold what was written", path=path, remedy=REMEDY)
+
+
+# --- how arrays lie in the file: chunks and compression
+
+
+def compression() -> dict[str, Any]:
+    """The filter's options for h5py; files open anywhere hdf5plugin or HDF5's filter plugins are."""
+    return dict(hdf5plugin.Blosc(cname="lz4hc", clevel=1, shuffle=hdf5plugin.Blosc.SHUFFLE))
+
+
+def raster_chunk(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Whole in time and band, one patch in space: a patch is read with one request to the disk."""
+    *leading, height, width = shape
+    return (*leading, min(PATCH, height), min(PATCH, width))
+
+
+def _create_dataset(group: h5py.Group, name: str, **settings: Any) -> None:
+    """Closed at once: where its chunks lie in the file must not depend on who else, a profiler say, still holds it."""
+    group.create_dataset(name, **settings).id.close()
+
+
+def write_raster(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    _create_dataset(group, name, data=values, chunks=raster_chunk(values.shape), **compression())
+
+
+def write_patches(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    """An image a chunk."""
+    chunk = (1, *raster_chunk(values.shape[1:]))
+    _create_dataset(group, name, data=values, chunks=chunk, **compression())
+
+
+def write_series(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    """Rows of series end to end, neither in chunks nor compressed: readers map them into memory.
+
+    Means over parcels hardly compress (by a quarter), and a sample would cost the whole chunk that it lies in.
+    """
+    _create_dataset(group, name, data=values)
+
+
+def write_rows(group: h5py.Group, name: str, values: NDArray[Any]) -> None:
+    """Small tables."""
+    if values.size == 0:
+        _create_dataset(group, name, data=values)
+        return
+    chunk = (min(TABLE_ROWS, values.shape[0]), *values.shape[1:])
+    _create_dataset(group, name, data=values, chunks=chunk, **compression())
+
+
+WRITERS = {"raster": write_raster, "patches": write_patches, "series": write_series}  # of the large arrays
+
+
+def encode_strings(values: list[str]) -> NDArray[Any]:
+    """Text of one length, filled up with zeros.
+
+    HDF5 keeps text of any length in a heap without a checksum, where one flipped bit can make it search for ever.
+    """
+    encoded = [value.encode("utf-8") for value in values]
+    longest = max(map(len, encoded), default=0)
+    return np.array(encoded, dtype=h5py.string_dtype("utf-8", max(longest, 1)))
+
+
+def write_attribute(handle: h5py.File, name: str, text: str) -> None:
+    """An attribute of fixed length, for the same reason."""
+    encoded = text.encode("utf-8")
+    handle.attrs.create(name, encoded, dtype=h5py.string_dtype("utf-8", max(len(encoded), 1)))
+
+
+def read_attribute(handle: h5py.File, name: str) -> str:
+    return bytes(handle.attrs[name]).decode("utf-8")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from cropstar.store.tensors import Tensors
+from cropstar.store.model_file import Tensors
 
 
 class WeightAverage:

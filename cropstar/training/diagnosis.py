@@ -21,7 +21,7 @@ from cropstar.models.cells.cell import Cell
 from cropstar.models.contract import Classifier
 from cropstar.models.parts import layers_of
 from cropstar.reports.figures import draw_diagnosis
-from cropstar.store.atomic import write_text
+from cropstar.store.files import write_text
 
 Row = dict[str, Any]
 

@@ -20,7 +20,7 @@ from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.batches import Dataset
 from cropstar.errors import ArtifactError
 from cropstar.models.contract import Classifier
-from cropstar.store.atomic import write_json, write_text
+from cropstar.store.files import write_json, write_text
 from cropstar.training.calibration import fit_temperature, parcel_weights
 from cropstar.training.evaluation import Evaluation, Witness, evaluate
 from cropstar.training.fitting import UNUSED

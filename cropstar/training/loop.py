@@ -22,7 +22,7 @@ from cropstar.errors import ArtifactError, Interrupted
 from cropstar.logs import event, logger
 from cropstar.progress import progress_bar
 from cropstar.signals import stop_on_request
-from cropstar.store.atomic import write_text
+from cropstar.store.files import write_text
 from cropstar.training.accumulation import Engine
 from cropstar.training.averaging import WeightAverage
 from cropstar.training.distillation import Distillation, Taught

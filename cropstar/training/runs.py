@@ -27,7 +27,7 @@ from typing import Any
 from cropstar.config import AUTO, FITTED, TrainConfig
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.resolving import dump
-from cropstar.store.atomic import locked, sweep, write_text
+from cropstar.store.files import locked, sweep, write_text
 
 MODEL = "model.safetensors"
 CHECKPOINTS_KEPT = 2

@@ -35,9 +35,9 @@ from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
 from cropstar.resolving import dump
-from cropstar.store.atomic import write_json
+from cropstar.store.files import write_json
+from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.store.tensors import read_tensors, write_tensors
 from cropstar.training.calibration import fit_temperature, softmax
 from cropstar.training.ensembles import of_trees
 from cropstar.training.evaluation import Witness, evaluate

@@ -12,7 +12,7 @@ from torch import nn
 from cropstar.errors import ArtifactError
 from cropstar.logs import logger
 from cropstar.models.weights import load_weights, weights_of
-from cropstar.store.tensors import Tensors, read_tensors, write_tensors
+from cropstar.store.model_file import Tensors, read_tensors, write_tensors
 from cropstar.training.averaging import WeightAverage
 from cropstar.training.precision import Precision
 from cropstar.training.runs import Run

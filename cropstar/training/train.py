@@ -32,7 +32,7 @@ from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
 from cropstar.resolving import dump
-from cropstar.store.atomic import write_json, write_text
+from cropstar.store.files import write_json, write_text
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.cross_fitting import OutOfFold, require_cross_fittable, without_choice

@@ -26,7 +26,7 @@ from cropstar.errors import ArtifactError, CropstarError, MismatchError, Resourc
 from cropstar.logs import event
 from cropstar.progress import progress_bar
 from cropstar.resolving import dump
-from cropstar.store.atomic import locked, write_json, write_text
+from cropstar.store.files import locked, write_json, write_text
 from cropstar.store.store import Store
 from cropstar.training.journal import Journal, require_optuna
 from cropstar.training.search_space import Space, own_values, with_values

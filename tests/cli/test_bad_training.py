@@ -11,8 +11,8 @@ import geopandas
 import pytest
 
 from cropstar.resolving import resolve
+from cropstar.store.model_file import read_tensors
 from cropstar.store.store import Store
-from cropstar.store.tensors import read_tensors
 from cropstar.training.runs import Run
 from tests.cli.test_bad_input import Cli, assert_refused
 from tests.examples import a_raster_tile, store_of

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from cropstar.benchmarks import running
 from cropstar.cli.bench import bench
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training import loop
 from cropstar.training.runs import Run
 from tests.benchmarks.digits import idx_bytes

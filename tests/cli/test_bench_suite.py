@@ -24,7 +24,7 @@ from cropstar.config import OptimiserConfig
 from cropstar.errors import CropstarError, Interrupted, MismatchError, PartialResult, UsageError
 from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, open_tum
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.strictyaml import dump_yaml
 from cropstar.training import loop
 from cropstar.training.runs import Run

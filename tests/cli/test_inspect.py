@@ -18,9 +18,8 @@ from cropstar.errors import ArtifactError, CropstarError, InputError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.reports.text import season_words, size_words
 from cropstar.store.classes import ClassTable
-from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.model_file import ModelCard, write_model
-from cropstar.store.normalisation import Normalisation
 from cropstar.store.store import Store
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cropstar.store.atomic import PARTIAL
+from cropstar.store.files import PARTIAL
 from tests.cli.refusing import error_line
 from tests.prediction.clusters import a_cluster, tasks_of
 from tests.prediction.making import untrained

@@ -17,7 +17,7 @@ from cropstar.datasets.splits import PARTS, PatchWindow, Split, split_parcels
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.normalisation import Normalisation
+from cropstar.store.fingerprint import Normalisation
 from cropstar.store.store import Store
 from tests.examples import a_patch_tile, a_raster_tile, store_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training.runs import Run
 
 SCRIPT = """

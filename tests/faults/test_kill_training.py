@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cropstar.store.model_file import read_model
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_model, read_tensors
 from cropstar.training.runs import Run
 from tests.faults.killing import kill_repeatedly, run_to_the_end, start
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training.runs import Run
 
 # A GPU that has no room for more than so many patches, and after so many forward passes for none at all.

@@ -14,9 +14,8 @@ from cropstar.models.weights import weights_of
 from cropstar.models.zoo import build_model
 from cropstar.sources.stack import StackSeries
 from cropstar.store.classes import ClassTable
-from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.model_file import ModelCard, write_model
-from cropstar.store.normalisation import Normalisation
 
 CLASSES = ClassTable.from_names(["maize", "wheat", "rape", "grass"])
 

@@ -18,7 +18,7 @@ from cropstar.prediction.predict import PredictOptions, predict
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.shards import Shard
 from cropstar.sources.base import Observations, Series
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 from tests.prediction.making import untrained
 
 CPU = torch.device("cpu")

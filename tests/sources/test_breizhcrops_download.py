@@ -19,7 +19,7 @@ from cropstar.sources import breizhcrops_download
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.breizhcrops_download import read_tables
 from cropstar.sources.catalogue import SOURCES, IngestRequest
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 from tests.sources.examples import regions
 from tests.sources.examples.breizhcrops_server import Site, install_package, long_name_bomb, serving, tar_gz, zipped
 from tests.sources.examples.regions import a_series, write_region

@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from cropstar.errors import ArtifactError
-from cropstar.store.model_file import ModelCard, read_model, write_model
-from cropstar.store.normalisation import Normalisation
-from cropstar.store.tensors import KEY, Tensors, read_header, read_tensors, write_tensors
+from cropstar.store.fingerprint import Normalisation
+from cropstar.store.model_file import (
+    HEADER_KEY,
+    ModelCard,
+    Tensors,
+    read_header,
+    read_model,
+    read_tensors,
+    write_model,
+    write_tensors,
+)
 from tests.examples import a_fingerprint
 
 CARD = ModelCard(
@@ -165,7 +173,7 @@ def test_what_is_no_model(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize("text", [None, "", "no json", "[]", "3", "{}", '{"digest": "0"}'])
 def test_a_safetensors_file_of_someone_else(tmp_path: Path, text: str | None) -> None:
     path = tmp_path / "model.safetensors"
-    save_file({"weight": np.ones(3, dtype=np.float32)}, path, metadata=None if text is None else {KEY: text})
+    save_file({"weight": np.ones(3, dtype=np.float32)}, path, metadata=None if text is None else {HEADER_KEY: text})
     with pytest.raises(ArtifactError, match="no header of cropstar"):
         read_header(path, "model")
 
@@ -173,7 +181,7 @@ def test_a_safetensors_file_of_someone_else(tmp_path: Path, text: str | None) ->
 @pytest.mark.parametrize("text", ['{"kind": "model"}', '{"kind": "model", "loss": NaN}'])
 def test_a_header_without_digest(tmp_path: Path, text: str) -> None:
     path = tmp_path / "model.safetensors"
-    save_file({"weight": np.ones(3, dtype=np.float32)}, path, metadata={KEY: text})
+    save_file({"weight": np.ones(3, dtype=np.float32)}, path, metadata={HEADER_KEY: text})
     with pytest.raises(ArtifactError, match="the model file cannot be used"):
         read_model(path)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.errors import InputError
-from cropstar.store.normalisation import Normalisation, measure
+from cropstar.store.fingerprint import Normalisation, measure_normalisation
 
 SCALE, OFFSET = 1e-4, -0.1
 
@@ -20,11 +20,11 @@ def test_measured_in_pieces_as_in_one(seed: int, lengths: list[int], bands: int)
     whole = np.concatenate(pieces)
     if len(whole) == 0:
         with pytest.raises(InputError, match="no clear observation"):
-            measure(pieces, SCALE, OFFSET)
+            measure_normalisation(pieces, SCALE, OFFSET)
         return
     reflectance = whole.astype(np.float64) * SCALE + OFFSET
     spread = reflectance.std(axis=0)
-    measured = measure(pieces, SCALE, OFFSET)
+    measured = measure_normalisation(pieces, SCALE, OFFSET)
     assert measured.mean == pytest.approx(reflectance.mean(axis=0).tolist(), rel=1e-9, abs=1e-9)
     assert measured.deviation == pytest.approx(np.where(spread < 1e-12, SCALE, spread).tolist(), rel=1e-6)
 
@@ -43,7 +43,7 @@ def test_applied_as_the_formula_says(shape: tuple[int, ...]) -> None:
 
 def test_what_was_measured_comes_out_with_zero_mean_and_unit_spread() -> None:
     values = np.random.default_rng(1).integers(200, 6_000, (2_000, 4)).astype(np.uint16)
-    normalised = measure([values], SCALE, OFFSET).apply(values, SCALE, OFFSET)
+    normalised = measure_normalisation([values], SCALE, OFFSET).apply(values, SCALE, OFFSET)
     assert normalised.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-4)
     assert normalised.std(axis=0) == pytest.approx(np.ones(4), abs=1e-4)
 
@@ -51,14 +51,14 @@ def test_what_was_measured_comes_out_with_zero_mean_and_unit_spread() -> None:
 def test_a_band_that_never_changes_is_zero() -> None:
     values = np.full((1_000, 2), 3_333, dtype=np.uint16)
     values[:, 1] = np.arange(1_000)
-    normalised = measure([values], SCALE, OFFSET).apply(values, SCALE, OFFSET)
+    normalised = measure_normalisation([values], SCALE, OFFSET).apply(values, SCALE, OFFSET)
     assert np.isfinite(normalised).all()
     assert normalised[:, 0] == pytest.approx(np.zeros(1_000), abs=1e-3)
 
 
 def test_nothing_observed_is_said() -> None:
     with pytest.raises(InputError, match="no clear observation of a training parcel"):
-        measure([], SCALE, OFFSET)
+        measure_normalisation([], SCALE, OFFSET)
 
 
 def test_json_and_back() -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
-from cropstar.store.images import Patch
-from cropstar.store.reader import TileReader
+from cropstar.store.reader import Patch, TileReader
 from cropstar.store.tile import is_whole, write_tile
 from tests.examples import RECIPE, UTM, a_patch_tile, a_raster_tile, a_series_tile
 

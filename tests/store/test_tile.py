@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from cropstar.errors import ArtifactError
 from cropstar.geo.windows import Window, split
-from cropstar.store import layout
 from cropstar.store.classes import ClassTable
 from cropstar.store.reader import TileReader
-from cropstar.store.tile import ParcelTable, RasterTile, Tile, is_whole, write_tile
+from cropstar.store.tile import FORMAT, PATCH, ParcelTable, RasterTile, Tile, is_whole, write_tile
 from tests.examples import RECIPE, a_fingerprint, a_raster_tile, a_series_tile
 
 
@@ -155,7 +154,7 @@ def test_a_patch_is_one_chunk(tmp_path: Path) -> None:
     write_tile(path, a_raster_tile((3, 2, 100, 60)))
     assert len(places_of(path, "values")) == 3 * 2
     with h5py.File(path, "r") as handle:
-        assert handle["values"].chunks == (3, 2, layout.PATCH, layout.PATCH)
+        assert handle["values"].chunks == (3, 2, PATCH, PATCH)
 
 
 def test_a_failed_write_keeps_the_tile(tile: Path) -> None:
@@ -235,7 +234,7 @@ def test_what_is_no_tile(tmp_path: Path) -> None:
 def test_a_tile_of_a_newer_format(tile: Path) -> None:
     newer = shutil.copy(tile, tile.with_name("newer.h5"))
     with h5py.File(newer, "a") as handle:
-        handle.attrs["format"] = layout.FORMAT + 1
+        handle.attrs["format"] = FORMAT + 1
     with pytest.raises(ArtifactError, match="a tile is of a newer format") as caught:
         TileReader(Path(newer))
     assert "update cropstar" in str(caught.value)

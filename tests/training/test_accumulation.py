@@ -15,7 +15,7 @@ from cropstar.models.contract import Classifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training import train as training
 from cropstar.training.accumulation import Engine, Tally, cut, fit_into_memory
 from cropstar.training.losses import Criterion

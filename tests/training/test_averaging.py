@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training import loop
 from cropstar.training.averaging import WeightAverage
 from cropstar.training.step import Outcome

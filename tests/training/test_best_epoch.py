@@ -17,9 +17,8 @@ from cropstar.models.weights import restore_model
 from cropstar.resolving import resolve
 from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
-from cropstar.store.model_file import read_model
+from cropstar.store.model_file import read_model, read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.store.tensors import read_tensors, write_tensors
 from cropstar.training import loop
 from cropstar.training.evaluation import evaluate
 from cropstar.training.runs import Run

@@ -14,7 +14,7 @@ from cropstar.errors import UsageError
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.registry import NETWORKS, Shape
 from cropstar.models.zoo import build_model
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training.precision import Precision, compile_forward
 from cropstar.training.runs import Run
 from cropstar.training.train import train

@@ -18,7 +18,7 @@ from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_tensors
 from cropstar.training.processes import ALONE, Processes, require_shareable
 from cropstar.training.runs import Run
 

@@ -14,8 +14,7 @@ from cropstar.config import TrainConfig
 from cropstar.errors import MismatchError, UsageError
 from cropstar.models.weights import restore_model
 from cropstar.resolving import resolve
-from cropstar.store.model_file import read_model
-from cropstar.store.tensors import read_tensors
+from cropstar.store.model_file import read_model, read_tensors
 from cropstar.training.runs import Run, claim_run, newest_model, open_run
 from cropstar.training.train import TrainOptions, train
 

@@ -25,7 +25,7 @@ from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
 from cropstar.sources.synthetic.landscape import BANDS, CROPS, SceneOptions, make_landscape
 from cropstar.sources.synthetic.reflectance import Floats, Surface, coarsen, make_surface, reflectance_on, smooth_field
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path
 
 
 @dataclass(frozen=True)

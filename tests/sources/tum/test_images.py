@@ -24,7 +24,7 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum
 from cropstar.sources.tum.images import connected_regions
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.images import Patch
+from cropstar.store.reader import Patch
 from cropstar.store.store import Store
 from tests.sources.examples.tum_tiles import (
     an_example,

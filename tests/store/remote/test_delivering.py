@@ -9,7 +9,7 @@ import pytest
 
 from cropstar.errors import InputError, PartialResult, UsageError
 from cropstar.store.remote.addresses import Remote
-from cropstar.store.remote.delivering import Delivery, make_and_deliver
+from cropstar.store.remote.transfers import Delivery, make_and_deliver
 from tests.store.remote.buckets import Bucket
 
 MAP = ("map-confidence.tif", "map.png", "map.qml", "map.tif", "map.tif.aux.xml")

@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import CropstarError, InputError, ResourceError, UsageError
-from cropstar.store.remote import connection, fetching
+from cropstar.store.remote import connection, transfers
 from cropstar.store.remote.addresses import Remote
-from cropstar.store.remote.copies import with_copies
-from cropstar.store.remote.fetching import fetch
-from cropstar.store.remote.scratch import scratch_folder
+from cropstar.store.remote.transfers import fetch, scratch_folder, with_copies
 from tests.store.remote.buckets import Bucket
 from tests.store.remote.site import Site
 
@@ -158,7 +156,7 @@ def test_servers_that_cannot_be_had(site: Site, tmp_path: Path, monkeypatch: pyt
 
 def test_a_stream_without_end(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "free")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage(fetching.ROOM + 2**24))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage(transfers.ROOM + 2**24))
     site.endless.add("tile.tif")
     failure(f"{site.address}/tile.tif", tmp_path / "s", "too large a file")
     site.files["large.tif"] = bytes(2**24 + 1)

@@ -1,7 +1,9 @@
-"""Remote inputs brought to a scratch folder, each file once: a restarted job finds what it has fetched before.
+"""Remote inputs brought to a scratch folder, and remote outputs made there and uploaded.
 
-<scratch>/objects/<digest>             a file by its address and version, whole or not there
-<scratch>/views/<digest>/<name>/...    the files of one input under their own names, as links
+<scratch>/objects/<digest>              an input's file by its address and version, whole or not there
+<scratch>/views/<digest>/<name>/...     the files of one input under their own names, as links
+<scratch>/outputs/<digest>/<name>       the map and what stands beside it, or a folder of them, or a store
+<scratch>/outputs/<digest>/.finished    all of it is there: a job that is killed while it uploads only uploads again
 
 A version is the ETag, the generation, the time of change and the size, as far as the server tells them. A file that has
 changed is another object, and its input another view; a server that tells no version is asked for the file every time.
@@ -11,20 +13,24 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cropstar.errors import InputError, ResourceError
+from cropstar.errors import InputError, PartialResult, ResourceError, UsageError
 from cropstar.logs import event
 from cropstar.progress import progress_bar
-from cropstar.store.atomic import atomic_path
+from cropstar.store.files import atomic_path, locked, write_text
 from cropstar.store.remote.addresses import Remote, digest
 from cropstar.store.remote.connection import connect, one_line_errors
+from cropstar.store.store import MANIFEST
 
 MOST_FILES = 1_000_000  # of one input
 VERSION = ("ETag", "etag", "generation", "VersionId", "md5Hash", "LastModified", "Last-Modified", "mtime", "updated")
@@ -33,6 +39,9 @@ LONG_AGO = 946_684_800.0  # where no time is told; the same on every machine, as
 SLOW_SECONDS, SLOW_BYTES = 120.0, 1000.0  # after so long, fewer bytes a second are no answer
 ROOM = 2**26  # bytes that stay free
 AGAIN = "run the same command again"
+OUTPUTS, FINISHED = "outputs", ".finished"
+MAPS = (".tif", ".tiff")
+TAKEN_REMEDY = "choose another with -o, or give --overwrite"
 
 
 @dataclass(frozen=True)
@@ -55,14 +64,14 @@ def fetch(remote: Remote, scratch: Path) -> list[Path]:
     """The local copies of a file or folder, or of all that fit a pattern."""
     system = connect(remote)
     with one_line_errors(remote):
-        inputs = list(_find(system, remote))
+        inputs = list(_find_inputs(system, remote))
     if not inputs:
         raise InputError("no such file or folder", path=str(remote), why="nothing fits", remedy="check the name")
     _fetch_missing(system, remote, [file for files in inputs for file in files], scratch)
-    return [_view(files, scratch) for files in inputs]
+    return [_link_view(files, scratch) for files in inputs]
 
 
-def _find(system: Any, remote: Remote) -> Iterator[list[RemoteFile]]:
+def _find_inputs(system: Any, remote: Remote) -> Iterator[list[RemoteFile]]:
     """The files of each input that is meant."""
     if remote.scheme == "https":
         info = system.info(remote.url)
@@ -198,7 +207,7 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
     return path.is_file() and (file.size is None or path.stat().st_size == file.size)
 
 
-def _view(files: Sequence[RemoteFile], scratch: Path) -> Path:
+def _link_view(files: Sequence[RemoteFile], scratch: Path) -> Path:
     """The files of one input under their names; links cost nothing and keep the time of change."""
     view = scratch / "views" / digest(*(part for file in files for part in (file.key, file.version, str(file.place))))
     for file in files:
@@ -211,3 +220,161 @@ def _view(files: Sequence[RemoteFile], scratch: Path) -> Path:
             except OSError:  # a file system without links
                 shutil.copy2(found, partial)
     return view / files[0].place.parts[0]
+
+
+# --- arguments of a command with local copies in the place of remote names
+
+
+def with_copies(arguments: Mapping[str, Any], scratch: Path, texts: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A pattern among several becomes all that fits it. Those called `texts` stay texts."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        several = isinstance(value, tuple)
+        copies = [copy for each in (value if several else (value,)) for copy in _copies(each, scratch, name in texts)]
+        if not several and len(copies) > 1:
+            raise UsageError(f"a pattern where one {name} is meant", path=str(value), remedy="give one file or folder")
+        found[name] = tuple(copies) if several else copies[0]
+    return found
+
+
+def _copies(value: Any, scratch: Path, as_text: bool) -> list[Any]:
+    if not isinstance(value, Remote):
+        return [value]
+    return [str(path) if as_text else path for path in fetch(value, scratch)]
+
+
+# --- the folder for copies
+
+
+def scratch_folder(given: Path | None) -> Path:
+    """The folder that is given, or one under the system's temporary folder that nobody else can write to.
+
+    Its name is always the same, so that a restarted job finds what it has fetched.
+    """
+    if given is not None:
+        given.mkdir(parents=True, exist_ok=True)
+        return given.resolve()
+    folder = Path(tempfile.gettempdir()) / f"cropstar-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o022:
+        why = "others can write to it"  # and put files where we look for our own
+        raise InputError("not a safe place for copies", path=folder, why=why, remedy="give another with --scratch")
+    return folder.resolve()
+
+
+# --- outputs: what the others belong to is uploaded last
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """An output on its way to a remote name. A name that ends in .tif is a file, any other a folder."""
+
+    remote: Remote
+    folder: Path
+    overwrite: bool
+
+    @classmethod
+    @contextmanager
+    def opened(cls, remote: Remote, scratch: Path, signature: str, *, overwrite: bool) -> Iterator[Delivery]:
+        """Held by one process; its place is made. Jobs of another `signature` have a place of their own."""
+        delivery = cls(remote, scratch / OUTPUTS / f"{digest(remote.key)}-{signature}", overwrite)
+        with locked(delivery.folder, "the output"):
+            if not delivery.is_file:
+                delivery.local.mkdir(exist_ok=True)
+            yield delivery
+
+    @property
+    def is_file(self) -> bool:
+        return Path(self.remote.name).suffix.lower() in MAPS
+
+    @property
+    def local(self) -> Path:
+        """Where it is made."""
+        return self.folder / self.remote.name
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the very same job was done with everything but the upload."""
+        return (self.folder / FINISHED).exists()
+
+    def require_free(self, paths: Sequence[Path]) -> None:
+        """Refuse, before anything is computed, names that are taken; `paths` are the local ones."""
+        if not self.overwrite:
+            self._refuse_taken(connect(self.remote), paths)
+
+    def deliver(self) -> None:
+        """Upload all files; after that nothing of them is left here."""
+        system = connect(self.remote)
+        files = self._files()
+        if not self.is_finished:
+            if not self.overwrite:
+                self._refuse_taken(system, files)
+            write_text(self.folder / FINISHED, "")
+        with progress_bar(sum(path.stat().st_size for path in files), "upload", "B", scale=True) as bar:
+            for path in files:
+                with one_line_errors(self.remote):
+                    system.put_file(str(path), self._address(path))
+                bar.update(path.stat().st_size)
+        event(f"uploaded {self.remote}: {len(files)} files", remote=str(self.remote), files=len(files))
+        (self.folder / FINISHED).unlink()
+        for path in self.folder.iterdir():  # all but the lock, which is held
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != ".lock":
+                path.unlink()
+
+    def _refuse_taken(self, system: Any, paths: Sequence[Path]) -> None:
+        for path in paths:
+            address = self._address(path)
+            with one_line_errors(self.remote):
+                taken = system.exists(address)
+            if taken:
+                raise UsageError("the output exists", path=address, remedy=TAKEN_REMEDY)
+
+    def _files(self) -> list[Path]:
+        """All that was made, but no work in progress. What readers look for first comes last."""
+        root = self.folder if self.is_file else self.local
+        found = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path.relative_to(root))]
+        if not found:
+            raise UsageError("nothing was made", path=str(self.remote), remedy="look at what was said before")
+        names = {str(path) for path in found}
+        return sorted(found, key=lambda path: path.name == MANIFEST or f"{path}.aux.xml" in names)
+
+    def _address(self, path: Path) -> str:
+        url = self.remote.url.rstrip("/")
+        if self.is_file:
+            return f"{url.rpartition('/')[0]}/{path.relative_to(self.folder).as_posix()}"
+        return f"{url}/{path.relative_to(self.local).as_posix()}"
+
+
+def make_and_deliver(
+    make: Callable[[Delivery, dict[str, Any]], None],
+    arguments: dict[str, Any],
+    output: str,
+    head: str,
+    scratch: Path,
+    texts: tuple[str, ...],
+) -> None:
+    """Have a command make its output here and upload it; a job that was stopped in the upload is not done again."""
+    remote, overwrite = Remote.parse(arguments[output].url, written=True), bool(arguments["overwrite"])
+    begun = any((scratch / OUTPUTS).glob(f"{digest(remote.key)}-*/{FINISHED}"))
+    asked = Delivery(remote, scratch, overwrite)
+    early = [asked.local / head] if asked.is_file or head else []
+    if not begun:  # before anything is fetched
+        asked.require_free(early)
+    copies = with_copies({name: value for name, value in arguments.items() if name != output}, scratch, texts)
+    signature = digest(*(f"{name}={value}" for name, value in sorted(copies.items())))
+    with Delivery.opened(remote, scratch, signature, overwrite=overwrite) as delivery:
+        if not delivery.is_finished:
+            delivery.require_free([delivery.local / head] if early else [])
+            try:  # what is here is ours to replace
+                make(delivery, {**copies, output: delivery.local, "overwrite": True})
+            except PartialResult:
+                delivery.deliver()
+                raise
+        delivery.deliver()
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import ArtifactError
-from cropstar.store.atomic import atomic_path, locked, sweep, write_json, write_text
+from cropstar.store.files import atomic_path, locked, sweep, write_json, write_text
 
 HOLD = """
 import sys
 from pathlib import Path
-from cropstar.store.atomic import locked
+from cropstar.store.files import locked
 with locked(Path(sys.argv[1]), "the store"):
     sys.stdout.write("held\\n")
     sys.stdout.flush()
@@ -116,7 +116,7 @@ def test_a_killed_writer_leaves_the_old_file_and_one_partial(tmp_path: Path) -> 
     final = tmp_path / "file.txt"
     final.write_text("old")
     code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom cropstar.store.atomic import atomic_path\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom cropstar.store.files import atomic_path\n"
         "with atomic_path(Path(sys.argv[1])) as partial:\n"
         "    partial.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -129,7 +129,7 @@ def test_a_killed_writer_leaves_the_old_file_and_one_partial(tmp_path: Path) -> 
 def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
     final, other = tmp_path / "map.tif", tmp_path / "other.tif"
     code = (
-        "import os, signal, sys\nfrom pathlib import Path\nfrom cropstar.store.atomic import atomic_path\n"
+        "import os, signal, sys\nfrom pathlib import Path\nfrom cropstar.store.files import atomic_path\n"
         "with atomic_path(Path(sys.argv[1])) as partial:\n"
         "    partial.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
