@@ -26,7 +26,8 @@ SHAPE = Shape(BANDS, CLASSES, DATES, season=(60, 240))
 SERIES: dict[str, dict[str, object]] = {
     "plain": {},
     "normalised": {"normalise": True},
-    "recipe": {"normalise": True, "stem": 1, "pool": "season", "bins": 12, "dense": 128},
+    "recipe": {"normalise": True, "pool": "season", "bins": 12, "dense": 128},
+    "with a stem": {"normalise": True, "pool": "season", "bins": 12, "dense": 128, "stem": 1},
 }
 IMAGES: dict[str, dict[str, object]] = {
     "plain": {},

@@ -14,6 +14,8 @@ from cropstar.models.stack import BidirectionalStack, RecurrentStack, StackState
 from cropstar.models.stem import Stem, valid_first
 from cropstar.native.tensors import watched
 
+ROWS = 1024  # series whose features are read at once: those of many bins stay in the cache
+
 
 class RecurrentClassifier(Classifier):
     """Scores from the pooled states of the last layer.
@@ -63,6 +65,8 @@ class RecurrentClassifier(Classifier):
         """x (B, C[, H, W]), valid (B[, H, W]), days (B,)."""
         if not isinstance(self.stack, RecurrentStack):
             return super().step(x, valid, days, state)
+        if not self.spatial and not watched():  # by one way alone: another one has other last bits
+            return self.advance(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1), state)
         stem, layers, pooled = self._apart(state)
         prepared = self._prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1)).squeeze(1)
         if self.stem is not None:
@@ -78,6 +82,9 @@ class RecurrentClassifier(Classifier):
             return super().advance(x, valid, days, state)
         stem, layers, pooled = self._apart(state)
         prepared = self._prepare(x, valid, days)
+        known = self._by_kernel(prepared, valid, days, stem, layers, pooled)
+        if known is not None:
+            return known
         if self.stem is not None:
             prepared, stem = self.stem.follow(prepared, valid, stem)
         if not self.pool.keeps_state:
@@ -87,10 +94,40 @@ class RecurrentClassifier(Classifier):
             pooled = self.pool.add(pooled, outputs[t], valid[:, t], days[:, t])
         return self._together(stem, layers, pooled)
 
+    def _by_kernel(
+        self,
+        x: Tensor,
+        valid: Tensor,
+        days: Tensor,
+        stem: State | None,
+        layers: StackState | None,
+        pooled: State | None,
+    ) -> ModelState | None:
+        """Stem, layers and sums of bins in one go, date after date; None where there is no kernel for that."""
+        assert isinstance(self.stack, RecurrentStack)
+        windows = [] if self.stem is None else self.stem.windows(x, stem)
+        season = self.pool if isinstance(self.pool, SeasonState) else None
+        if windows is None or (self.pool.keeps_state and season is None) or watched():
+            return None
+        sums, counts = None, None
+        if season is not None:
+            sums, counts = season.places(pooled, x.new_empty(len(x), self.stack.width), valid, days)
+        found = self.stack.by_kernel(x, valid, layers, windows, sums)
+        if found is None:
+            return None
+        after, buffers = found
+        if sums is not None and counts is not None:
+            pooled = (*sums.sums, counts)
+        return self._together(buffers if self.stem is not None else None, after, pooled)
+
     def classify(self, state: ModelState) -> Tensor:
         _, layers, pooled = self._apart(state)
         assert layers is not None
-        return self._scores(self.pool.read(pooled or (), layers[-1][0]))
+        last = layers[-1][0]
+        if pooled is None or self.spatial or len(last) <= ROWS or watched():
+            return self._scores(self.pool.read(pooled or (), last))
+        chunks = zip(*(part.split(ROWS) for part in (last, *pooled)), strict=True)
+        return torch.cat([self._scores(self.pool.read(sums, own)) for own, *sums in chunks])
 
     def initial_state(self, like: Tensor) -> ModelState:
         """The state before the first date, for a batch shaped like one date's input."""

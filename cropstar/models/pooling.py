@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.models.cells.cell import State
+from cropstar.native.star import BinSums
 
 YEAR = 365.25
 NO_DAY = -1e6  # before the first date of a series
@@ -101,14 +102,18 @@ class SeasonState(LastState):
         return place.clamp(0, self.bins - 1).to(torch.int64)
 
     def features(self, outputs: Tensor, last: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        weight = _weights(valid, outputs)
         chosen = nn.functional.one_hot(self.bin_of(days, days[:, :1]), self.bins).to(outputs.dtype)  # (B, T, n)
-        sums = torch.einsum("btn,tbf->bnf", chosen, (outputs * weight).flatten(2))
-        counts = torch.einsum("btn,tbf->bnf", chosen, weight.flatten(2))
         space = outputs.shape[3:]
-        return self._means(
-            sums.unflatten(2, (outputs.shape[2], *space)).unbind(1), counts.unflatten(2, (1, *space))[:, :, 0]
-        )
+        if space:
+            seen = valid.flatten(2).to(outputs.dtype)  # (B, T, P)
+            counts = torch.einsum("btn,btp->bnp", chosen, seen).unflatten(2, space).unsqueeze(2)
+            sums = torch.einsum("btn,tbf->bnf", chosen, (outputs * _weights(valid, outputs)).flatten(2))
+            sums = sums.unflatten(2, outputs.shape[2:])
+        else:
+            chosen = chosen * valid.unsqueeze(2)
+            counts = chosen.sum(dim=1).unsqueeze(2)
+            sums = torch.bmm(chosen.transpose(1, 2), outputs.transpose(0, 1))
+        return self._means(sums, counts)
 
     def by_date(self, outputs: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         state: State | None = None
@@ -137,9 +142,35 @@ class SeasonState(LastState):
         counts = counts + chosen.reshape(-1, self.bins, *space).to(output.dtype) * seen
         return (*sums, torch.cat([counts, beginning], dim=1) if self.beyond_a_year else counts)
 
+    def places(self, state: State | None, output: Tensor, valid: Tensor, days: Tensor) -> tuple[BinSums, Tensor]:
+        """Where the states of many dates of series belong, and the counts after them.
+
+        valid and days (B, T); `output` (B, H) is shaped like the states. The sums that dates belong to are new ones,
+        to be added to; the others are those of the state.
+        """
+        *sums, counts = self.initial_state(output) if state is None else state
+        if days.stride(0) == 0:  # all series have the same dates, as in a map
+            days = days[:1]
+        if self.beyond_a_year:
+            beginning = counts[:, self.bins :]
+            beginning = torch.where(beginning == NO_DAY, days[:, :1].to(output.dtype), beginning)
+            bins = self.bin_of(days, beginning)
+        else:
+            bins = self.bin_of(days)
+        seen = valid.to(output.dtype)
+        chosen = nn.functional.one_hot(bins, self.bins).to(output.dtype)  # (B or 1, T, n)
+        added = seen @ chosen[0] if len(chosen) == 1 else torch.einsum("bt,btn->bn", seen, chosen)
+        counts = counts[:, : self.bins] + added
+        if state is not None:
+            touched = set(bins.unique().tolist())
+            sums = [part.clone() if number in touched else part for number, part in enumerate(sums)]
+        places = bins.to(torch.int32).expand(len(valid), -1).transpose(0, 1)
+        return BinSums(places, sums), torch.cat([counts, beginning], dim=1) if self.beyond_a_year else counts
+
     def read(self, state: State, last: Tensor) -> Tensor:
         *sums, counts = state
-        return self._means(sums, counts[:, : self.bins])
+        counts = counts[:, : self.bins]
+        return self._means(torch.stack(sums, dim=1), counts.unsqueeze(2))
 
     def initial_state(self, output: Tensor) -> State:
         counts = output.new_zeros(output.shape[0], self.bins + self.beyond_a_year, *output.shape[2:])
@@ -150,14 +181,10 @@ class SeasonState(LastState):
     def widened(self, width: int) -> int:
         return self.bins * width
 
-    def _means(self, sums: list[Tensor] | tuple[Tensor, ...], counts: Tensor) -> Tensor:
-        """The bins side by side, (B, n * H, ...)."""
-        total = torch.stack(list(sums)).sum(dim=0) / counts.sum(dim=1, keepdim=True).clamp(min=1)
-        means = []
-        for number, part in enumerate(sums):
-            count = counts[:, number : number + 1]
-            means.append(torch.where(count > 0, part / count.clamp(min=1), total))
-        return torch.cat(means, dim=1)
+    def _means(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """The bins side by side, (B, n * H, ...), of sums (B, n, H, ...) and counts (B, n, 1, ...)."""
+        total = sums.sum(dim=1, keepdim=True) / counts.sum(dim=1, keepdim=True).clamp(min=1)
+        return torch.where(counts > 0, sums / counts.clamp(min=1), total).flatten(1, 2)
 
 
 def _weights(valid: Tensor, outputs: Tensor) -> Tensor:

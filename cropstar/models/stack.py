@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cropstar.models.cells.cell import Cell, State
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.native.star import star_stack
+from cropstar.native.star import BinSums, StemWindow, star_stack
 from cropstar.native.tensors import Packed, fits, gradients_wanted
 
 StackState = tuple[State, ...]  # one entry a layer
@@ -51,7 +51,7 @@ class RecurrentStack(nn.Module):
         """The outputs of all dates (T, B, H, ...) and the last state. x (B, T, C, ...), valid (B, T, ...)."""
         packed = self._packed(x)
         if packed is not None:
-            outputs, last = self._together(packed, x, valid, None, outputs=True)
+            outputs, last, _ = self._together(packed, x, valid, None, outputs=True)
             assert outputs is not None
             return outputs, last
         sequence, mask, complete, day = in_time(x, valid, days)
@@ -73,11 +73,24 @@ class RecurrentStack(nn.Module):
         assert state is not None
         return state
 
+    def by_kernel(
+        self, x: Tensor, valid: Tensor, state: StackState | None, stems: Sequence[StemWindow], bin_sums: BinSums | None
+    ) -> tuple[StackState, State] | None:
+        """All dates from a state on, through the stems first, the last layer's states added to sums.
+
+        The last state and the windows of the stems, or None where no kernel does that.
+        """
+        packed = self._packed(x, state)
+        if packed is None:
+            return None
+        _, last, windows = self._together(packed, x, valid, state, bin_sums=bin_sums, stems=stems)
+        return last, tuple(windows)
+
     def follow(self, x: Tensor, valid: Tensor, days: Tensor, state: StackState | None) -> tuple[Tensor, StackState]:
         """All dates from a state on, with the outputs (T, B, H, ...)."""
         packed = self._packed(x, state)
         if packed is not None:
-            sequence, last = self._together(packed, x, valid, state, outputs=True)
+            sequence, last, _ = self._together(packed, x, valid, state, outputs=True)
             assert sequence is not None
             return sequence, last
         outputs = []
@@ -118,11 +131,20 @@ class RecurrentStack(nn.Module):
         return packed
 
     def _together(
-        self, packed: list[Packed], x: Tensor, valid: Tensor, state: StackState | None, *, outputs: bool = False
-    ) -> tuple[Tensor | None, StackState]:
+        self,
+        packed: list[Packed],
+        x: Tensor,
+        valid: Tensor,
+        state: StackState | None,
+        *,
+        outputs: bool = False,
+        bin_sums: BinSums | None = None,
+        stems: Sequence[StemWindow] = (),
+    ) -> tuple[Tensor | None, StackState, list[Tensor]]:
         before = None if state is None else [part for (part,) in state]
-        final, sequence = star_stack(x.transpose(0, 1), valid.transpose(0, 1), packed, before, outputs=outputs)
-        return sequence, tuple((part,) for part in final)
+        x, valid = x.transpose(0, 1), valid.transpose(0, 1)
+        final, sequence, windows = star_stack(x, valid, packed, before, outputs=outputs, bin_sums=bin_sums, stems=stems)
+        return sequence, tuple((part,) for part in final), windows
 
     def _norm(self, depth: int) -> MaskedBatchNorm | None:
         """Of a layer's input."""

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 
 from cropstar.models.cells.cell import State
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.native.tensors import watched
+from cropstar.native import available
+from cropstar.native.star import StemWindow
+from cropstar.native.tensors import Packed, fits, gradients_wanted, pack_stem, watched
 
 KERNEL = 5  # observations under a stem's convolution where the configuration names none
 
@@ -53,13 +55,18 @@ class StemLayer(nn.Module):
         return like.new_zeros(like.shape[0], (self.kernel - 1) * self.inputs, *like.shape[2:])
 
     def _product(self, seen: Tensor, axis: int) -> Tensor:
-        weight: Tensor = self.taps.weight
-        bias: Tensor = self.taps.bias
-        if not self.training:  # the normalisation is part of the weights then
-            gain, shift = self.norm.folded()
-            weight, bias = weight * gain.unsqueeze(1), bias * gain + shift
+        weight, bias = (self.taps.weight, self.taps.bias) if self.training else self._folded()
         product = nn.functional.linear(seen.movedim(axis, -1), weight, bias)
         return product.movedim(-1, axis)
+
+    def packed(self) -> Packed:
+        """For the kernel; packed anew each time, since that takes less than to see whether it must be."""
+        return pack_stem(*self._folded())
+
+    def _folded(self) -> tuple[Tensor, Tensor]:
+        """Weights and bias at inference: the normalisation is part of them."""
+        gain, shift = self.norm.folded()
+        return self.taps.weight * gain.unsqueeze(1), self.taps.bias * gain + shift
 
     def _activate(self, product: Tensor, mask: Tensor, axis: int) -> Tensor:
         """Zeros where nothing was observed: there the next layer sees what it sees beyond the ends of a series."""
@@ -114,6 +121,18 @@ class Stem(nn.Module):
             outputs.append(output)
         assert state is not None
         return torch.stack(outputs, dim=1), state
+
+    def windows(self, x: Tensor, state: State | None) -> list[StemWindow] | None:
+        """The layers as the kernel of the recurrent ones takes them; None where it cannot."""
+        weights = [part for layer in self.parts() for part in (layer.taps.weight, layer.taps.bias)]
+        before = state or ()
+        usable = not self.training and available() and fits(x, *weights, *before)
+        if not usable or gradients_wanted(x, *weights, *before):
+            return None
+        return [
+            StemWindow(layer.packed(), layer.kernel, None if state is None else state[depth])
+            for depth, layer in enumerate(self.parts())
+        ]
 
     def initial_state(self, like: Tensor) -> State:
         """The buffers before the first date, for a batch shaped like one date's input."""

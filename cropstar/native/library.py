@@ -21,7 +21,7 @@ from cropstar.native.pool import parallel_of_torch
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
-INTERFACE = 4  # what entry.cpp must have been built with
+INTERFACE = 5  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -55,7 +55,8 @@ class StarBackward(Structure):
 class StarStack(Structure):
     _fields_: ClassVar = _fields(
         *("length batch inputs layers", "hidden packed x", "x_time x_sample", "valid", "valid_time valid_sample"),
-        "initial final outputs",
+        *("initial final outputs bin", "bin_time bin_sample", "sums", "stems"),
+        "taps stem_outputs stem_packed windows windows_after",
     )
 
 
@@ -97,6 +98,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "star_packed_backward": (c_int64, [c_int64, c_int64]),
     "star_pack_backward": (None, [POINTER(StarWeights), c_void_p]),
     "star_backward": (c_int, [POINTER(StarBackward), c_int64]),
+    "stem_packed": (c_int64, [c_int64, c_int64]),
+    "stem_pack": (None, [POINTER(StarWeights), c_void_p]),
     "star_stack": (c_int, [POINTER(StarStack), c_int64]),
     "lend": (None, [c_void_p]),
     "convolution_packed": (c_int64, [c_int64, c_int64]),

@@ -84,6 +84,19 @@ def pack(weights: Weights, kind: str) -> Packed:
     return Packed(memory, inputs, hidden, used.instruction_set)
 
 
+def pack_stem(weight: Tensor, bias: Tensor) -> Packed:
+    """The weights (outputs, taps * inputs) of a convolution in time, for `star_stack`."""
+    require_fit(weight, bias)
+    outputs, inputs = weight.shape
+    require_shape("bias", bias, (outputs,))
+    weight, bias = weight.detach().contiguous(), bias.detach().contiguous()
+    task = StarWeights(inputs, outputs, value_weight=weight.data_ptr(), value_bias=bias.data_ptr())
+    used = library()
+    memory = torch.empty(used("stem_packed", inputs, outputs), dtype=torch.float32, device="cpu")
+    used("stem_pack", ctypes.byref(task), memory.data_ptr())
+    return Packed(memory, inputs, outputs, used.instruction_set)
+
+
 class Packing:
     """Packed weights that are kept for as long as the weights stay what they are: for inference, date after date.
 

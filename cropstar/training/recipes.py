@@ -178,8 +178,8 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
         if "pool" not in model.model_fields_set or model.pool == "season":
             yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
             yield Choice("model.dense", 128, "a layer over all bins")
-        if facts.processes == 1:
-            yield Choice("model.stem", 1 if facts.bands > 3 else 2, f"slopes between dates; {facts.bands} bands")
+        if facts.processes == 1 and facts.bands <= 3:
+            yield Choice("model.stem", 2, "slopes between dates: one or few bands say little at a time")
         yield Choice("model.dropout", 0.2, "holds on a few hundred fields as on some thousand")
     if facts.processes == 1:
         yield Choice("model.normalise", True, "trains faster and further")

@@ -14,8 +14,8 @@ from torch import Tensor
 from cropstar.models.stack import RecurrentStack
 from cropstar.native.library import library
 from cropstar.native.pool import parallel_of_torch
-from cropstar.native.star import pack_star, run_star, star_forward, star_stack
-from cropstar.native.tensors import Weights
+from cropstar.native.star import BinSums, StemWindow, pack_star, run_star, star_forward, star_stack
+from cropstar.native.tensors import Weights, pack_stem
 from tests.native.references import OUTPUTS, in_double, make_cell, require_close, run_naively, weights_of
 
 pytestmark = pytest.mark.usefixtures("instruction_set")
@@ -161,7 +161,7 @@ def test_a_stack_equals_its_layers(batch: int, length: int, widths: list[int], s
     x, valid = inputs(batch, length, widths[0], seed=seed)
     packed = [pack_star(weights_of(cell)) for cell in cells]
     with torch.no_grad():
-        final, outputs = star_stack(x, valid, packed, outputs=True)
+        final, outputs, _ = star_stack(x, valid, packed, outputs=True)
         plain = RecurrentStack([in_double(cell) for cell in cells])
         days = torch.zeros(batch, length)
         expected, state = plain(x.transpose(0, 1).double(), valid.transpose(0, 1), days)
@@ -181,11 +181,94 @@ def test_steps_equal_the_sequence() -> None:
     x, valid = inputs(50, 6, 4)
     state: list[Tensor] | None = None
     for t in range(6):
-        state, _ = star_stack(x[t : t + 1], valid[t : t + 1], packed, state)
-    whole, none = star_stack(x, valid, packed)
+        state, *_ = star_stack(x[t : t + 1], valid[t : t + 1], packed, state)
+    whole, none, _ = star_stack(x, valid, packed)
     assert none is None
     assert state is not None
     assert all(torch.equal(one, other) for one, other in zip(state, whole, strict=True))
+
+
+@ONE_SET
+@given(
+    batch=some.integers(1, 100),
+    length=some.integers(1, 6),
+    widths=some.lists(some.integers(1, 40), min_size=2, max_size=3),
+    taps=some.lists(some.integers(1, 5), min_size=0, max_size=2),
+    bins=some.integers(1, 4),
+    cut=some.integers(0, 6),
+    seed=some.integers(0, 2**16),
+)
+def test_stems_and_sums_of_the_reference(
+    batch: int, length: int, widths: list[int], taps: list[int], bins: int, cut: int, seed: int
+) -> None:
+    """Convolutions over the last valid dates below the layers, sums by bin above them; in one go or in two."""
+    generator = torch.Generator().manual_seed(seed)
+    x, valid = inputs(batch, length, 3, seed=seed)
+    places = torch.randint(bins, (length, batch), generator=generator, dtype=torch.int32)
+    reads = [3, *[7] * len(taps)]
+    weights = [
+        (torch.randn(7, own * width, generator=generator), torch.randn(7, generator=generator))
+        for own, width in zip(taps, reads[:-1], strict=True)
+    ]
+    cells = [make_cell(*pair, seed=seed + n) for n, pair in enumerate(pairwise([reads[-1], *widths]))]
+    layers = [pack_star(weights_of(cell)) for cell in cells]
+
+    def run(
+        dates: slice, state: list[Tensor] | None, windows: list[Tensor] | None, sums: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        stems = [
+            StemWindow(pack_stem(*own), number, windows[n] if windows else None)
+            for n, (own, number) in enumerate(zip(weights, taps, strict=True))
+        ]
+        into = BinSums(places[dates], sums)
+        final, _, after = star_stack(x[dates], valid[dates], layers, state, bin_sums=into, stems=stems)
+        return final, after
+
+    def zeros() -> list[Tensor]:
+        return [torch.zeros(batch, widths[-1]) for _ in range(bins)]
+
+    whole, pieces = zeros(), zeros()
+    final, after = run(slice(0, length), None, None, whole)
+    state: list[Tensor] | None = None
+    windows: list[Tensor] | None = None
+    for dates in (slice(0, cut), slice(cut, length)):
+        if len(x[dates]):
+            state, windows = run(dates, state, windows, pieces)
+    assert state is not None
+    assert windows is not None
+    for one, other in zip([*final, *after, *whole], [*state, *windows, *pieces], strict=True):
+        assert torch.equal(one, other)
+
+    exact = [in_double(cell) for cell in cells]
+    for row in range(batch):
+        seen = [x[t, row].double() for t in range(length) if valid[t, row]]
+        for (weight, bias), number in zip(weights, taps, strict=True):
+            filled = [torch.zeros_like(seen[0])] * (number - 1) + seen if seen else []
+            shown = [torch.cat(filled[t : t + number]) for t in range(len(seen))]
+            seen = [torch.relu(weight.double() @ each + bias.double()) for each in shown]
+        expected = [torch.zeros(widths[-1], dtype=torch.float64) for _ in range(bins)]
+        states = [cell.initial_state(torch.zeros(1, 1, dtype=torch.float64)) for cell in exact]
+        own_places = [int(places[t, row]) for t in range(length) if valid[t, row]]
+        for each, place in zip(seen, own_places, strict=True):
+            value = each.unsqueeze(0)
+            for depth, cell in enumerate(exact):
+                states[depth] = cell.reference(value, states[depth])
+                value = states[depth][0]
+            expected[place] = expected[place] + value[0]
+        for place in range(bins):
+            assert (whole[place][row] - expected[place]).abs().max() <= length * OUTPUTS
+
+
+def test_sums_without_a_place_are_refused() -> None:
+    x, valid = inputs(3, 2, 4)
+    packed = [pack_star(weights_of(make_cell(4, 6)))]
+    for places, sums, said in (
+        (torch.full((2, 3), 2, dtype=torch.int32), 2, "no sum of bin 2"),
+        (torch.zeros(2, 3, dtype=torch.int64), 1, "not int32"),
+        (torch.zeros(3, 2, dtype=torch.int32), 1, "bins is"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            star_stack(x, valid, packed, bin_sums=BinSums(places, [torch.zeros(3, 6)] * sums))
 
 
 def test_a_second_derivative_is_refused() -> None:

@@ -125,7 +125,7 @@ class StarCell(Cell):
         if kernel:
             valid = None if complete else mask.squeeze(1)
             known = None if valid is None else valid.unsqueeze(0)
-            final, _ = star_stack(x.unsqueeze(0), known, [self._packing.of(weights, "star")], [state])
+            final, _, _ = star_stack(x.unsqueeze(0), known, [self._packing.of(weights, "star")], [state])
             return (final[0],)
         plain = watched() or torch.is_autocast_enabled(x.device.type)
         return super().step(x, mask, complete, day, before) if plain else self._in_place(x, mask, complete, before)

@@ -19,7 +19,7 @@
 
 namespace {
 
-constexpr int INTERFACE = 4;  // what library.py expects
+constexpr int INTERFACE = 5;  // what library.py expects
 constexpr int DONE = 0, NO_MEMORY = 1;
 constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
 
@@ -221,6 +221,12 @@ EXPORT int cropstar_star_backward(const StarBackward* task, int64_t threads) {
     if (status == DONE) kernels().star_backward_sum(*task, share.parts, scratch.memory, scratch.step);
     return status;
 }
+
+EXPORT int64_t cropstar_stem_packed(int64_t inputs, int64_t outputs) {
+    return kernels().stem_packed_floats(inputs, outputs);
+}
+
+EXPORT void cropstar_stem_pack(const StarWeights* weights, float* packed) { kernels().stem_pack(*weights, packed); }
 
 EXPORT int cropstar_star_stack(const StarStack* task, int64_t threads) {
     double work = 0;

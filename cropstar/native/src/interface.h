@@ -57,6 +57,16 @@ struct StarStack {
     const float* const* initial;  // (B, H) of each layer; null, or with null in it: zeros
     float* const* final;          // (B, H) of each layer
     float* outputs;               // (T, B, H) of the last layer, or null
+    const int32_t* bin;           // (T, B) or null: the sum that the last layer's state of each valid date is added to
+    int64_t bin_time, bin_sample;
+    float* const* sums;           // (B, H) of each bin
+    // Convolutions in time below the layers: each reads the last `taps` valid dates of what comes before it.
+    int64_t stems;
+    const int64_t* taps;
+    const int64_t* stem_outputs;
+    const float* const* stem_packed;
+    const float* const* windows;  // (B, (taps - 1) * C) of each, the dates before the first one; null: zeros
+    float* const* windows_after;  // the same after the last date
 };
 
 // One date of one ConvSTAR layer, images as (N, H, W, C).

@@ -28,6 +28,8 @@ struct Kernels {
     void (*star_backward)(const StarBackward& task, int64_t part, int64_t parts, float* scratch);
     void (*star_backward_sum)(const StarBackward& task, int64_t parts, const float* scratch, int64_t scratch_floats);
 
+    int64_t (*stem_packed_floats)(int64_t inputs, int64_t outputs);
+    void (*stem_pack)(const StarWeights& weights, float* packed);
     int64_t (*star_stack_scratch)(const StarStack& task);
     void (*star_stack)(const StarStack& task, int64_t part, int64_t parts, float* scratch);
 

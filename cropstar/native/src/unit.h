@@ -15,6 +15,8 @@ static int64_t star_backward_floats(int64_t inputs, int64_t hidden) {
     return star_packed_backward_floats(inputs, hidden);
 }
 static int64_t convolution_floats(int64_t inputs, int64_t hidden) { return convolution_packed_floats(inputs, hidden); }
+static int64_t stem_floats_of(int64_t inputs, int64_t outputs) { return stem_packed_floats(inputs, outputs); }
+static void pack_stem(const StarWeights& weights, float* packed) { stem_pack(weights, packed); }
 static void pack_star(const StarWeights& weights, float* packed) { star_pack(weights, packed); }
 static void pack_star_backward(const StarWeights& weights, float* packed) { star_pack_backward(weights, packed); }
 
@@ -37,6 +39,8 @@ const Kernels KERNELS = {
     star_backward_scratch,
     star_backward,
     star_backward_sum,
+    stem_floats_of,
+    pack_stem,
     star_stack_scratch,
     star_stack,
     convolution_floats,
