@@ -127,7 +127,7 @@ class RecurrentClassifier(Classifier):
         if pooled is None or self.spatial or len(last) <= ROWS or watched():
             return self._scores(self.pool.read(pooled or (), last))
         chunks = zip(*(part.split(ROWS) for part in (last, *pooled)), strict=True)
-        return torch.cat([self._scores(self.pool.read(sums, own)) for own, *sums in chunks])
+        return torch.cat([self._scores(self.pool.read(tuple(sums), own)) for own, *sums in chunks])
 
     def initial_state(self, like: Tensor) -> ModelState:
         """The state before the first date, for a batch shaped like one date's input."""

@@ -212,7 +212,7 @@ def star_stack(
         *(*strides(x, 2), pointer(mask), *strides(mask, 2)),
         *(ctypes.addressof(starts), ctypes.addressof(ends), pointer(sequence), pointer(bins), *strides(bins, 2)),
         *(None if sums is None else ctypes.addressof(sums), len(stems), ctypes.addressof(taps)),
-        *map(ctypes.addressof, (stem_outputs, stem_panels, windows_before, windows_after)),
+        *(ctypes.addressof(each) for each in (stem_outputs, stem_panels, windows_before, windows_after)),
     )
     library().run("star_stack", task, torch.get_num_threads())
     return final, sequence, kept

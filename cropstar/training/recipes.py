@@ -131,7 +131,7 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
     if crossed:
         yield Choice("cross_fit", FOLDS, f"{facts.fields:,} training fields: none is spared for validation alone")
-    elif facts.fields < 1000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
+    elif facts.fields < 10_000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
         yield Choice("split.validation", 0.1, f"{facts.fields:,} training fields: each one is worth more in training")
     steps = _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2)
     yield from _budget(config, facts, steps, crossed=crossed)
