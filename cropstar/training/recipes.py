@@ -12,18 +12,20 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.fields import choose_target
 from cropstar.datasets.splits import Split, training_split
+from cropstar.logs import logger
 from cropstar.resolving import dump
 from cropstar.store.store import Store
 
 NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
 WARMUP = 30  # steps
-FOLDS = 3  # of cross-fitting
+FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,8 @@ class Choice:
 
 def with_recipe(config: TrainConfig) -> tuple[TrainConfig, tuple[Choice, ...]]:
     """The configuration with what was left open filled in, and what was chosen and why."""
-    with_store = Store.open(config.store)
-    try:
-        facts = look_at(with_store, config)
-    finally:
-        with_store.close()
+    with closing(Store.open(config.store)) as store, _unsaid():
+        facts = look_at(store, config)
     return fill(config, facts)
 
 
@@ -113,6 +112,20 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
     )
 
 
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Without warnings about the split: the training, which makes it again, gives them."""
+    logger.addFilter(_never)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_never)
+
+
+def _never(_: object) -> bool:
+    return False
+
+
 def _labelled_patches(store: Store, split: Any, size: int) -> Iterator[Any]:
     from cropstar.datasets.samples import labelled_windows
 
@@ -130,7 +143,11 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     yield from _optimisation(facts)
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
     if crossed:
-        yield Choice("cross_fit", FOLDS, f"{facts.fields:,} training fields: none is spared for validation alone")
+        yield Choice(
+            "cross_fit",
+            2 if facts.pixels else FOLDS,
+            f"{facts.fields:,} training fields: none is spared for validation alone",
+        )
     elif facts.fields < 10_000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
         yield Choice("split.validation", 0.1, f"{facts.fields:,} training fields: each one is worth more in training")
     steps = _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2)
@@ -141,8 +158,8 @@ def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
     """Whether a few more trainings take little time, and nothing else needs a validation part of its own."""
     other_use = config.refit or config.distil or config.ensemble > 1 or config.beside or facts.processes > 1
     asked_for = any(_is_set(config, key) for key in ("split.validation", "patience", "choose_after"))
-    few = 10 * FOLDS <= facts.fields < 2000
-    return few and not (other_use or asked_for or facts.pixels or config.target == "date")
+    few = 10 * FOLDS <= facts.fields < (150 if facts.pixels else 2000)  # a training on images takes minutes
+    return few and not (other_use or asked_for or config.split.by == "pixel" or config.target == "date")
 
 
 def _quick(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
