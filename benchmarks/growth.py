@@ -15,7 +15,7 @@ from dataclasses import replace
 import torch
 from speed import NATIVE, Series, Way, map_ways, require_kernels, timed, training_ways
 
-from cropstar.devices import keep_large_buffers
+from cropstar.runtime import keep_large_buffers
 
 BASE = Series(batch=256, length=32, bands=10, hidden=128, layers=2)
 SIZES = {

@@ -14,7 +14,7 @@ import multiprocessing
 import torch
 from speed import NATIVE, QUICK, TRAINING, Series, require_kernels, training_ways
 
-from cropstar.devices import keep_large_buffers, peak_memory_megabytes
+from cropstar.runtime import keep_large_buffers, peak_memory_megabytes
 
 WAYS = (NATIVE, "torch", "naive", "nn.LSTM", "nn.GRU", "nn.RNN")
 STEPS = 3

@@ -26,11 +26,10 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.metrics import accuracy_score, f1_score
 
-from cropstar.config import TrainConfig
+from cropstar.config import TrainConfig, read_config
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import Split
 from cropstar.datasets.transforms import season_starts
-from cropstar.resolving import read_config
 from cropstar.store.store import Store
 
 LEARNT = ("train", "validation")

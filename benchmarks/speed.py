@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
-from cropstar.devices import keep_large_buffers
 from cropstar.errors import CropstarError
 from cropstar.models.backends import use_backend
 from cropstar.models.cells.star import StarCell
@@ -36,6 +35,7 @@ from cropstar.models.registry import Shape
 from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
 from cropstar.native import available, library, why_not
+from cropstar.runtime import keep_large_buffers
 
 NATIVE = "native"
 PARTS = ["training", "images", "inference", "map"]

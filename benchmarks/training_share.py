@@ -23,14 +23,13 @@ from pathlib import Path
 
 import torch
 
-from cropstar.config import TrainConfig
+from cropstar.config import TrainConfig, resolve_config
 from cropstar.datasets.batches import Batch, epoch_order
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
-from cropstar.devices import choose_device, keep_large_buffers
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.resolving import resolve
+from cropstar.runtime import choose_device, keep_large_buffers
 from cropstar.store.store import Store
 from cropstar.training.accumulation import Engine
 from cropstar.training.loading import read_batch, read_epoch
@@ -62,7 +61,7 @@ def main() -> None:
     cases = {choices.model: {"model.name": choices.model}} if choices.model else CASES
     print(f"{'':24}  batches in turn  read ahead  processor time of reading")
     for name, options in cases.items():
-        config = resolve(None, {"store": choices.store, **options})
+        config = resolve_config(None, {"store": choices.store, **options})
         with tempfile.TemporaryDirectory() as folder, ExitStack() as hold:
             task = open_task(config, Path(folder), choose_device(choices.device), hold)
             in_turn, reading = measure(task, choices.steps, ahead=False)

@@ -1,17 +1,30 @@
-"""The configuration of an experiment: its sections, their bounds and their defaults."""
+"""The configuration of a training: its sections, their bounds and defaults, and how one comes about.
+
+Defaults, then a YAML file, then options, then `--set key=value`. It is strict: an unknown key, a wrong type or a key
+given twice is an error with a suggestion. What came out of it is saved with every run.
+"""
 
 from __future__ import annotations
 
 import re
+import reprlib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from cropstar.errors import InputError, UsageError
+from cropstar.limits import MAXIMUM_CONFIG_BYTES
+from cropstar.registry import did_you_mean
+from cropstar.runtime import STORES
 
 LaxPath = Annotated[Path, Field(strict=False)]
 CONVOLUTIONAL = re.compile("(bi)?conv")  # how the names of image models begin
 AUTO = "auto"  # stands for the best of several models
 FITTED = ("rf", "hgb")  # models of trees, which are fitted at once and have neither layers nor epochs
+SHORT = reprlib.Repr()  # of a wrong value in a message: a few words of YAML aliases can stand for gigabytes
+SHORT.maxlevel = 2
 
 
 class Section(BaseModel):
@@ -229,3 +242,151 @@ class TrainConfig(Section):
     refit: bool = Field(False, description="at the end train anew on training and validation, up to the best epoch")
     distil: LaxPath | None = Field(None, description="a run or model file whose probabilities are learnt from, too")
     seed: int = Field(0, ge=0, lt=2**63)
+
+
+# --- how a configuration comes about
+
+
+def resolve_config(
+    file: Path | None,
+    options: dict[str, Any],
+    assignments: tuple[str, ...] = (),
+    defaults: dict[str, Any] | None = None,
+) -> TrainConfig:
+    """The configuration of a run; later layers win. `options` has dotted keys, None means not given."""
+    data = {key: value for key, value in (defaults or {}).items() if value is not None}
+    data |= read_config(file) if file else {}
+    for key, value in options.items():
+        if value is not None:
+            _put(data, key, value)
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"--set {assignment}", why="not of the form key=value", remedy="e.g. --set model.hidden=64"
+            )
+        _put(data, key.strip(), load_yaml(text, f"--set {key}"))
+    try:
+        return TrainConfig.model_validate(data)
+    except ValidationError as failure:
+        raise _explain(failure, file) from None
+
+
+def find_config(name: str) -> Path:
+    """A path as it is, else the configuration of that name that ships with cropstar."""
+    path = Path(name)
+    if path.exists():
+        return path
+    package = Path(__file__).parent
+    installed, checkout = package / "configs", package.parent / "configs"
+    folder = installed if installed.is_dir() else checkout
+    shipped = {file.stem: file for file in sorted(folder.glob("*.yaml"))}
+    if path.suffix or path.name != name or not shipped:
+        raise UsageError("no such configuration", path=path, remedy="check the path")
+    if name not in shipped:
+        raise UsageError(f"unknown configuration '{name}'", remedy=did_you_mean(name, shipped))
+    return shipped[name]
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A YAML file as a plain dictionary."""
+    if not file.is_file():
+        raise UsageError("no such configuration", path=file, remedy="check the path")
+    if file.stat().st_size > MAXIMUM_CONFIG_BYTES:
+        raise UsageError("a configuration this large is none", path=file, remedy="give a YAML file")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError("not a text file", path=file, remedy="give a YAML file") from None
+    data = load_yaml(text, file)
+    if not isinstance(data, dict):
+        raise UsageError("not a configuration", path=file, why="no keys at the top", remedy="write 'key: value' lines")
+    return data
+
+
+def dump_config(config: TrainConfig) -> str:
+    """The resolved configuration as YAML that `resolve` reads back to the same value.
+
+    With the model 'auto' it has what was given alone: the recipe of each candidate fills in the rest.
+    """
+    return dump_yaml(config.model_dump(mode="json", exclude_unset=config.model.name == AUTO))
+
+
+def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
+    *parents, last = dotted.split(".")
+    for parent in parents:
+        data = data.setdefault(parent, {})
+        if not isinstance(data, dict):
+            raise UsageError(f"cannot set '{dotted}'", why=f"'{parent}' is a value", remedy="check the key")
+    data[last] = value
+
+
+def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputError:
+    """The first of pydantic's complaints as one line of ours."""
+    first = failure.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = _keys_beside(first["loc"])
+        parent = key.rpartition(".")[0]
+        full = [f"{parent}.{name}" if parent else name for name in known]
+        return UsageError(f"unknown key '{key}'", path=file, remedy=did_you_mean(key, full))
+    if first["type"] == "missing" and key == "store":
+        return InputError(
+            "no store yet", path=STORES, remedy="make one with 'cropstar ingest', or name it with --store"
+        )
+    if first["type"] == "missing":
+        return UsageError(f"the key '{key}' is missing", path=file, remedy="give it in the configuration or as option")
+    why = f"{first['msg'].lower()}, not {SHORT.repr(first['input'])}" if key else first["msg"]
+    what = f"wrong value of '{key}'" if key else "wrong configuration"
+    return UsageError(what, path=file, why=why, remedy="correct it; --print-config shows all keys")
+
+
+def _keys_beside(location: tuple[int | str, ...]) -> list[str]:
+    section: Any = TrainConfig
+    for part in location[:-1]:
+        section = section.model_fields[part].annotation
+    return list(section.model_fields)
+
+
+# --- YAML without its traps: no objects, no duplicate keys, and 1e-3 is a number
+
+
+class StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader that refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, (str, int, float, bool)):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key_node.start_mark)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key '{key}' stands twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+class StrictDumper(yaml.SafeDumper):
+    """Writes what the strict loader reads back to the same value."""
+
+
+# YAML 1.1 reads 1e-3 as text, because it has no dot; everyone means the number. Text of that form gets quotes.
+YAML_NUMBER = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789"))
+StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789"))
+
+
+def load_yaml(text: str, origin: Path | str) -> Any:
+    try:
+        return StrictLoader(text).get_single_data()
+    except (yaml.YAMLError, RecursionError, ValueError) as failure:  # ValueError: a date that is none
+        mark = getattr(failure, "problem_mark", None)
+        place = f"line {mark.line + 1}: " if mark else ""
+        why = place + str(getattr(failure, "problem", None) or failure)
+        raise UsageError("not valid YAML", path=origin, why=why, remedy="mend the file") from None
+
+
+def dump_yaml(data: Any) -> str:
+    return yaml.dump(data, Dumper=StrictDumper, sort_keys=False)

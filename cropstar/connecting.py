@@ -13,7 +13,7 @@ from typing import Any
 
 from cropstar.cluster import Cluster, Machine, gone, one_line, require_distributed
 from cropstar.errors import CropstarError, MismatchError, ResourceError, UsageError
-from cropstar.logs import event, logger
+from cropstar.runtime import event, logger
 
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 30.0  # for a first worker

@@ -1,4 +1,4 @@
-"""What can go wrong, each kind with its exit code and one readable line.
+"""Errors, each kind with its exit code and one readable line.
 
 An error names what failed, where, why, and what the user can do about it:
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from cropstar.logs import logger
+from cropstar.runtime import logger
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

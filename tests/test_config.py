@@ -11,10 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from cropstar.config import ModelConfig, OptimiserConfig, SplitConfig, TrainConfig
+from cropstar.config import (
+    ModelConfig,
+    OptimiserConfig,
+    SplitConfig,
+    TrainConfig,
+    dump_config,
+    find_config,
+    load_yaml,
+    resolve_config,
+)
 from cropstar.errors import InputError, UsageError
-from cropstar.resolving import dump, find_config, resolve
-from cropstar.strictyaml import load_yaml
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SHIPPED = sorted((REPOSITORY / "configs").glob("*.yaml"))
@@ -32,43 +39,43 @@ def written(folder: Path, text: str) -> Path:
 
 def test_later_layers_win(tmp_path: Path) -> None:
     file = written(tmp_path, "store: from_file\nepochs: 2\nbatch: 2\nseed: 2\n")
-    config = resolve(file, {"batch": 3, "seed": 3}, ("seed=4",), defaults={"store": Path("newest")})
+    config = resolve_config(file, {"batch": 3, "seed": 3}, ("seed=4",), defaults={"store": Path("newest")})
     assert (config.store, config.epochs, config.batch, config.seed) == (Path("from_file"), 2, 3, 4)
     assert config.patch == TrainConfig(store=Path("s")).patch
 
 
 def test_the_newest_store_is_only_a_default() -> None:
-    assert resolve(None, {}, defaults={"store": Path("newest")}).store == Path("newest")
-    assert resolve(None, STORE, defaults={"store": Path("newest")}).store == Path("a/store")
+    assert resolve_config(None, {}, defaults={"store": Path("newest")}).store == Path("newest")
+    assert resolve_config(None, STORE, defaults={"store": Path("newest")}).store == Path("a/store")
 
 
 def test_an_option_that_is_not_given_changes_nothing(tmp_path: Path) -> None:
     file = written(tmp_path, "store: s\nmodel: {layers: 2}\n")
-    assert resolve(file, {"model.layers": None, "epochs": None}).model.layers == 2
+    assert resolve_config(file, {"model.layers": None, "epochs": None}).model.layers == 2
 
 
 def test_sections_are_merged_key_by_key(tmp_path: Path) -> None:
     file = written(tmp_path, "store: s\nmodel: {layers: 2, dropout: 0.1}\n")
-    model = resolve(file, {"model.layers": 3}, ("model.hidden=8",)).model
+    model = resolve_config(file, {"model.layers": 3}, ("model.hidden=8",)).model
     assert (model.layers, model.dropout, model.hidden) == (3, 0.1, 8)
 
 
 def test_the_last_of_two_assignments_wins() -> None:
-    assert resolve(None, STORE, ("seed=1", "seed=2")).seed == 2
+    assert resolve_config(None, STORE, ("seed=1", "seed=2")).seed == 2
 
 
 def test_layers_are_not_changed_by_resolving() -> None:
     defaults: dict[str, Any] = {"store": Path("s")}
     options: dict[str, Any] = {"model.layers": 2}
-    resolve(None, options, ("model.hidden=3", "seed=1"), defaults=defaults)
+    resolve_config(None, options, ("model.hidden=3", "seed=1"), defaults=defaults)
     assert defaults == {"store": Path("s")}
     assert options == {"model.layers": 2}
 
 
 @pytest.mark.parametrize(("name", "hidden"), [("convstar", 32), ("convgru", 32), ("star", 128), ("gru", 128)])
 def test_the_width_follows_the_kind_of_model(name: str, hidden: int) -> None:
-    assert resolve(None, {**STORE, "model.name": name}).model.hidden == hidden
-    assert resolve(None, {**STORE, "model.name": name, "model.hidden": 7}).model.hidden == 7
+    assert resolve_config(None, {**STORE, "model.name": name}).model.hidden == hidden
+    assert resolve_config(None, {**STORE, "model.name": name, "model.hidden": 7}).model.hidden == 7
 
 
 # --- what is refused
@@ -102,7 +109,7 @@ def test_the_width_follows_the_kind_of_model(name: str, hidden: int) -> None:
 )
 def test_a_wrong_assignment_says_what_is_wrong(assignment: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve(None, STORE, (assignment,))
+        resolve_config(None, STORE, (assignment,))
     assert message in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -124,7 +131,7 @@ def test_a_wrong_assignment_says_what_is_wrong(assignment: str, message: str) ->
 def test_bad_yaml_is_refused_with_its_place(tmp_path: Path, text: str, why: str) -> None:
     file = written(tmp_path, text)
     with pytest.raises(UsageError, match="not valid YAML") as caught:
-        resolve(file, {})
+        resolve_config(file, {})
     assert why in str(caught.value)
     assert str(file) in str(caught.value)
 
@@ -133,37 +140,37 @@ def test_a_bomb_of_aliases_gives_a_short_message(tmp_path: Path) -> None:
     levels = "".join(f"- &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 9))
     file = written(tmp_path, f"epochs:\n- &a0 [x]\n{levels}store: s\n")
     with pytest.raises(UsageError, match="wrong value of 'epochs'") as caught:
-        resolve(file, {})
+        resolve_config(file, {})
     assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("text", ["", "just text\n", "- a\n- list\n"])
 def test_a_file_without_keys_is_no_configuration(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match="no keys at the top"):
-        resolve(written(tmp_path, text), {})
+        resolve_config(written(tmp_path, text), {})
 
 
 def test_files_that_are_no_text(tmp_path: Path) -> None:
     file = tmp_path / "model.yaml"
     file.write_bytes(b"\xff\xfe\x00\x01")
     with pytest.raises(UsageError, match="not a text file"):
-        resolve(file, {})
+        resolve_config(file, {})
     file.write_bytes(b"#" * 1_000_001)
     with pytest.raises(UsageError, match="this large"):
-        resolve(file, {})
+        resolve_config(file, {})
     with pytest.raises(UsageError, match="no such configuration"):
-        resolve(tmp_path, {})
+        resolve_config(tmp_path, {})
 
 
 def test_without_a_store_the_user_is_sent_to_ingest() -> None:
     with pytest.raises(InputError, match="no store yet in data/stores; make one with 'cropstar ingest'") as caught:
-        resolve(None, {"epochs": 3})
+        resolve_config(None, {"epochs": 3})
     assert caught.value.exit_code == 3
 
 
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
-        resolve(None, STORE).epochs = 3  # type: ignore[misc]
+        resolve_config(None, STORE).epochs = 3  # type: ignore[misc]
 
 
 # --- numbers
@@ -184,7 +191,7 @@ def test_text_stays_text(text: str) -> None:
 
 
 def test_a_learning_rate_without_a_dot() -> None:
-    assert resolve(None, STORE, ("optimiser.learning_rate=1e-3",)).optimiser.learning_rate == 0.001
+    assert resolve_config(None, STORE, ("optimiser.learning_rate=1e-3",)).optimiser.learning_rate == 0.001
 
 
 # --- round trip
@@ -224,7 +231,7 @@ configurations = st.builds(
 @given(configurations)
 def test_what_is_saved_with_a_run_reads_back_the_same(config: TrainConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        assert resolve(written(Path(folder), dump(config)), {}) == config
+        assert resolve_config(written(Path(folder), dump_config(config)), {}) == config
 
 
 # --- what ships with cropstar
@@ -236,13 +243,13 @@ def test_configurations_ship() -> None:
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_every_shipped_configuration_resolves(file: Path) -> None:
-    config = resolve(find_config(file.stem), {})
-    assert resolve(file, {}) == config
+    config = resolve_config(find_config(file.stem), {})
+    assert resolve_config(file, {}) == config
     assert config.store.parts[:2] == ("data", "stores")
 
 
 def test_the_demonstration_is_the_default() -> None:
-    config = resolve(find_config("demo-convstar"), {})
+    config = resolve_config(find_config("demo-convstar"), {})
     assert config == TrainConfig(store=config.store)
 
 

@@ -26,9 +26,8 @@ from cropstar import __version__
 from cropstar.benchmarks.lattice_plot import Pattern, cell_title, draw_lattice
 from cropstar.benchmarks.tasks.digits import read_images
 from cropstar.errors import InputError, UsageError
-from cropstar.logs import event
 from cropstar.models.cells.cell import CELLS, Cell, State
-from cropstar.progress import progress_bar
+from cropstar.runtime import event, progress_bar
 from cropstar.store.files import atomic_path, write_json, write_text
 
 LOSSES = ("last", "all")

@@ -21,15 +21,12 @@ from cropstar.benchmarks.recurrence import save_memory
 from cropstar.benchmarks.settings import resolve_bench, settings_of
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import BenchTask, Material, SequenceObjective, Settings, StoreTask
-from cropstar.config import ModelConfig, TrainConfig
-from cropstar.devices import keep_large_buffers, peak_memory_megabytes
+from cropstar.config import ModelConfig, TrainConfig, dump_config, find_config, resolve_config
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
-from cropstar.logs import event
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.weights import load_weights, weights_of
-from cropstar.places import DATA
-from cropstar.resolving import dump, find_config, resolve
+from cropstar.runtime import DATA, event, keep_large_buffers, peak_memory_megabytes
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.training.loop import Task, fit
@@ -209,7 +206,7 @@ class _Bench:
             "budget": {"minutes": self._options.budget, "ended": ended},
             "model": {**self._config.model.model_dump(mode="json"), "parameters": count_parameters(self._model)},
             "settings": self._settings.model_dump(mode="json"),
-            "config": dump(self._config),
+            "config": dump_config(self._config),
             "history": progress.history,
             "throughput": {
                 "steps_per_second": progress.step / seconds,
@@ -246,7 +243,7 @@ def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Sett
         raise UsageError("cannot resume the run", path=options.resume, why=why, remedy="name its task")
     moved = {} if options.data is None else {"store": options.data}
     try:
-        return resolve(Run(options.resume).config, moved), settings_of(task, known["settings"])
+        return resolve_config(Run(options.resume).config, moved), settings_of(task, known["settings"])
     except UsageError as failure:  # cropstar has written these
         why = "; ".join(part for part in (failure.what, failure.why) if part)
         raise ArtifactError("damaged", path=options.resume, why=why, remedy="start a new run") from None
@@ -299,13 +296,13 @@ def _run_store_task(task: StoreTask, options: BenchOptions) -> dict[str, Any]:
         raise UsageError(f"'{task.name}' has no settings of its own", remedy="leave them out")
     folder = options.data or DATA / task.folder
     if options.resume is not None:
-        config = resolve(options.resume / "config.yaml", {})
+        config = resolve_config(options.resume / "config.yaml", {})
     else:
         if not folder.exists():
             remedy = f"{task.needs}; or name it with --data"
             raise InputError(f"no store for '{task.name}'", path=folder, remedy=remedy)
         file = options.config or find_config(task.config)
-        config = resolve(file, {**options.options, "store": folder}, options.assignments)
+        config = resolve_config(file, {**options.options, "store": folder}, options.assignments)
     how = TrainOptions(
         options.runs / task.name,
         options.device,

@@ -14,12 +14,19 @@ from pydantic import ValidationError
 import cropstar
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import BenchTask, Settings, StoreTask
-from cropstar.config import TrainConfig
+from cropstar.config import (
+    SHORT,
+    TrainConfig,
+    dump_config,
+    dump_yaml,
+    find_config,
+    load_yaml,
+    read_config,
+    resolve_config,
+)
 from cropstar.errors import UsageError
-from cropstar.places import DATA
 from cropstar.registry import did_you_mean
-from cropstar.resolving import SHORT, dump, find_config, read_config, resolve
-from cropstar.strictyaml import dump_yaml, load_yaml
+from cropstar.runtime import DATA
 
 SECTION = "task"
 UNUSED = (
@@ -68,7 +75,7 @@ def resolve_bench(
             rest.append(assignment)
     try:
         settings = settings_of(task, section)
-        config = resolve(None, options, tuple(rest), defaults={**content, "store": str(folder)})
+        config = resolve_config(None, options, tuple(rest), defaults={**content, "store": str(folder)})
         require_used(task, config)
     except UsageError as failure:
         if failure.path is None and file is not None:
@@ -133,7 +140,7 @@ def show_config(
     task = TASKS[name]
     folder = data or DATA / (task.folder or "")
     if isinstance(task, StoreTask):
-        return dump(resolve(file or find_config(task.config), {**options, "store": folder}, assignments))
+        return dump_config(resolve_config(file or find_config(task.config), {**options, "store": folder}, assignments))
     config, settings = resolve_bench(task, file, options, assignments, own, folder)
     return dump_yaml({SECTION: settings.model_dump(mode="json"), **config.model_dump(mode="json")})
 

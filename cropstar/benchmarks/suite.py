@@ -42,9 +42,8 @@ from cropstar.errors import (
     UsageError,
     from_os_error,
 )
-from cropstar.logs import event, logger
-from cropstar.progress import progress_bar
 from cropstar.reports.wording import duration, plural
+from cropstar.runtime import event, logger, progress_bar
 from cropstar.store.files import atomic_path, locked, sweep, write_json, write_text
 from cropstar.training.trials import silenced
 

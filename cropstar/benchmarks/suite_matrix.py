@@ -31,12 +31,11 @@ from pydantic import Field, ValidationError
 from cropstar.benchmarks.settings import resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import BenchTask, Metric, StoreTask
-from cropstar.config import FITTED, Section, TrainConfig
+from cropstar.config import FITTED, SHORT, Section, TrainConfig, find_config, read_config, resolve_config
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.registry import NETWORKS
 from cropstar.models.zoo import parse
 from cropstar.registry import did_you_mean
-from cropstar.resolving import SHORT, find_config, read_config, resolve
 
 MAXIMUM_CELLS = 10_000  # a run folder each
 SHIPPED = ("paper", "short")  # in configs/bench, beside the settings of each task
@@ -122,7 +121,7 @@ class Cell:
         config: TrainConfig
         if isinstance(task, StoreTask):
             file = self.config or find_config(task.config)
-            config = resolve(file, {**self.options, "store": somewhere}, self.assignments)
+            config = resolve_config(file, {**self.options, "store": somewhere}, self.assignments)
         else:
             config, own = resolve_bench(task, self.config, self.options, self.assignments, {}, somewhere)
             settings = own.model_dump(mode="json")

@@ -10,8 +10,7 @@ from cropstar.cli.bench_suite import TaskOrSuite
 from cropstar.cli.options import PATH, checkpoints, device, examples, speech
 from cropstar.cli.values import Decimal
 from cropstar.errors import UsageError
-from cropstar.logs import event
-from cropstar.places import RUNS
+from cropstar.runtime import RUNS, event
 
 EXAMPLES = examples("""
 cropstar bench --list                                 tasks, their data and the paper's figures
@@ -110,7 +109,7 @@ def bench(
         return
 
     from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
-    from cropstar.devices import choose_device
+    from cropstar.runtime import choose_device
 
     how = (assignments, match_parameters, budget, resume, fresh, checkpoint_seconds, tensorboard, not no_test)
     name = task if task is not None or resume is None else str(read_facts(resume).get("task"))

@@ -10,8 +10,7 @@ import click
 
 from cropstar.cli.options import PATH, checkpoints, device, examples, speech
 from cropstar.cli.values import Decimal
-from cropstar.logs import event
-from cropstar.places import RUNS
+from cropstar.runtime import RUNS, event
 
 EXAMPLES = examples("""
 cropstar bench suite short                            up to three hours on one core
@@ -44,7 +43,7 @@ def suite(
     stopped goes on by the same command; what failed is noted, tried again then, and makes the exit code 7.
     """
     from cropstar.benchmarks.suite import PAGE, SuiteOptions, run_suite
-    from cropstar.devices import choose_device
+    from cropstar.runtime import choose_device
 
     folder = output or RUNS / "bench" / f"suite-{file.stem}"
     run_suite(file, SuiteOptions(folder, choose_device(device), data, budget, checkpoint_seconds))

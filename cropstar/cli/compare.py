@@ -10,8 +10,7 @@ import click
 from cropstar.cli.evaluate import require_free
 from cropstar.cli.options import PATH, examples, speech
 from cropstar.errors import ArtifactError
-from cropstar.logs import event, logger
-from cropstar.places import RUNS
+from cropstar.runtime import RUNS, event, logger
 
 EXAMPLES = examples("""
 cropstar compare                                      all finished runs in data/runs

@@ -9,7 +9,7 @@ import click
 
 from cropstar.cli.options import PATH, device, examples, speech
 from cropstar.errors import ResourceError
-from cropstar.places import DATA
+from cropstar.runtime import DATA
 
 EXAMPLES = examples("""
 cropstar doctor                                       what is here, and what is missing
@@ -28,8 +28,8 @@ def doctor(output: Path, as_json: bool, device: str) -> None:
 
     A line that begins with ! is needed and missing: the exit code is 6 then. Those with - are only told.
     """
-    from cropstar.devices import choose_device
     from cropstar.reports.health import examine, say_findings, to_json
+    from cropstar.runtime import choose_device
 
     findings = examine(output)
     click.echo(json.dumps(to_json(findings), indent=1) if as_json else say_findings(findings))

@@ -11,7 +11,7 @@ import click
 from cropstar.cli.options import PATH, backend, device, examples, speech
 from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
-from cropstar.logs import event
+from cropstar.runtime import event
 
 if TYPE_CHECKING:
     from cropstar.config import SplitConfig
@@ -72,9 +72,9 @@ def evaluate(
     """
     if output is not None:
         require_free(output, (".json", ".html"), overwrite)
-    from cropstar.devices import choose_device
     from cropstar.reports.report import evaluation_report
     from cropstar.reports.results import format_scores, read_result
+    from cropstar.runtime import choose_device
     from cropstar.store.files import write_json
     from cropstar.training.evaluating import EvaluateOptions, evaluate_model
 
@@ -94,12 +94,12 @@ def evaluate(
 
 def _split(name: str | None, by: str | None) -> SplitConfig | None:
     """The split that was asked for, checked as in a configuration."""
-    from cropstar.places import STORES
-    from cropstar.resolving import resolve
+    from cropstar.config import resolve_config
+    from cropstar.runtime import STORES
 
     if name is None and by is None:
         return None
-    return resolve(None, {"store": STORES, "split.name": name, "split.by": by}).split
+    return resolve_config(None, {"store": STORES, "split.name": name, "split.by": by}).split
 
 
 def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:

@@ -9,7 +9,7 @@ import click
 from cropstar.cli.options import PATH, examples, speech
 from cropstar.cli.values import Decimal, split_names
 from cropstar.errors import UsageError
-from cropstar.logs import event
+from cropstar.runtime import event
 
 NOISE_DEFAULTS = {"layers": 10, "runs": 100}
 IMAGE_DEFAULTS = {"layers": 12, "runs": 4}

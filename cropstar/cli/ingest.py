@@ -14,7 +14,7 @@ from cropstar.cli.options import PATH, HeadedCommand, examples, speech
 from cropstar.cli.remote_options import remote
 from cropstar.cli.source_options import source_options
 from cropstar.errors import UsageError
-from cropstar.places import DEMO, STORES
+from cropstar.runtime import DEMO, STORES
 from cropstar.store.remote.addresses import is_catalogue
 
 ADDRESS = re.compile("https?://", re.IGNORECASE)
@@ -62,9 +62,9 @@ def ingest(
     written to data/demo and ingested. A run that was stopped goes on where it was.
     """
     from cropstar.connecting import connected
-    from cropstar.logs import event
     from cropstar.reports.contents import summarise
     from cropstar.reports.wording import plural
+    from cropstar.runtime import event
     from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
     from cropstar.sources.workers import bound_gdal, default_workers

@@ -9,7 +9,7 @@ import click
 
 from cropstar.cli.options import PATH, examples, speech
 from cropstar.errors import UsageError
-from cropstar.logs import event
+from cropstar.runtime import event
 
 EXAMPLES = examples("""
 cropstar inspect data/stores/demo                     dates, bands and classes of a store

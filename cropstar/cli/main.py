@@ -24,7 +24,7 @@ from cropstar.cli.train import train
 from cropstar.cli.tune import tune
 from cropstar.cli.update import update
 from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
-from cropstar.signals import raise_on_termination
+from cropstar.runtime import raise_on_termination
 
 EPILOG = """\b
 Start here:

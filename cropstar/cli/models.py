@@ -8,7 +8,7 @@ import click
 
 from cropstar.cli.options import examples, speech
 from cropstar.errors import CropstarError, UsageError
-from cropstar.places import STORES
+from cropstar.runtime import STORES
 
 EXAMPLES = examples("""
 cropstar models                                       every model, what it costs and how far it looks
@@ -45,12 +45,11 @@ def models(
     With a NAME, one of them layer by layer, with its settings and its equations. Names are composed: conv before a
     cell reads images, bi both directions of time, + stacks cells from the lowest layer up.
     """
-    from cropstar.config import ModelConfig
+    from cropstar.config import ModelConfig, resolve_config
     from cropstar.models.description import ModelFacts, describe
     from cropstar.models.registry import Shape
     from cropstar.models.zoo import listed_models
     from cropstar.reports.text import format_model, format_models
-    from cropstar.resolving import resolve
 
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name"):
@@ -58,7 +57,7 @@ def models(
 
     def configured(model: str) -> ModelConfig:
         options = {"store": STORES, "model.name": model, "model.layers": layers, "model.hidden": hidden}
-        return resolve(None, {**options, "model.day_encoding": day_encoding}, assignments).model
+        return resolve_config(None, {**options, "model.day_encoding": day_encoding}, assignments).model
 
     def described(config: ModelConfig) -> ModelFacts:
         thermal = bands - 1 if config.day_encoding == "thermal" else None

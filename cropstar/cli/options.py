@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
-from cropstar import logs
 from cropstar.cli.remote_options import PATH as PATH
 from cropstar.cli.values import Decimal
+from cropstar.runtime import set_up_logging
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ def speech(command: Command) -> Command:
         context = click.get_current_context()
         context.find_root().obj["debug"] = debug
         context.find_root().obj["log_json"] = log_json
-        logs.set_up(quiet=quiet, verbose=verbose or debug, as_json=log_json)
+        set_up_logging(quiet=quiet, verbose=verbose or debug, as_json=log_json)
         return command(*args, **kwargs)
 
     return speaking  # type: ignore[return-value]

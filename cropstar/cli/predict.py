@@ -12,8 +12,7 @@ from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, SEASON, 
 from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, headed, speech
 from cropstar.cli.remote_options import remote, require_free_remote
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.logs import event
-from cropstar.places import RUNS
+from cropstar.runtime import RUNS, event
 
 EXAMPLES = examples("""
 cropstar predict data/demo/tile.tif                   with the newest model, to data/demo/tile-crops.tif
@@ -56,11 +55,11 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
             raise UsageError("--shard with --scheduler", why=why, remedy="leave one of them out")
         require_distributed()
     # Only now what takes long to import.
-    from cropstar.devices import choose_device
     from cropstar.prediction.batch import predict_all
     from cropstar.prediction.inputs import find_inputs, find_outputs
     from cropstar.prediction.planning import parse_memory
     from cropstar.prediction.predict import PredictOptions
+    from cropstar.runtime import choose_device
     from cropstar.training.runs import MODEL, Run, newest_model
 
     memory, wanted = parse_memory(chosen["memory"]), wanted_of(chosen)

@@ -10,8 +10,7 @@ import click
 from cropstar.cli.options import PATH, HeadedCommand, backend, checkpoints, device, examples, headed, speech
 from cropstar.cli.remote_options import remote
 from cropstar.errors import UsageError
-from cropstar.logs import event, logger
-from cropstar.places import RUNS, STORES
+from cropstar.runtime import RUNS, STORES, event, logger
 
 EXAMPLES = examples("""
 cropstar train --model convstar --layers 4            on the newest store
@@ -110,7 +109,7 @@ def train(
     The split is by parcel and class, the best epoch is chosen on validation parcels, and the test
     parcels are looked at once, at the end. A run that was stopped goes on by the same command.
     """
-    from cropstar.resolving import find_config, resolve
+    from cropstar.config import find_config, resolve_config
     from cropstar.store.store import newest_store
 
     options = {
@@ -136,7 +135,7 @@ def train(
         if file or assignments or any(value is not None for value in options.values()):
             raise UsageError("--resume takes the configuration of the run", remedy="leave out all other settings")
         file = resume / "config.yaml"
-    config = resolve(
+    config = resolve_config(
         file, options, assignments, defaults={"store": newest_store(STORES) or (STORES if print_config else None)}
     )
     from cropstar.training.recipes import explained, with_recipe
@@ -150,7 +149,7 @@ def train(
         click.echo(explained(config, choices), nl=False)
         return
 
-    from cropstar.devices import choose_device
+    from cropstar.runtime import choose_device
     from cropstar.training.train import TrainOptions
     from cropstar.training.train import train as run_training
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from cropstar.cli.options import PATH, device, examples, speech
-from cropstar.logs import event
-from cropstar.places import RUNS, STORES
+from cropstar.runtime import RUNS, STORES, event
 
 EXAMPLES = examples("""
 cropstar tune --config demo-star --trials 20
@@ -64,7 +63,7 @@ def tune(
     unseen. A tuning that was stopped goes on by the same command, to the same trials;
     a larger --trials adds some. Without --space the learning rate, layers, width and dropout vary.
     """
-    from cropstar.resolving import find_config, read_config, resolve
+    from cropstar.config import find_config, read_config, resolve_config
     from cropstar.store.store import newest_store
     from cropstar.training.search_space import default_space, parse_space
 
@@ -76,14 +75,14 @@ def tune(
         "seed": seed,
     }
     file = find_config(config_file) if config_file else None
-    config = resolve(file, options, assignments, defaults={"store": newest_store(STORES)})
+    config = resolve_config(file, options, assignments, defaults={"store": newest_store(STORES)})
     space = parse_space(read_config(space_file), config, space_file) if space_file else default_space(config)
 
     from cropstar.training.journal import require_optuna
 
     require_optuna()  # before torch is imported, which takes seconds
 
-    from cropstar.devices import choose_device
+    from cropstar.runtime import choose_device
     from cropstar.training.tuning import TuneOptions, show
     from cropstar.training.tuning import tune as run_tuning
 

@@ -10,7 +10,7 @@ import click
 from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, map_options, wanted_of
 from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, speech
 from cropstar.cli.remote_options import remote
-from cropstar.logs import event
+from cropstar.runtime import event
 
 EXAMPLES = examples("""
 cropstar predict season/ -o map.tif --state season.h5       the season until now
@@ -38,11 +38,11 @@ def update(state: Path, new: tuple[str, ...], output: Path | None, model: Path |
     run over all dates would give. State and map are replaced when both are complete; if anything fails before, the
     state stays as it was. An image that is not later than the last one, or of another grid, is refused (exit code 5).
     """
-    from cropstar.devices import choose_device
     from cropstar.prediction.inputs import find_inputs
     from cropstar.prediction.planning import parse_memory
     from cropstar.prediction.update import UpdateOptions
     from cropstar.prediction.update import update as take_in
+    from cropstar.runtime import choose_device
     from cropstar.training.runs import MODEL
 
     options = UpdateOptions(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from cropstar.config import SplitConfig, TrainConfig
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid, metres_per_unit
-from cropstar.logs import logger
 from cropstar.registry import did_you_mean
+from cropstar.runtime import logger
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store

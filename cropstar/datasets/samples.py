@@ -18,7 +18,7 @@ from cropstar.datasets.transforms import Draw, augment, regularise
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import split as split_windows
-from cropstar.progress import track
+from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Normalisation, measure_normalisation
 from cropstar.store.reader import Image, TileReader

@@ -26,8 +26,8 @@ from cropstar.datasets.fields import (
 )
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.windows import Window
-from cropstar.logs import logger
 from cropstar.registry import did_you_mean
+from cropstar.runtime import logger
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.reader import Image, TileReader
 from cropstar.store.store import Store

@@ -14,13 +14,13 @@ from __future__ import annotations
 import torch
 
 from cropstar.errors import ResourceError, UsageError
-from cropstar.logs import logger
 from cropstar.models.cells.cell import Cell
 from cropstar.models.cells.star import StarCell
 from cropstar.models.contract import Classifier
 from cropstar.models.onnx_steps import OnnxSteps
 from cropstar.native import available, why_not
 from cropstar.native.library import library, refused
+from cropstar.runtime import logger
 
 BACKENDS = ("auto", "naive", "torch", "native", "onnx")
 TRAINING_BACKENDS = BACKENDS[:-1]

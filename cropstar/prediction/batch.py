@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, from_os_error
-from cropstar.logs import event, logger
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.options import MapResult, PredictOptions
 from cropstar.prediction.predict import predict, predictor_of
+from cropstar.runtime import event, logger
 
 
 class Batch:

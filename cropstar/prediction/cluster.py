@@ -21,14 +21,13 @@ from cropstar.cluster import Cluster, ClusterChoice, Machine, Task
 from cropstar.connecting import connected
 from cropstar.errors import CropstarError, ResourceError
 from cropstar.geo.windows import Window
-from cropstar.logs import event, logger
 from cropstar.prediction.batch import Batch
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.options import PredictOptions, require_place
 from cropstar.prediction.predict import opened_job, predictor_of
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.remote import RemoteJob, assemble, backend_of, compute, forget
-from cropstar.progress import progress_bar
+from cropstar.runtime import event, logger, progress_bar
 from cropstar.store.files import locked
 
 LARGEST_GROUP = 4  # blocks a task: one is read while another is computed

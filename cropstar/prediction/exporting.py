@@ -9,10 +9,10 @@ from cropstar import __version__
 from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import count_periods
 from cropstar.errors import UsageError
-from cropstar.logs import event
 from cropstar.models.export import export_forward, export_step
 from cropstar.models.weights import restore_model
 from cropstar.prediction.predictor import temperature_of
+from cropstar.runtime import event
 from cropstar.store.files import atomic_path
 from cropstar.store.model_file import ModelCard, read_model
 

@@ -27,8 +27,8 @@ from cropstar.prediction.smoothing import Smoothing, bayesian, majority
 from cropstar.prediction.style import describe_style, style_file
 from cropstar.prediction.wanted import Files, Wanted
 from cropstar.prediction.zones import ParcelClassifier, classify_parcels
-from cropstar.progress import track
 from cropstar.reports.map import draw_map
+from cropstar.runtime import track
 from cropstar.store.classes import ClassTable
 from cropstar.store.files import write_text
 

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from cropstar.datasets.samples import CLEAR_SHARE
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.logs import logger
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.zones import Floats, ParcelClassifier, on_grid, write_classes
-from cropstar.progress import track
+from cropstar.runtime import logger, track
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.labels import Parcels, open_vector
 from cropstar.store.classes import ClassTable

@@ -21,10 +21,8 @@ import torch
 from rasterio.errors import RasterioError
 
 from cropstar import __version__
-from cropstar.devices import keep_large_buffers
 from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.windows import Window, split
-from cropstar.logs import event
 from cropstar.prediction.blocks import BlockFolder, BlockResult, block_of
 from cropstar.prediction.cog import NODATA
 from cropstar.prediction.every_date import Following, write_dated
@@ -45,8 +43,8 @@ from cropstar.prediction.season import Advanced, advance
 from cropstar.prediction.season_file import writing_season
 from cropstar.prediction.space import require_room
 from cropstar.prediction.wanted import Files
-from cropstar.progress import progress_bar
 from cropstar.reports.wording import plural
+from cropstar.runtime import event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.files import locked

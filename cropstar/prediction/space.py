@@ -16,11 +16,11 @@ import numpy as np
 
 from cropstar.errors import ResourceError
 from cropstar.geo.grid import Grid
-from cropstar.logs import logger
 from cropstar.prediction.layers import LAYERS, PROBABILITIES
 from cropstar.prediction.season import Layout
 from cropstar.prediction.season_card import state_bytes
 from cropstar.prediction.wanted import Files
+from cropstar.runtime import logger
 from cropstar.store.model_file import ModelCard
 
 OVERVIEWS = 4 / 3  # of a raster with its smaller copies

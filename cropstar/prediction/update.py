@@ -19,10 +19,8 @@ import rasterio
 import torch
 from rasterio.errors import RasterioError
 
-from cropstar.devices import keep_large_buffers
 from cropstar.errors import ArtifactError, InputError, MismatchError
 from cropstar.geo.windows import Window, split
-from cropstar.logs import event
 from cropstar.prediction.blocks import BlockResult, block_of
 from cropstar.prediction.cog import NODATA
 from cropstar.prediction.heap import release_free_memory
@@ -41,7 +39,7 @@ from cropstar.prediction.season_card import SeasonCard, state_bytes
 from cropstar.prediction.season_file import REMEDY, SeasonReader, SeasonWriter, writing_season
 from cropstar.prediction.space import needs_of, require_space
 from cropstar.prediction.wanted import Files, Wanted
-from cropstar.progress import progress_bar
+from cropstar.runtime import event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Observations
 from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.files import locked

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, ResourceError, UsageError
 from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
-from cropstar.logs import event, logger
 from cropstar.prediction.layers import STEPS
+from cropstar.runtime import event, logger
 from cropstar.sources.labels import open_vector, repair_shapes, shapes_meet
 from cropstar.store.classes import ClassTable
 from cropstar.store.files import atomic_path

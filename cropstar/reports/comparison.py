@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cropstar.config import read_config
 from cropstar.errors import ArtifactError, CropstarError
 from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new_figure, style_axes
 from cropstar.reports.results import CONFIG, PLURALS, RESULT, damaged, read_result, with_interval
 from cropstar.reports.wording import DASH, count, duration, percent, plural, printable, score
-from cropstar.resolving import read_config
 from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:

@@ -19,10 +19,9 @@ from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import enclosing_grid, hectares_per_pixel
 from cropstar.geo.windows import split
-from cropstar.logs import event, logger
-from cropstar.progress import track
 from cropstar.reports.results import RESULT, unit_of
 from cropstar.reports.wording import plural
+from cropstar.runtime import event, logger, track
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import read_model
 from cropstar.store.reader import UNREADABLE, TileReader

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cropstar import __version__
-from cropstar.machine import memory_limit, processors
+from cropstar.runtime import memory_limit, processors
 
 State = Literal["good", "note", "missing"]
 

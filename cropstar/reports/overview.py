@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from cropstar.geo.calendar import YEAR, from_days
 from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.geo.windows import Window, split
-from cropstar.progress import track
 from cropstar.reports.contents import StoredTile
 from cropstar.reports.drawing import nearest_pixels
+from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.reader import Image, TileReader

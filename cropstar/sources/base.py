@@ -29,8 +29,7 @@ from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.grid import Grid
 from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, clear_sky
 from cropstar.geo.windows import Window, split
-from cropstar.logs import logger
-from cropstar.progress import progress_bar
+from cropstar.runtime import logger, progress_bar
 from cropstar.sources.decoding import DecodedSeries, cell_size
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint

@@ -25,8 +25,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE, in_order, sentinel2_band
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.logs import event, logger
-from cropstar.progress import track
+from cropstar.runtime import event, logger, track
 from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.texts import natural_ranks, read_text_table
 from cropstar.store.classes import ClassTable, CropClass, choose_colours

@@ -24,9 +24,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cropstar.errors import InputError, ResourceError, UsageError, from_os_error
-from cropstar.logs import event
-from cropstar.progress import progress_bar, track
 from cropstar.registry import did_you_mean
+from cropstar.runtime import event, progress_bar, track
 from cropstar.sources.base import short_list
 from cropstar.sources.breizhcrops import (
     CODES_FILE,

@@ -9,8 +9,8 @@ from typing import Any
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file_or_folder
-from cropstar.places import DEMO
 from cropstar.registry import Registry
+from cropstar.runtime import DEMO
 from cropstar.sources.base import Scene, Series
 from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
 from cropstar.sources.sentinel2.products import looks_like_sentinel2

@@ -10,8 +10,7 @@ from typing import Any
 
 from cropstar.cluster import Cluster
 from cropstar.errors import UsageError
-from cropstar.logs import logger
-from cropstar.progress import progress_bar
+from cropstar.runtime import logger, progress_bar
 from cropstar.sources.base import Scene
 from cropstar.sources.workers import CheckTile, ClusterPool, WorkerPool
 from cropstar.store.fingerprint import Fingerprint

@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cropstar.config import StrictLoader, read_config
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.paths import require_file
 from cropstar.geo.windows import Window
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES
-from cropstar.logs import logger
 from cropstar.registry import did_you_mean
-from cropstar.resolving import read_config
+from cropstar.runtime import logger
 from cropstar.sources.base import RasterScene, Scene, Series, recipe_of, short_list
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
 from cropstar.store.tile import ParcelTable
-from cropstar.strictyaml import StrictLoader
 
 TILE_SIZE = 240
 MAXIMUM_TILES = 1_000_000  # of a scene: a whole Sentinel-2 tile in the smallest ones are half of it

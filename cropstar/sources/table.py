@@ -21,8 +21,8 @@ from cropstar.geo.calendar import EPOCH, Season, from_days
 from cropstar.geo.paths import require_file
 from cropstar.geo.sensors import SCALE, SENTINEL2, band_name, clear_sky, in_order, sentinel2_band
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.logs import event, logger
 from cropstar.registry import suggestion
+from cropstar.runtime import event, logger
 from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.labels import LABEL_COLUMNS
 from cropstar.sources.texts import natural_ranks

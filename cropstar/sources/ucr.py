@@ -15,7 +15,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.paths import require_file
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS
-from cropstar.logs import event, logger
+from cropstar.runtime import event, logger
 from cropstar.sources.base import TileSpec, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
 from cropstar.store.classes import ClassTable, CropClass, choose_colours

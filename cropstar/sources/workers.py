@@ -31,12 +31,10 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
-from cropstar import logs
 from cropstar.cluster import Cluster, Task, pack, require_seen, unpack
 from cropstar.errors import CropstarError, ResourceError, UsageError, from_os_error
 from cropstar.holding import Holder
-from cropstar.logs import logger
-from cropstar.progress import progress_bar
+from cropstar.runtime import logger, progress_bar, set_up_logging
 from cropstar.sources.base import RasterScene, Scene, TileSpec
 from cropstar.sources.decoding import Scratch, around, decoded_bytes, scratch_bytes, scratch_file
 from cropstar.store.files import PARTIAL, sweep
@@ -296,7 +294,7 @@ class _Sender(logging.Handler):
 
 
 def _log_to(connection: Connection, level: int) -> None:
-    logs.set_up()
+    set_up_logging()
     logger.handlers[:] = [_Sender(connection)]
     logger.setLevel(level)
 

@@ -22,8 +22,8 @@ from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import SCALE, band_name, in_order
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
-from cropstar.logs import event, logger
 from cropstar.registry import did_you_mean
+from cropstar.runtime import event, logger
 from cropstar.sources.base import (
     PatchImage,
     TileSpec,

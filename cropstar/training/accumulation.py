@@ -16,8 +16,8 @@ from torch import Tensor
 
 from cropstar.datasets.batches import Batch
 from cropstar.errors import ResourceError
-from cropstar.logs import logger
 from cropstar.models.contract import Classifier
+from cropstar.runtime import logger
 from cropstar.training.objective import Measure
 from cropstar.training.precision import Precision
 

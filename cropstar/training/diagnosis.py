@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cropstar.logs import event, logger
 from cropstar.models.cells.cell import Cell
 from cropstar.models.contract import Classifier
 from cropstar.models.parts import layers_of
 from cropstar.reports.figures import draw_diagnosis
+from cropstar.runtime import event, logger
 from cropstar.store.files import write_text
 
 Row = dict[str, Any]

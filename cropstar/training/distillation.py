@@ -27,10 +27,9 @@ from cropstar.datasets.samples import PatchDataset, Prepared, open_parts
 from cropstar.datasets.splits import Split
 from cropstar.datasets.transforms import Draw, augment
 from cropstar.errors import ArtifactError, MismatchError, UsageError
-from cropstar.logs import logger
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
-from cropstar.progress import track
+from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from cropstar.training.evaluating import Subject, open_subject, seen_in_training

@@ -10,18 +10,16 @@ from typing import Any, Literal
 import torch
 
 from cropstar import __version__
-from cropstar.config import SplitConfig, TrainConfig
+from cropstar.config import SplitConfig, TrainConfig, resolve_config
 from cropstar.datasets.batches import Dataset
 from cropstar.datasets.fields import choose_target
 from cropstar.datasets.splits import Split, split_parcels
-from cropstar.devices import keep_large_buffers
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
-from cropstar.logs import logger
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
 from cropstar.models.weights import restore_model
 from cropstar.reports.results import damaged, read_result
-from cropstar.resolving import resolve
+from cropstar.runtime import keep_large_buffers, logger
 from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
 from cropstar.training.area_spread import Design
@@ -121,10 +119,10 @@ def open_subject(path: Path, store: Path | None) -> Subject:
         raise UsageError("no store to judge the model on", path=file, why=why, remedy="name one with --store")
     given = {"store": store}
     if known:
-        config = resolve(run.config, given)
+        config = resolve_config(run.config, given)
     else:
         provenance = {key: card.provenance.get(key) for key in ("seed", "target")}
-        config = resolve(None, {**given, **provenance})
+        config = resolve_config(None, {**given, **provenance})
     return Subject(file, card, model, digest, run if known else None, config, result)
 
 

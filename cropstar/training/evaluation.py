@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.datasets.fields import Target
 from cropstar.models.contract import Classifier
-from cropstar.progress import track
+from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
 from cropstar.training.earliness import EarlinessTally
 from cropstar.training.intervals import ParcelCounts, ParcelTally, bootstrap, count_parcels

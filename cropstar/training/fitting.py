@@ -21,11 +21,9 @@ from cropstar.config import ModelConfig, TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, Interrupted, UsageError
 from cropstar.geo.calendar import Season
-from cropstar.logs import event
 from cropstar.models.networks.trees import DayGrid, FittedClassifier, Floats, OnTrees, features_of, log_probabilities
 from cropstar.models.registry import Shape
-from cropstar.progress import progress_bar, track
-from cropstar.signals import stop_on_request
+from cropstar.runtime import event, progress_bar, stop_on_request, track
 from cropstar.training.loop import SaveModel, Task
 from cropstar.training.score_sample import ScoreSample
 from cropstar.training.state import Progress

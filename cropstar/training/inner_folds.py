@@ -8,7 +8,7 @@ from cropstar.config import TrainConfig
 from cropstar.datasets.fields import FieldName, Fields, ParcelId, Target, assign_units, blocks_of
 from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.errors import InputError, UsageError
-from cropstar.logs import logger
+from cropstar.runtime import logger
 from cropstar.store.store import Store
 
 

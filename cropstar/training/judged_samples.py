@@ -21,7 +21,7 @@ from cropstar.datasets.samples import (
 from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.logs import logger
+from cropstar.runtime import logger
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import ModelCard

@@ -10,8 +10,8 @@ import torch
 
 from cropstar.datasets.batches import Dataset
 from cropstar.geo.calendar import Season
-from cropstar.logs import logger
 from cropstar.models.contract import Classifier
+from cropstar.runtime import logger
 from cropstar.training.calibration import Calibration, calibrate, parcel_weights
 from cropstar.training.conformal import ConformalSets, learn_sets
 from cropstar.training.earliness import EarlinessTally

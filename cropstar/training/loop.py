@@ -19,9 +19,7 @@ from torch import nn
 from cropstar.config import OptimiserConfig
 from cropstar.datasets.batches import epoch_order
 from cropstar.errors import ArtifactError, Interrupted
-from cropstar.logs import event, logger
-from cropstar.progress import progress_bar
-from cropstar.signals import stop_on_request
+from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.training.accumulation import Engine
 from cropstar.training.averaging import WeightAverage

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from cropstar.errors import UsageError
-from cropstar.logs import logger
 from cropstar.models.contract import Classifier
 from cropstar.models.half import half_precision
+from cropstar.runtime import logger
 
 KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 

@@ -24,8 +24,8 @@ import torch.distributed as distributed
 from torch import Tensor, nn
 
 from cropstar.errors import ResourceError, UsageError
-from cropstar.logs import logger
 from cropstar.models.normalisation import normalises_by_batch
+from cropstar.runtime import logger
 
 # The others wait while the first one validates, however long that takes. One that was killed closes its connections,
 # which the rest see at once: the time is for machines that vanish from the network.

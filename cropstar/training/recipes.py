@@ -16,11 +16,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
+from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig, dump_config
 from cropstar.datasets.fields import choose_target
 from cropstar.datasets.splits import Split, training_split
-from cropstar.logs import logger
-from cropstar.resolving import dump
+from cropstar.runtime import logger
 from cropstar.store.store import Store
 
 NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
@@ -79,7 +78,7 @@ def explained(config: TrainConfig, choices: tuple[Choice, ...]) -> str:
     reasons = {choice.key: choice.why for choice in choices}
     lines: list[str] = []
     path: list[str] = []
-    for line in dump(config).splitlines():
+    for line in dump_config(config).splitlines():
         match = re.match(r"( *)([a-z_]+):", line)
         if match:
             path[len(match[1]) // 2 :] = [match[2]]

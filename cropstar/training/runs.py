@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import AUTO, FITTED, TrainConfig
+from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.errors import ArtifactError, MismatchError, UsageError
-from cropstar.resolving import dump
 from cropstar.store.files import locked, sweep, write_text
 
 MODEL = "model.safetensors"
@@ -113,7 +112,7 @@ class Run:
 
 def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitStack, *, fresh: bool) -> Run:
     """An unfinished run of the very same configuration and data, else a new one; held until `hold` closes."""
-    text, described = dump(config), json.dumps(data, sort_keys=True)
+    text, described = dump_config(config), json.dumps(data, sort_keys=True)
     stem = config.model.name
     if stem not in (*FITTED, AUTO):  # which have no layers
         stem += f"-{config.model.layers}x{config.model.hidden}"

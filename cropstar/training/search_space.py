@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.config import CONVOLUTIONAL, Section, TrainConfig
+from cropstar.config import CONVOLUTIONAL, SHORT, Section, TrainConfig, resolve_config
 from cropstar.errors import UsageError
 from cropstar.registry import did_you_mean
-from cropstar.resolving import SHORT, resolve
 
 PLAIN = (bool, int, float, str, type(None))
 MOST_CHOICES = 1000
@@ -117,7 +116,7 @@ def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
         for parent in parents:
             section = section[parent]
         section[last] = value
-    return resolve(None, {}, defaults=data)
+    return resolve_config(None, {}, defaults=data)
 
 
 def own_values(config: TrainConfig, space: Space) -> dict[str, Any] | None:

@@ -22,19 +22,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig
+from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig, dump_config
 from cropstar.datasets.fields import Fields, Target, choose_target
 from cropstar.datasets.samples import Prepared, open_parts
 from cropstar.datasets.splits import Split
 from cropstar.errors import InputError, UsageError
-from cropstar.logs import event, logger
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
 from cropstar.models.ensemble import name_ensemble
 from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
-from cropstar.resolving import dump
+from cropstar.runtime import event, logger
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
@@ -255,7 +254,7 @@ class _Contest:
         file = folder / "scores.safetensors"
         if file.exists():
             header, arrays = read_tensors(file, "scores")
-            if header.get("config") == dump(config):
+            if header.get("config") == dump_config(config):
                 return Said(**arrays), float(header["seconds"])
         started, classes = time.monotonic(), len(self.store.fingerprint.classes)
         model = self._model(config)
@@ -266,7 +265,7 @@ class _Contest:
             evaluate(model, parts["test"], classes, self.device, Witness(sample))
         said = Said(*sample.arrays())
         seconds = max(time.monotonic() - started, progress.seconds)
-        write_tensors(file, "scores", {"seconds": seconds, "config": dump(config)}, vars(said))
+        write_tensors(file, "scores", {"seconds": seconds, "config": dump_config(config)}, vars(said))
         for rest in folder.iterdir():
             if rest != file:
                 shutil.rmtree(rest) if rest.is_dir() else rest.unlink()

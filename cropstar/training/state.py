@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from cropstar.errors import ArtifactError
-from cropstar.logs import logger
 from cropstar.models.weights import load_weights, weights_of
+from cropstar.runtime import logger
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
 from cropstar.training.averaging import WeightAverage
 from cropstar.training.precision import Precision

@@ -13,14 +13,12 @@ from typing import Any
 import torch
 
 from cropstar import __version__
-from cropstar.config import AUTO, TrainConfig
+from cropstar.config import AUTO, TrainConfig, dump_config
 from cropstar.datasets.fields import choose_target
 from cropstar.datasets.samples import Prepared, open_parts
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
-from cropstar.devices import keep_large_buffers, peak_memory_megabytes
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.logs import event, logger
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
 from cropstar.models.ensemble import Ensemble, describe_model, name_ensemble
@@ -31,7 +29,7 @@ from cropstar.models.weights import load_weights, weights_of
 from cropstar.models.zoo import build_model
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
-from cropstar.resolving import dump
+from cropstar.runtime import event, keep_large_buffers, logger, peak_memory_megabytes
 from cropstar.store.files import write_json, write_text
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
@@ -460,7 +458,7 @@ def _result(
         },
         "split": {**split.to_json(), "counts": split.counts(len(fingerprint.classes))},
         "model": {**config.model.model_dump(mode="json"), "parameters": parameters},
-        "config": dump(config),
+        "config": dump_config(config),
         "history": progress.history,
         "best_epoch": progress.best_epoch,
         "test": judged.test.to_json(config.seed),

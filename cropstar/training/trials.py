@@ -17,10 +17,10 @@ from cropstar.datasets.fields import choose_target
 from cropstar.datasets.samples import Prepared, open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import UsageError
-from cropstar.logs import logger
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.zoo import build_model
+from cropstar.runtime import logger
 from cropstar.store.store import Store
 from cropstar.training.inner_folds import inner_folds, without_test
 from cropstar.training.loop import Task, fit

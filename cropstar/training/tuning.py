@@ -20,12 +20,9 @@ from typing import Any
 
 import torch
 
-from cropstar.config import TrainConfig
-from cropstar.devices import keep_large_buffers
+from cropstar.config import TrainConfig, dump_config
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
-from cropstar.logs import event
-from cropstar.progress import progress_bar
-from cropstar.resolving import dump
+from cropstar.runtime import event, keep_large_buffers, progress_bar
 from cropstar.store.files import locked, write_json, write_text
 from cropstar.store.store import Store
 from cropstar.training.journal import Journal, require_optuna
@@ -76,7 +73,7 @@ def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
         hold.callback(store.close)
         trainer = Trainer(store, config, options.folds, options.device)
         settings = {
-            "config": dump(config),
+            "config": dump_config(config),
             "space": {key: {"kind": type(entry).__name__, **asdict(entry)} for key, entry in space.items()},
             "folds": options.folds,
             "data": {
@@ -202,7 +199,7 @@ class Tuning:
         if best_trial is not None:
             where = f"trial {best_trial.number + 1} of {self._folder.name}"
             head = f"# macro-F1 {best_trial.value:.4f} on validation, {where}\n"
-            write_text(self._folder / "best.yaml", head + dump(with_values(self._config, best_trial.params)))
+            write_text(self._folder / "best.yaml", head + dump_config(with_values(self._config, best_trial.params)))
 
     def _say(self, number: int, wanted: int) -> None:
         trial, best = self._journal.trials()[number], self._best()

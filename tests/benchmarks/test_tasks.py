@@ -28,14 +28,13 @@ from cropstar.benchmarks.tasks.base import (
     from_arrays,
 )
 from cropstar.benchmarks.tasks.generated import GeneratedTask
-from cropstar.config import AugmentationConfig, ModelConfig
+from cropstar.config import AugmentationConfig, ModelConfig, find_config
 from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.resolving import find_config
 
 
 def generated(name: str, **own: Any) -> Material:

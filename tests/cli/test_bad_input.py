@@ -30,12 +30,12 @@ def trained(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     """A folder with a run in data/runs."""
     import torch
 
-    from cropstar.resolving import resolve
+    from cropstar.config import resolve_config
     from cropstar.training.train import TrainOptions, train
 
     folder = tmp_path_factory.mktemp("trained")
     options = {"store": small_store, "model.layers": 1, "model.hidden": 4, "epochs": 1, "split.validation": 0.3}
-    train(resolve(None, options), TrainOptions(folder / "data" / "runs", torch.device("cpu")))
+    train(resolve_config(None, options), TrainOptions(folder / "data" / "runs", torch.device("cpu")))
     return folder
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import geopandas
 import pytest
 
-from cropstar.resolving import resolve
+from cropstar.config import resolve_config
 from cropstar.store.model_file import read_tensors
 from cropstar.store.store import Store
 from cropstar.training.runs import Run
@@ -76,7 +76,7 @@ def test_resumed_on_another_store(run_cli: Cli, stopped: Run, small_scene: Path,
     crops.to_file(tmp_path / "parcels.gpkg")
     made = run_cli("ingest", small_scene / "tile.tif", "--parcels", "parcels.gpkg", "-o", store, cwd=tmp_path)
     assert made.returncode == 0, made.stderr
-    old = resolve(stopped.config, {}).store
+    old = resolve_config(stopped.config, {}).store
     stopped.config.write_text(stopped.config.read_text().replace(str(old), str(store)))
     before = [path.read_bytes() for path in stopped.checkpoints()]
     assert_refused(run_cli("train", "--resume", stopped.folder, cwd=tmp_path), 5, stopped.name, "other data")

@@ -20,12 +20,11 @@ from cropstar.benchmarks.suite_matrix import Outcome, read_outcome, read_suite
 from cropstar.benchmarks.suite_results import format_figure
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.cli.bench import bench
-from cropstar.config import OptimiserConfig
+from cropstar.config import OptimiserConfig, dump_yaml
 from cropstar.errors import CropstarError, Interrupted, MismatchError, PartialResult, UsageError
 from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, open_tum
 from cropstar.store.model_file import read_tensors
-from cropstar.strictyaml import dump_yaml
 from cropstar.training import loop
 from cropstar.training.runs import Run
 from cropstar.training.schedule import learning_rate

@@ -12,8 +12,8 @@ import torch
 from click.testing import CliRunner, Result
 
 from cropstar.cli.compare import compare
+from cropstar.config import resolve_config
 from cropstar.errors import ArtifactError, CropstarError, UsageError
-from cropstar.resolving import resolve
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 
@@ -26,7 +26,9 @@ def home(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     options = TrainOptions(home / "data" / "runs", torch.device("cpu"))
     for name, seed in (("star", 0), ("gru", 0), ("rnn", 1)):
-        config = resolve(None, {"store": small_store, **TINY, "model.name": name, "seed": seed, "target": "parcel"})
+        config = resolve_config(
+            None, {"store": small_store, **TINY, "model.name": name, "seed": seed, "target": "parcel"}
+        )
         train(config, options)
     return home
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from cropstar.cli.main import cropstar
-from cropstar.resolving import find_config, resolve
+from cropstar.config import find_config, resolve_config
 from cropstar.sources.base import Scene
 from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 from cropstar.sources.ingest import ingest
@@ -98,7 +98,7 @@ def test_every_configuration_runs(
     cropstar.main(["train", *short, *more], prog_name="cropstar", standalone_mode=False, obj={})
     said = capsys.readouterr().err
     assert "parcels that training never saw" in said
-    split = resolve(find_config(name), {}).split
+    split = resolve_config(find_config(name), {}).split
     assert split.name is None or f"the data set's own split '{split.name}'" in said
 
 
@@ -107,7 +107,7 @@ def test_the_comment_says_how_to_run_it(name: str) -> None:
     text = find_config(name).read_text(encoding="utf-8")
     assert f"cropstar train --config {name}" in text
     assert "cropstar ingest" in text
-    store = str(resolve(find_config(name), {}).store)
+    store = str(resolve_config(find_config(name), {}).store)
     assert name.startswith("demo") or f"-o {store}\n" in text
 
 
@@ -115,5 +115,5 @@ def test_the_counts_that_the_comments_state() -> None:
     from cropstar.models.description import describe
     from cropstar.models.registry import Shape
 
-    model = resolve(find_config("tum-pixel-convstar"), {}).model
+    model = resolve_config(find_config("tum-pixel-convstar"), {}).model
     assert describe(model, Shape(bands=4, classes=18, length=30)).parameters == 123_602

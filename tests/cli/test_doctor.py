@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from cropstar.cli.doctor import doctor
 from cropstar.errors import CropstarError
-from cropstar.machine import memory_limit, processors
 from cropstar.reports import health
+from cropstar.runtime import memory_limit, processors
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -15,9 +15,9 @@ import torch
 from click.testing import CliRunner, Result
 
 from cropstar.cli.evaluate import evaluate
+from cropstar.config import resolve_config
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
 from cropstar.reports.results import with_interval
-from cropstar.resolving import resolve
 from cropstar.store.classes import ClassTable, CropClass
 from cropstar.store.tile import ParcelTable, RasterTile
 from cropstar.training.runs import Run
@@ -34,7 +34,7 @@ NAMES = ["maize", "wheat"]
 
 
 def trained(store: Path, runs: Path, **changes: object) -> Run:
-    run, _ = train(resolve(None, {"store": store, **TINY, **changes}), TrainOptions(runs, torch.device("cpu")))
+    run, _ = train(resolve_config(None, {"store": store, **TINY, **changes}), TrainOptions(runs, torch.device("cpu")))
     return run
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cropstar.resolving import resolve
-from cropstar.strictyaml import load_yaml
+from cropstar.config import load_yaml, resolve_config
 from cropstar.training.search_space import parse_space
 from cropstar.training.tuning import TuneOptions, tune
 from tests.faults.killing import start
@@ -53,11 +52,13 @@ def test_killed_and_gone_on_with(run_cli: Cli, place: Path) -> None:
     assert last.endswith("now: cropstar train --config killed/best.yaml")
 
     options = {"store": place / "store", "model.name": "star", "epochs": 2, "split.name": "published"}
-    config = resolve(None, options, ("series_batch=16",))
+    config = resolve_config(None, options, ("series_batch=16",))
     space = parse_space(load_yaml(SPACE, "space.yaml"), config, Path("space.yaml"))
     unbroken = tune(config, space, TuneOptions(place, CPU, place / "unbroken", 3))
     assert table(place / "killed") == table(unbroken.folder)
-    assert resolve(place / "killed" / "best.yaml", {"store": place}) == resolve(unbroken.best, {"store": place})
+    assert resolve_config(place / "killed" / "best.yaml", {"store": place}) == resolve_config(
+        unbroken.best, {"store": place}
+    )
 
 
 def test_wrong_spaces_leave_nothing(run_cli: Cli, place: Path) -> None:

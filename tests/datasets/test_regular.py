@@ -11,12 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.config import AugmentationConfig, RegularConfig, SplitConfig
+from cropstar.config import AugmentationConfig, RegularConfig, SplitConfig, resolve_config
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.datasets.transforms import Draw, augment, count_periods, regularise, season_starts
 from cropstar.geo.calendar import Season, to_days
-from cropstar.resolving import resolve
 from cropstar.store.store import Store
 from tests.datasets.batches import a_batch
 
@@ -133,7 +132,7 @@ def test_early_dates_are_of_the_season_that_has_just_begun() -> None:
 def test_data_sets_give_regular_dates_in_every_part(small_store: Path) -> None:
     store = Store.open(small_store)
     split = split_parcels(store, SplitConfig(), 0)
-    config = resolve(None, {"store": small_store})
+    config = resolve_config(None, {"store": small_store})
     plain, _ = open_parts(store, split, config, spatial=True)
     regular, _ = open_parts(store, split, config, spatial=True, regular=RegularConfig(every=30))
     season = store.fingerprint.season
@@ -151,7 +150,7 @@ def test_data_sets_give_regular_dates_in_every_part(small_store: Path) -> None:
 def test_dates_are_hidden_before_they_are_averaged(small_store: Path) -> None:
     store = Store.open(small_store)
     split = split_parcels(store, SplitConfig(), 0)
-    config = resolve(None, {"store": small_store})
+    config = resolve_config(None, {"store": small_store})
     regular = RegularConfig(every=60, fill="linear")
     dataset = open_parts(store, split, config, spatial=True, regular=regular)[0]["train"]
     changes, draw = AugmentationConfig(date_dropout=0.5, noise=0.2), Draw(0, 3, [5, 6])

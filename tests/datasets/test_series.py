@@ -9,11 +9,10 @@ import pandas
 import pytest
 import torch
 
-from cropstar.config import SplitConfig
+from cropstar.config import SplitConfig, resolve_config
 from cropstar.datasets.samples import SeriesDataset, measure_series, open_parts
 from cropstar.datasets.splits import PARTS, split_parcels
 from cropstar.errors import UsageError
-from cropstar.resolving import resolve
 from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.sources.ingest import ingest
 from cropstar.store.store import Store
@@ -73,7 +72,7 @@ def test_every_sample_is_in_exactly_one_part(series_store: Path) -> None:
 def test_a_series_model_learns_from_a_table(series_store: Path, tmp_path: Path) -> None:
     """Gates must be opened for the length of a series, not of a whole tile, or nothing is learnt at all."""
     options = {"store": series_store, "model.name": "star", "model.layers": 2, "model.hidden": 16, "epochs": 25}
-    config = resolve(None, {**options, "series_batch": 12, "optimiser.learning_rate": 0.01})
+    config = resolve_config(None, {**options, "series_batch": 12, "optimiser.learning_rate": 0.01})
     _, result = train(config, TrainOptions(tmp_path, torch.device("cpu")))
     assert result["test"]["parcel"]["overall_accuracy"] >= 0.85
 
@@ -81,7 +80,7 @@ def test_a_series_model_learns_from_a_table(series_store: Path, tmp_path: Path) 
 def test_an_image_model_is_refused(series_store: Path) -> None:
     store = Store.open(series_store)
     split = split_parcels(store, SplitConfig(), 0)
-    config = resolve(None, {"store": series_store})
+    config = resolve_config(None, {"store": series_store})
     with pytest.raises(UsageError, match="--model star"):
         open_parts(store, split, config, spatial=True)
     store.close()

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.config import RegularConfig, SplitConfig, TrainConfig
+from cropstar.config import RegularConfig, SplitConfig, TrainConfig, dump_config, resolve_config
 from cropstar.errors import UsageError
-from cropstar.resolving import dump, resolve
 
 STORE = {"store": Path("a/store")}
 
 
 def test_years_are_groups_whether_yaml_reads_them_as_numbers_or_text() -> None:
-    split = resolve(None, STORE, ("split.by=group", "split.test=[2017, '2016', north]")).split
+    split = resolve_config(None, STORE, ("split.by=group", "split.test=[2017, '2016', north]")).split
     assert split.test == ("2017", "2016", "north")
     assert split.named == {"test": ("2017", "2016", "north")}
     assert (split.validation, split.validation_share) == (None, 0.15)
@@ -46,7 +45,7 @@ def test_years_are_groups_whether_yaml_reads_them_as_numbers_or_text() -> None:
 )
 def test_what_does_not_go_together_is_refused(assignments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve(None, STORE, assignments)
+        resolve_config(None, STORE, assignments)
     assert message in str(caught.value)
 
 
@@ -59,8 +58,8 @@ def test_names_come_back_from_a_saved_configuration(
 ) -> None:
     config = TrainConfig(store=Path("s"), split=SplitConfig.model_validate({"by": by, "test": of}))
     file = tmp_path_factory.getbasetemp() / "names.yaml"
-    file.write_text(dump(config), encoding="utf-8")
-    assert resolve(file, {}) == config
+    file.write_text(dump_config(config), encoding="utf-8")
+    assert resolve_config(file, {}) == config
 
 
 def test_filling_needs_regular_dates() -> None:

@@ -12,11 +12,11 @@ import rasterio
 import torch
 from rasterio.transform import Affine
 
+from cropstar.config import resolve_config
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.predict import PredictOptions, predict
 from cropstar.prediction.predictor import Predictor
-from cropstar.resolving import resolve
 from cropstar.sources.base import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.training.train import TrainOptions, train
@@ -27,7 +27,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(scope="module", params=["convstar", "star"])
 def model(request: pytest.FixtureRequest, small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = {"store": small_store, "model.name": request.param, "model.layers": 2, "model.hidden": 5, "epochs": 1}
-    config = resolve(None, {**options, "batch": 8, "split.validation": 0.3, "split.test": 0.3})
+    config = resolve_config(None, {**options, "batch": 8, "split.validation": 0.3, "split.test": 0.3})
     run, _ = train(config, TrainOptions(tmp_path_factory.mktemp("runs"), CPU))
     return run.model
 

@@ -14,7 +14,7 @@ import pytest
 
 from cropstar.connecting import connected
 from cropstar.errors import CropstarError, InputError, ResourceError, UsageError
-from cropstar.logs import logger
+from cropstar.runtime import logger
 from cropstar.sources import decoding, workers
 from cropstar.sources.base import RasterScene, Scene
 from cropstar.sources.catalogue import SOURCES, IngestRequest

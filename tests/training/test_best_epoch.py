@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 import torch
 
+from cropstar.config import resolve_config
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.models.weights import restore_model
-from cropstar.resolving import resolve
 from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.store.model_file import read_model, read_tensors, write_tensors
@@ -46,7 +46,8 @@ def run_of(store: Path, folder: Path, **changes: Any) -> tuple[Run, dict[str, An
     small = {"model.name": "star", "model.layers": 1, "model.hidden": 8, "series_batch": 8, "epochs": 6}
     fast = {"optimiser.learning_rate": 0.02, "optimiser.schedule": "constant", "seed": 1}
     return train(
-        resolve(None, {"store": store, **small, **fast, **changes}), TrainOptions(folder, CPU, checkpoint_seconds=0.0)
+        resolve_config(None, {"store": store, **small, **fast, **changes}),
+        TrainOptions(folder, CPU, checkpoint_seconds=0.0),
     )
 
 
@@ -62,7 +63,7 @@ def test_the_loss_decides_where_validation_is_solved(
     assert result["best_epoch"] == best > solved[0]
     assert f"macro-F1 1.000, loss {rows[-1]['loss']:.3f}" in caplog.text
     # The model that was kept is the one of that epoch, and its loss the plain cross-entropy.
-    config = resolve(run.config, {})
+    config = resolve_config(run.config, {})
     store = Store.open(easy)
     split = split_parcels(store, config.split, config.seed)
     parts, _ = open_parts(store, split, config, spatial=False)
@@ -131,7 +132,7 @@ def test_a_loss_that_is_not_finite_is_not_written_down(easy: Path, tmp_path: Pat
     run, _ = run_of(easy, tmp_path, epochs=1)
     card, weights, _ = read_model(run.model)
     broken = {name: np.full_like(array, np.nan) for name, array in weights.items()}
-    config = resolve(run.config, {})
+    config = resolve_config(run.config, {})
     store = Store.open(easy)
     parts, _ = open_parts(store, split_parcels(store, config.split, config.seed), config, spatial=False)
     model = restore_model(card.model, card.shape, broken, run.model)

@@ -10,12 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from cropstar.config import ModelConfig, TrainConfig
+from cropstar.config import ModelConfig, TrainConfig, resolve_config
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.reports.figures import draw_diagnosis
-from cropstar.resolving import resolve
 from cropstar.training import loop
 from cropstar.training.diagnosis import Diagnosis, read_rows
 from cropstar.training.step import Outcome
@@ -34,7 +33,7 @@ def tiny(store: Path, **changes: object) -> TrainConfig:
         "split.validation": 0.3,
         "split.test": 0.3,
     }
-    return resolve(None, options | changes)
+    return resolve_config(None, options | changes)
 
 
 def diagnosed(folder: Path, **changes: Any) -> TrainOptions:

@@ -13,12 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from cropstar.config import TrainConfig
+from cropstar.config import TrainConfig, dump_config, load_yaml, resolve_config
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.resolving import dump, resolve
-from cropstar.strictyaml import load_yaml
 from cropstar.training.recipes import DataFacts, explained, fill
 
 FIELDS = DataFacts(fields=700, samples=700, dates=14, bands=13, classes=6, span=200, images=False, pixels=False)
@@ -26,7 +24,7 @@ IMAGES = DataFacts(fields=70, samples=160, dates=9, bands=10, classes=8, span=25
 
 
 def config_of(model: str, **given: Any) -> TrainConfig:
-    return resolve(None, {"store": Path("store"), "model.name": model, **given})
+    return resolve_config(None, {"store": Path("store"), "model.name": model, **given})
 
 
 def test_what_the_user_gives_is_kept() -> None:
@@ -42,8 +40,8 @@ def test_what_the_user_gives_is_kept() -> None:
 def test_a_filled_configuration_is_filled_no_further(tmp_path: Path) -> None:
     filled, _ = fill(config_of("star"), FIELDS)
     file = tmp_path / "config.yaml"
-    file.write_text(dump(filled), encoding="utf-8")
-    again, choices = fill(resolve(file, {}), FIELDS)
+    file.write_text(dump_config(filled), encoding="utf-8")
+    again, choices = fill(resolve_config(file, {}), FIELDS)
     assert again == filled
     assert choices == ()
 
@@ -51,7 +49,7 @@ def test_a_filled_configuration_is_filled_no_further(tmp_path: Path) -> None:
 def test_every_choice_is_explained_and_the_text_reads_back() -> None:
     filled, choices = fill(config_of("convstar"), IMAGES)
     text = explained(filled, choices)
-    assert load_yaml(text, "text") == load_yaml(dump(filled), "dump")
+    assert load_yaml(text, "text") == load_yaml(dump_config(filled), "dump")
     assert text.count("  # ") == len(choices)
 
 

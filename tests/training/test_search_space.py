@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from cropstar.config import TrainConfig
+from cropstar.config import TrainConfig, load_yaml, resolve_config
 from cropstar.errors import UsageError
-from cropstar.resolving import resolve
-from cropstar.strictyaml import load_yaml
 from cropstar.training.search_space import (
     Choice,
     Range,
@@ -26,7 +24,7 @@ PATH = Path("space.yaml")
 
 
 def base(**options: Any) -> TrainConfig:
-    return resolve(None, {"store": "store", "model.name": "star", **options})
+    return resolve_config(None, {"store": "store", "model.name": "star", **options})
 
 
 def parsed(text: str, **options: Any) -> dict[str, Choice | Range]:

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from cropstar.config import TrainConfig
+from cropstar.config import TrainConfig, resolve_config
 from cropstar.errors import MismatchError, UsageError
 from cropstar.models.weights import restore_model
-from cropstar.resolving import resolve
 from cropstar.store.model_file import read_model, read_tensors
 from cropstar.training.runs import Run, claim_run, newest_model, open_run
 from cropstar.training.train import TrainOptions, train
@@ -34,7 +33,7 @@ def tiny(store: Path, **changes: object) -> TrainConfig:
         "split.validation": 0.3,
         "split.test": 0.3,
     }
-    return resolve(None, options | changes)
+    return resolve_config(None, options | changes)
 
 
 def options(folder: Path, **changes: object) -> TrainOptions:
@@ -45,7 +44,7 @@ def options(folder: Path, **changes: object) -> TrainOptions:
 def test_a_run_leaves_all_it_promises(name: str, small_store: Path, tmp_path: Path) -> None:
     run, result = train(tiny(small_store, **{"model.name": name}), options(tmp_path))
     assert run.name == f"{name}-2x6-001"
-    assert resolve(run.config, {}).model.name == name
+    assert resolve_config(run.config, {}).model.name == name
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert lines[1]["loss"] < lines[0]["loss"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cropstar.config import resolve_config
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
-from cropstar.resolving import resolve
 from cropstar.training.journal import Journal
 from cropstar.training.loop import fit
 from cropstar.training.search_space import Choice, Range
@@ -40,7 +40,7 @@ def test_the_best_configuration_trains_to_the_very_score(store: Path, unbroken: 
     rows = table(unbroken)
     assert [row["trial"] for row in rows] == [str(number) for number in range(1, 13)]
     scores = {row["trial"]: float(row["macro_f1"]) for row in rows if row["state"] == "complete"}
-    best = resolve(unbroken / "best.yaml", {})
+    best = resolve_config(unbroken / "best.yaml", {})
     winner = rows[int(max(scores, key=lambda trial: scores[trial])) - 1]
     assert best.optimiser.learning_rate == float(winner["optimiser.learning_rate"])
     assert best.model.layers == int(winner["model.layers"])

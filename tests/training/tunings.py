@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from cropstar.config import TrainConfig
-from cropstar.resolving import resolve
+from cropstar.config import TrainConfig, resolve_config
 from cropstar.sources.ingest import ingest
 from cropstar.sources.ucr import open_ucr
 from cropstar.training.search_space import Choice, Range, Space
@@ -36,7 +35,7 @@ def a_store(folder: Path, *, noise_in_test: float = 0.5) -> Path:
 
 def a_config(store: Path, **changes: Any) -> TrainConfig:
     small = {"model.name": "star", "model.layers": 1, "model.hidden": 8, "epochs": 4, "optimiser.warmup": 0}
-    return resolve(
+    return resolve_config(
         None,
         {"store": store, "split.name": "published", "split.validation": 0.3, "series_batch": 16, **small, **changes},
     )

@@ -29,8 +29,8 @@ from cropstar.geo.calendar import Season
 from cropstar.models.contract import Classifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.progress import track
 from cropstar.registry import Registry
+from cropstar.runtime import track
 from cropstar.training.objective import Objective, Verdict
 
 BLOCK = 2**20

@@ -19,8 +19,8 @@ from rasterio.errors import CRSError
 
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
-from cropstar.logs import logger
 from cropstar.registry import did_you_mean
+from cropstar.runtime import logger
 from cropstar.sources.base import Bands
 from cropstar.sources.labels import open_vector
 from cropstar.sources.sentinel2.series import Sentinel2Options

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, WORD, band_name, in_order
-from cropstar.logs import logger
 from cropstar.registry import did_you_mean
+from cropstar.runtime import logger
 from cropstar.sources.base import Bands, short_list
 from cropstar.sources.sentinel2.series import Sentinel2Options
 from cropstar.sources.texts import read_small_text

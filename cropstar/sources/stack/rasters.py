@@ -21,7 +21,7 @@ from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, grid_difference, resample
 from cropstar.geo.sensors import SCALE
 from cropstar.geo.windows import Window
-from cropstar.logs import logger
+from cropstar.runtime import logger
 from cropstar.sources.base import HandleCache, empty_dates_note
 
 LEAST_PIXELS, MOST_PIXELS = 2**16, 2**24  # of a look for data: thin strips are read together, as are bands

@@ -28,8 +28,7 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster
 from cropstar.geo.sensors import SCALE
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.logs import event, logger
-from cropstar.progress import track
+from cropstar.runtime import event, logger, track
 from cropstar.sources.base import (
     PatchImage,
     TileSpec,

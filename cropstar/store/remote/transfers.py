@@ -25,8 +25,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cropstar.errors import InputError, PartialResult, ResourceError, UsageError
-from cropstar.logs import event
-from cropstar.progress import progress_bar
+from cropstar.runtime import event, progress_bar
 from cropstar.store.files import atomic_path, locked, write_text
 from cropstar.store.remote.addresses import Remote, digest
 from cropstar.store.remote.connection import connect, one_line_errors
