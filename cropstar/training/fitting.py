@@ -1,9 +1,8 @@
-"""Fitting models of trees: the part of the training loop, of models that are not trained in epochs.
+"""Fitting models of trees, which take all samples at once instead of epochs.
 
-All fields but those of the test are learnt from, for nothing is chosen on the validation fields. What calibrates a
-model are probabilities of its own samples by trees that never saw their field: out of the bag where a forest has one
-sample a field, else by cross-validation over fields. Where whole groups are held out for validation, they
-calibrate instead.
+They learn from all fields but those of the test, since nothing is chosen on the validation fields. A model is
+calibrated by probabilities of its own samples from trees that never saw their field: out-of-bag ones of a forest,
+otherwise by cross-validation over fields. Whole groups that are held out for validation calibrate instead.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from cropstar.training.state import Progress
 
 MOST_PIXELS = 200_000  # of images: neighbouring pixels tell little that is new, and all must be in memory
 MOST_VALUES = 60_000_000  # of their features altogether: boosting takes 8 bytes of each
+MOST_OF_A_FIELD = 32  # pixels of a field, of those that calibrate: more of one field say nothing new
 FOLDS = 3  # of the cross-validation that calibrates
 UNUSED = ("optimiser", "loss", "sampling", "augmentation", "patience")
 
@@ -87,7 +87,7 @@ def fit_at_once(
     samples = gather(parts, task.classes, grid, seed)
     event(f"{len(samples):,} series of {samples.features.shape[1]} features", samples=len(samples))
     with _growing(model.name, on_share) as on_trees:
-        unseen = model.fit(samples.features, samples.labels, grid, seed, on_trees)
+        unseen = model.fit(samples.features, samples.labels, grid, seed, on_trees, samples.parcels)
     assert model.trees is not None
     progress = Progress(samples=len(samples), seconds=time.monotonic() - started)
     nodes = len(model.trees.left)
@@ -95,10 +95,14 @@ def fit_at_once(
     save_model(model, progress)
     if validation is None or not calibrated:
         return progress, None
-    alone = len(np.unique(samples.parcels)) == len(samples)  # one sample a field: no other tells of it
-    if unseen is None or np.isnan(unseen).any() or not alone or whole_units:
-        fold_of = samples.validation - 1 if whole_units else _folds(samples, seed)
-        samples, unseen = cross_fitted(task.config.model, model, samples, fold_of, grid, seed)
+    if whole_units:
+        samples, unseen = cross_fitted(task.config.model, model, samples, samples.validation - 1, grid, seed)
+    elif unseen is None or not _covers(unseen, samples.parcels):
+        samples = _thinned(samples, seed)
+        samples, unseen = cross_fitted(task.config.model, model, samples, _folds(samples, seed), grid, seed)
+    else:
+        asked = ~np.isnan(unseen[:, 0])
+        samples, unseen = samples[asked], unseen[asked]
     scores = ScoreSample(task.classes)
     scores.add(log_probabilities(unseen), samples.labels, samples.parcels)
     progress.seconds = time.monotonic() - started
@@ -151,10 +155,24 @@ def cross_fitted(
             held_out = fold_of == fold
             other = type(model)(config, Shape(model.bands, model.classes, 1))
             rest = samples[~held_out]
-            other.fit(rest.features, rest.labels, grid, seed, on_trees)
+            other.fit(rest.features, rest.labels, grid, seed, on_trees, rest.parcels)
             found[held_out] = other.ask(samples.features[held_out])
     inside = fold_of >= 0
     return samples[inside], found[inside]
+
+
+def _covers(unseen: NDArray[np.float64], parcels: NDArray[np.int64]) -> bool:
+    """Whether every field has a sample that trees were asked about."""
+    return bool(np.isin(parcels, parcels[~np.isnan(unseen[:, 0])]).all())
+
+
+def _thinned(samples: Samples, seed: int) -> Samples:
+    """At most so many pixels of each field, drawn by the seed: no more calibrate, and they are all fitted anew."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(samples)), samples.parcels))
+    _, starts, counts = np.unique(samples.parcels[order], return_index=True, return_counts=True)
+    kept = np.zeros(len(samples), dtype=bool)
+    kept[order[np.arange(len(samples)) - np.repeat(starts, counts) < MOST_OF_A_FIELD]] = True
+    return samples if len(starts) == 1 else samples[kept]
 
 
 def _folds(samples: Samples, seed: int) -> NDArray[np.int64]:

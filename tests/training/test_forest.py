@@ -21,6 +21,7 @@ from cropstar.geo.windows import Window, split
 from cropstar.models.networks import forest as growing
 from cropstar.models.networks.forest import Forest, forest_arrays
 from cropstar.models.networks.trees import DayGrid, Trees
+from cropstar.models.registry import Shape
 from cropstar.models.weights import restore_model
 from cropstar.prediction.predictor import Predictor
 from cropstar.sources.stack import StackSeries
@@ -140,6 +141,30 @@ def test_a_store_of_series(tmp_path: Path) -> None:
     store = store_of(tmp_path / "store", {"table": tile})
     _, result = trained(store, tmp_path / "runs")
     assert result["test"]["parcel"]["overall_accuracy"] == 1
+
+
+def test_out_of_bag_is_by_field() -> None:
+    """Labels by the field alone: trees that saw another pixel of the field know it, those that did not can only guess.
+
+    Of samples that are all the fields there are, the forest is scikit-learn's own.
+    """
+    random = np.random.default_rng(0)
+    features = np.repeat(random.standard_normal((60, 7)), 50, axis=0).astype(np.float32)
+    features += random.normal(scale=0.01, size=features.shape).astype(np.float32)
+    labels, fields = np.repeat(random.integers(0, 2, 60), 50), np.repeat(np.arange(60), 50)
+    model = Forest(a_config(Path("store")).model, Shape(1, 2, 4))
+    grid = DayGrid(1, 30)  # four days: four values and three differences
+    by_field = model.fit(features, labels, grid, 0, lambda *_: None, fields)
+    assert model.ask(features).argmax(axis=1) == pytest.approx(labels)  # the forest itself knows them all
+    by_pixel = model.fit(features, labels, grid, 0, lambda *_: None)
+    assert by_field is not None
+    assert by_pixel is not None
+    asked = ~np.isnan(by_field[:, 0])
+    assert np.array_equal(np.bincount(fields[asked]), np.full(60, 32))  # of every field as many as calibrate
+    assert (by_pixel.argmax(axis=1) == labels).mean() > 0.95
+    assert (by_field[asked].argmax(axis=1) == labels[asked]).mean() < 0.75
+    alone = model.fit(features, labels, grid, 0, lambda *_: None, np.arange(3000))
+    assert np.array_equal(by_pixel, np.asarray(alone), equal_nan=True)
 
 
 def test_too_many_pixels_are_drawn_by_the_seed(small_store: Path, caplog: pytest.LogCaptureFixture) -> None:

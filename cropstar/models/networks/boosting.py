@@ -51,7 +51,12 @@ class Boosting(FittedClassifier):
         return powers
 
     def grow(
-        self, features: Floats, labels: NDArray[np.int64], seed: int, on_trees: OnTrees
+        self,
+        features: Floats,
+        labels: NDArray[np.int64],
+        seed: int,
+        on_trees: OnTrees,
+        fields: NDArray[np.int64] | None,
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64] | None]:
         """The same trees, whether they are grown at once or a few rounds at a time."""
         from sklearn.ensemble import HistGradientBoostingClassifier

@@ -259,23 +259,37 @@ class FittedClassifier(Classifier):
     trees: Trees | None  # None: not fitted yet
 
     def fit(
-        self, features: Floats, labels: NDArray[np.int64], grid: DayGrid, seed: int, on_trees: OnTrees
+        self,
+        features: Floats,
+        labels: NDArray[np.int64],
+        grid: DayGrid,
+        seed: int,
+        on_trees: OnTrees,
+        fields: NDArray[np.int64] | None = None,
     ) -> NDArray[np.float64] | None:
         """Grow trees on features (N, F) of a grid and labels (N,).
 
-        Returns probabilities (N, classes) of every sample by trees that never saw it, where they come for free: NaN
-        for a sample that every tree saw, None of a model that has no such trees.
+        `fields` (N,) numbers the field of each sample; None: every sample is a field of its own.
+
+        Returns probabilities (N, classes) of the samples by trees that never saw their field, where they come for
+        free: NaN for a sample without such trees, None of a model that has none.
         """
         means = features[:, : grid.values(self.bands)].mean(axis=0, dtype=np.float64).astype(np.float32)
-        arrays, unseen = self.grow(features, labels, seed % 2**32, on_trees)
+        alone = fields is None or len(np.unique(fields)) == len(fields)
+        arrays, unseen = self.grow(features, labels, seed % 2**32, on_trees, None if alone else fields)
         self.become({"season": grid.array(), "means": means, **arrays})
         return unseen
 
     @abstractmethod
     def grow(
-        self, features: Floats, labels: NDArray[np.int64], seed: int, on_trees: OnTrees
+        self,
+        features: Floats,
+        labels: NDArray[np.int64],
+        seed: int,
+        on_trees: OnTrees,
+        fields: NDArray[np.int64] | None,
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64] | None]:
-        """The arrays of the grown trees, and what `fit` returns."""
+        """The arrays of the grown trees, and what `fit` returns; without `fields` every sample is one."""
 
     @abstractmethod
     def ask(self, features: Floats) -> NDArray[np.float64]:
