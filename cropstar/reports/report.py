@@ -92,6 +92,7 @@ def _render(data: dict[str, Any]) -> str:
         loss=_as_data_uri(loss_curve(history, best_epoch)) if history else None,
         scores=_as_data_uri(score_curve(history, best_epoch)) if history else None,
         ensemble=data.get("ensemble"),
+        crossed=data.get("cross_fit"),
         selection=data.get("selection"),
         calibration=calibration,
         reliability=[_as_data_uri(plot) for plot in reliability_plots(calibration)] if calibration else [],
@@ -166,10 +167,12 @@ def _sentences(data: dict[str, Any]) -> Sentences:
         )
     if data.get("cross_fit"):
         facts = data["cross_fit"]
+        members = len(data["ensemble"]["members"]) if data.get("ensemble") else 1
+        averaged = f" It is {members} models whose calibrated probabilities are averaged." if members > 1 else ""
         chosen = (
-            f" It learned from training and validation {many} together; no epoch was chosen. The validation figures "
-            f"and the calibration come from {facts['folds']} models with the same settings, each asked about {many} "
-            f"that it had not seen: overall accuracy {in_hundred(facts['overall_accuracy'])}."
+            f"{averaged} It learned from training and validation {many} together; no epoch was chosen. The validation "
+            f"figures and the calibration come from {facts['folds']} models with the same settings, each asked about "
+            f"{many} that it had not seen: overall accuracy {in_hundred(facts['overall_accuracy'])}."
         )
     if data.get("distil"):
         chosen += f" It also learned from the answers of a teacher, {data['distil']['teacher']}."

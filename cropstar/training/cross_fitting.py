@@ -3,7 +3,8 @@
 With a few hundred fields, those held out for validation are missed in training, and too few to say much. So k models
 with the same settings are trained first, each without one fold of the fields; what they say of the fields that they
 never saw is the validation figure, and calibrates. Then the model itself learns from all fields, for as many epochs.
-No epoch is chosen: the last one, at a learning rate of zero, is kept.
+No epoch is chosen: the last one, at a learning rate of zero, is kept. The members of an ensemble are trained on all
+fields too; the folds are those of one member, whose confidence is a little lower than that of all together.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from cropstar.config import FITTED, TrainConfig
 from cropstar.datasets.batches import Dataset
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier
+from cropstar.training.calibration import fit_temperature, parcel_weights
 from cropstar.training.ensembles import mean_history
 from cropstar.training.evaluation import Witness, evaluate
 from cropstar.training.metrics import macro_f1, overall_accuracy
@@ -33,9 +35,8 @@ def require_cross_fittable(config: TrainConfig, processes: int) -> None:
         raise UsageError("one fold cannot be left out", remedy="set cross_fit to 2 or more, or to 0")
     asked = {
         f"'{config.model.name}'": config.model.name in FITTED,
-        "--ensemble": config.ensemble > 1 or bool(config.beside),
+        "beside": bool(config.beside),
         "--refit": config.refit,
-        "--distil": config.distil is not None,
         "torchrun": processes > 1,
         "split.by=pixel": config.split.by == "pixel",
     }
@@ -61,6 +62,14 @@ class OutOfFold:
         found = evaluate(model, held_out, len(self._confusion), self._device, Witness(self.scores))
         self._confusion += found.parcel
         self._trainings.append(training)
+
+    def calibrated(self) -> tuple[float, ScoreSample]:
+        """The temperature of a member of an ensemble, and the scores with it."""
+        scores, labels, parcels = self.scores.arrays()
+        temperature, _ = fit_temperature(scores, labels, parcel_weights(parcels))
+        sample = ScoreSample(len(self._confusion))
+        sample.add(scores / temperature, labels, parcels)
+        return temperature, sample
 
     def facts(self) -> dict[str, Any]:
         return {

@@ -48,7 +48,6 @@ class Outcome:
     temperature: float = 1.0
     validation: dict[str, float | None] | None = None
     held_out: ScoreSample | None = None  # to calibrate by, of a model that has learnt from validation too
-    cross_fit: dict[str, Any] | None = None  # figures out of fold
 
     def to_json(self) -> dict[str, Any]:
         return {"progress": vars(self.progress), "temperature": self.temperature, "validation": self.validation}
@@ -139,8 +138,10 @@ def _mean_row(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def ensemble_facts(members: Sequence[Member], outcomes: Sequence[Outcome], together: Evaluation) -> dict[str, Any]:
-    """For the report: the members on validation, and what they reach together."""
+def ensemble_facts(
+    members: Sequence[Member], outcomes: Sequence[Outcome], together: Evaluation | None
+) -> dict[str, Any]:
+    """For the report: the members on validation, and what they reach together; None if they have learnt from it."""
     rows = [
         {
             "name": member.config.model.name,
@@ -153,4 +154,4 @@ def ensemble_facts(members: Sequence[Member], outcomes: Sequence[Outcome], toget
         }
         for member, outcome in zip(members, outcomes, strict=True)
     ]
-    return {"validation": validation_figures(together), "members": rows}
+    return {"validation": validation_figures(together) if together else None, "members": rows}

@@ -155,7 +155,7 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
 
 def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
     """Whether a few more trainings take little time, and nothing else needs a validation part of its own."""
-    other_use = config.refit or config.distil or config.ensemble > 1 or config.beside or facts.processes > 1
+    other_use = config.refit or config.beside or facts.processes > 1
     asked_for = any(_is_set(config, key) for key in ("split.validation", "patience", "choose_after"))
     few = 10 * FOLDS <= facts.fields < (150 if facts.pixels else 2000)  # a training on images takes minutes
     return few and not (other_use or asked_for or config.split.by == "pixel" or config.target == "date")

@@ -133,7 +133,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         learnt = split.with_validation() if config.cross_fit else split
         parts, normalisation = open_parts(store, learnt, config, spatial=model.spatial, regular=config.regular)
         if teacher is not None:
-            parts["train"] = teacher.teach(parts["train"], split, config)
+            parts["train"] = teacher.teach(parts["train"], learnt, config)
         card = ModelCard(
             describe_model([own.model for own in configs]),
             shape.to_json(),
@@ -150,7 +150,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             },
         )
         training = _Training(run, members, parts, card, store, split, shape.classes, device, processes, options, hold)
-        outcomes = [training.fit(member) for member in members]
+        out_of_fold = training.cross_fit(configs[0], teacher) if config.cross_fit else None
+        outcomes = [training.fit(member, out_of_fold) for member in members]
         refits = _refit(training, split, config, outcomes, shape, teacher) if config.refit else []
         if not processes.is_first:
             return run, {}
@@ -160,20 +161,22 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             model.calibrate([outcome.temperature for outcome in outcomes])
             model.to(device)
         levels = levels_of(store.fingerprint.classes)
-        held_out = outcomes[0].held_out if len(outcomes) == 1 else None
+        held_out, progress = outcomes[0].held_out if len(outcomes) == 1 else None, summed(outcomes)
+        if out_of_fold is not None:
+            progress = out_of_fold.with_final(progress)
+            held_out = out_of_fold.scores if len(outcomes) == 1 else out_of_fold.calibrated()[1]
         judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels, held_out)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
         card = replace(card, calibration=confidence)
         _save(run.before_refit if config.refit else run.model, card, model)
-        result = _result(config, run, store, split, parameters, summed(outcomes), judged)
+        result = _result(config, run, store, split, parameters, progress, judged)
         if isinstance(model, Ensemble):
             result["model"]["name"] = card.model["name"]
-            assert judged.validation is not None
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
         if teacher is not None:
             result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
-        if outcomes[0].cross_fit is not None:
-            result["cross_fit"] = outcomes[0].cross_fit
+        if out_of_fold is not None:
+            result["cross_fit"] = out_of_fold.facts()
         if selection is not None:
             result["selection"] = selection.facts
         if config.refit:
@@ -211,7 +214,7 @@ class _Training:
         """The file of a member's best epoch."""
         return member.run.before_refit if self.alone and member.config.refit else member.run.model
 
-    def fit(self, member: Member) -> Outcome:
+    def fit(self, member: Member, out_of_fold: OutOfFold | None = None) -> Outcome:
         """Train a member, or take over what an earlier start of the run made of it."""
         if self.alone and isinstance(member.model, FittedClassifier):
             task, save = self._task(member, self.parts["train"], member.run, self.best(member))
@@ -219,8 +222,8 @@ class _Training:
             season = self.store.fingerprint.season
             progress, held_out = fit_at_once(task, season, save, self.parts["validation"], whole_units=whole_units)
             return Outcome(progress, held_out=held_out)
-        if member.config.cross_fit:
-            return self._cross_fit(member)
+        if out_of_fold is not None:
+            return self._fit_to_all(member, out_of_fold)
         if self.alone:
             return Outcome(self._fit(member, self.parts["train"], member.run, self.best(member)))
         event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
@@ -235,9 +238,9 @@ class _Training:
         assert outcome is not None
         return outcome
 
-    def _cross_fit(self, member: Member) -> Outcome:
-        """A model a fold, for the figures and the calibration; then the member on all training fields."""
-        config = without_choice(member.config)
+    def cross_fit(self, config: TrainConfig, teacher: Teacher | None) -> OutOfFold:
+        """A model a fold, for the figures and the calibration."""
+        config = without_choice(config)
         folds = inner_folds(self.store, self.split, config, choose_target(config, self.store), config.cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
@@ -253,7 +256,8 @@ class _Training:
                 normalisation=self.card.normalisation,
             )
             own = Member(number, config, self.run.fold(number), model)
-            task, save = self._task(own, parts["train"], own.run, own.run.model)
+            training = teacher.teach(parts["train"], fold, config) if teacher else parts["train"]
+            task, save = self._task(own, training, own.run, own.run.model)
             progress = fit(replace(task, validation=parts["validation"], diagnosis=None, quiet=True), save)
             _load(model, own.run.model)
             said.add(model.to(self.device), parts["validation"], progress)
@@ -261,12 +265,23 @@ class _Training:
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
         )
+        return said
+
+    def _fit_to_all(self, member: Member, out_of_fold: OutOfFold) -> Outcome:
+        """Train a member on all fields, to the last epoch; or take over what an earlier start of the run made of it."""
+        outcome = None if self.alone else finished_outcome(member.run)
+        if outcome is not None:
+            return outcome
+        config = without_choice(member.config)
         task, save = self._task(member, self.parts["train"], member.run, self.best(member))
-        whole = Progress(best_epoch=config.epochs)
-        progress = fit(replace(task, config=config, refit_of=whole, quiet=True), save)
-        progress = said.with_final(progress)
-        write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in progress.history))
-        return Outcome(progress, held_out=said.scores, cross_fit=facts)
+        progress = fit(replace(task, config=config, refit_of=Progress(best_epoch=config.epochs), quiet=True), save)
+        if self.alone:
+            rows = out_of_fold.with_final(progress).history
+            write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+            return Outcome(progress)
+        outcome = Outcome(progress, out_of_fold.calibrated()[0])
+        write_json(member.run.result, outcome.to_json())
+        return outcome
 
     def refit(self, member: Member, training: Prepared, of: Progress) -> Progress:
         """Train a member with new weights on training and validation, as far as the best epoch."""

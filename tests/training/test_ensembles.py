@@ -100,6 +100,7 @@ def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
         ({"ensemble": 2, "refit": True}, 0.9),
         ({"cross_fit": 2}, 0.4),
         ({"cross_fit": 2}, 0.9),
+        ({"cross_fit": 2, "ensemble": 2}, 0.9),
     ],
 )
 def test_a_run_cut_off_ends_with_the_bytes_of_an_unbroken_one(
@@ -166,7 +167,7 @@ def test_cross_fitting_learns_from_all_fields_and_judges_each_once(small_store: 
     [
         ({"cross_fit": 1}, "one fold cannot be left out"),
         ({"cross_fit": 2, "refit": True}, "--refit cannot be combined"),
-        ({"cross_fit": 2, "ensemble": 2}, "--ensemble cannot be combined"),
+        ({"cross_fit": 2, "beside": [{"name": "gru"}]}, "beside cannot be combined"),
         ({"cross_fit": 2, "split.by": "pixel", "target": "pixel"}, "split.by=pixel cannot be combined"),
     ],
 )

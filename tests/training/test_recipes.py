@@ -54,7 +54,8 @@ def test_every_choice_is_explained_and_the_text_reads_back() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"refit": True}, {"ensemble": 3}, {"split.validation": 0.2}, {"patience": 4}, {"recipe": "quick"}]
+    "given",
+    [{"refit": True}, {"beside": [{"name": "gru"}]}, {"split.validation": 0.2}, {"patience": 4}, {"recipe": "quick"}],
 )
 def test_few_fields_are_cross_fitted_unless_validation_has_another_use(given: dict[str, Any]) -> None:
     filled, _ = fill(config_of("star"), FIELDS)
