@@ -31,14 +31,10 @@ from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.runtime import choose_device, keep_large_buffers
 from cropstar.store.store import Store
-from cropstar.training.accumulation import Engine
-from cropstar.training.loading import read_batch, read_epoch
 from cropstar.training.losses import Criterion
-from cropstar.training.precision import Precision
+from cropstar.training.optimisation import Engine, Precision
 from cropstar.training.runs import Run
-from cropstar.training.state import Progress
-from cropstar.training.step import Tools, train_step
-from cropstar.training.task import Task
+from cropstar.training.trainer import Progress, Task, Tools, read_batch, read_epoch, train_step
 
 GOAL = 0.90
 CASES = {

@@ -29,15 +29,12 @@ from cropstar.models.weights import load_weights, weights_of
 from cropstar.runtime import DATA, event, keep_large_buffers, peak_memory_megabytes
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
-from cropstar.training.loop import Task, fit
-from cropstar.training.objective import Verdict
-from cropstar.training.precision import Precision
+from cropstar.training.monitoring import EventFiles, require_tensorboard
+from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
-from cropstar.training.state import Progress
-from cropstar.training.targets import speaks_by_date
-from cropstar.training.task import Budget
-from cropstar.training.tensorboard import EventFiles, require_tensorboard
+from cropstar.training.setup import speaks_by_date
 from cropstar.training.train import TrainOptions, train
+from cropstar.training.trainer import Budget, Progress, Task, Verdict, fit
 
 MODEL_KIND = "benchmark"  # of the model file: no map can be made with it
 STOPPED = "stopped.safetensors"  # the weights that were judged, where a budget ended between two epochs

@@ -45,7 +45,7 @@ from cropstar.errors import (
 from cropstar.reports.wording import duration, plural
 from cropstar.runtime import event, logger, progress_bar
 from cropstar.store.files import atomic_path, locked, sweep, write_json, write_text
-from cropstar.training.trials import silenced
+from cropstar.training.tuning import silenced
 
 SETTINGS, TABLE, PAGE, DEPTHS, CURVES = "suite.json", "results.csv", "results.md", "depth.png", "curves.png"
 

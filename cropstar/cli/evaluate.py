@@ -76,7 +76,7 @@ def evaluate(
     from cropstar.reports.results import format_scores, read_result
     from cropstar.runtime import choose_device
     from cropstar.store.files import write_json
-    from cropstar.training.evaluating import EvaluateOptions, evaluate_model
+    from cropstar.training.evaluate import EvaluateOptions, evaluate_model
 
     report = output is not None and output.suffix.lower() == ".html"
     # Read before anything is computed: a report tells of the training as well.

@@ -78,7 +78,7 @@ def tune(
     config = resolve_config(file, options, assignments, defaults={"store": newest_store(STORES)})
     space = parse_space(read_config(space_file), config, space_file) if space_file else default_space(config)
 
-    from cropstar.training.journal import require_optuna
+    from cropstar.training.tuning import require_optuna
 
     require_optuna()  # before torch is imported, which takes seconds
 

@@ -1,4 +1,4 @@
-"""How much of each class there is: the mapped area, adjusted by what a sample found in the field.
+"""Adjusted areas: the mapped area of each class, corrected by a reference sample.
 
 Counting the pixels of a map is biased by the map's mistakes. The estimator for a sample stratified by the map's classes
 (Olofsson et al. 2014, https://doi.org/10.1016/j.rse.2014.02.015; the equations' numbers are theirs) weighs what the
@@ -6,24 +6,31 @@ sample found in each mapped class i by its share of the map W_i: p_ij = W_i n_ij
 samples that were drawn by chance, and only for those: without a design there are none.
 
 Pixels come in parcels and are nearly copies of each other there: what was drawn is a parcel. Errors are then those
-between parcels (`area_spread.py`), which are the paper's own where every parcel is one pixel.
+between parcels (`between_parcels`), which are the paper's own where every parcel is one pixel.
 """
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from rasterio.errors import RasterioError
 
-from cropstar.errors import InputError
+from cropstar.errors import InputError, MismatchError
+from cropstar.geo.grid import Grid, hectares_per_pixel
+from cropstar.geo.paths import require_file
+from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.windows import split
+from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
 from cropstar.reports.wording import percent
-from cropstar.training.area_spread import TINY, Design, Spread, between_parcels, between_units, divide
-from cropstar.training.intervals import ParcelCounts
-from cropstar.training.metrics import Confusion
+from cropstar.training.metrics import Confusion, ParcelCounts
 
 Floats = NDArray[np.float64]
 
@@ -162,3 +169,218 @@ def _estimate(value: float, error: float, wide: float) -> Estimate:
     if not np.isfinite(value):
         return Estimate(None, None, None)
     return Estimate(value, error, wide * error) if np.isfinite(error) else Estimate(value, None, None)
+
+
+# --- standard errors: between single units, or between parcels
+
+
+Design = Literal["random", "stratified"]  # of all parcels alike; or so many of each mapped class
+
+
+TINY = 0.01  # share of the map: a class this small may take the widest error there is, and the others keep theirs
+WIDEST = 0.25  # variance of one unit that is of a class or not, at most
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Standard errors, of area shares first; not a number where they cannot be given."""
+
+    area: Floats  # (K,)
+    overall: float
+    users: Floats
+    producers: Floats
+    single: NDArray[np.bool_]  # (K,) mapped classes with one sample: nothing tells how samples differ there
+    mixed: float = 0.0  # share of the pixels that are not of the class that most of their parcel is mapped as
+
+    def unknown(self) -> Spread:
+        nothing = np.full_like(self.area, np.nan)
+        return replace(self, area=nothing, overall=float("nan"), users=nothing, producers=nothing)
+
+
+def between_units(counts: Floats, weights: Floats) -> Spread:
+    """The paper's own: counts (map i, truth j) of single units, drawn in each mapped class, whose weights are W_i.
+
+    It holds for a simple random sample too, given how many of it fell into each class.
+    """
+    sampled = counts.sum(axis=1)
+    inside = divide(counts, sampled[:, None])
+    shares = np.where(weights[:, None] > 0, weights[:, None] * np.nan_to_num(inside), 0.0)
+    truly = shares.sum(axis=0)
+    spread = divide(inside * (1 - inside), sampled[:, None] - 1)  # the variance of n_ij / n_i; nan for one sample
+    single = sampled == 1
+    bounded = np.where((single & (weights <= TINY))[:, None], WIDEST, spread)
+    weighed = np.where(weights[:, None] > 0, weights[:, None] ** 2 * bounded, 0.0)
+    producers = divide(shares.diagonal(), truly)
+    missed = producers**2 * (weighed.sum(axis=0) - weighed.diagonal())
+    return Spread(
+        np.sqrt(weighed.sum(axis=0)),  # eq. 10
+        float(np.sqrt(weighed.trace())),  # eq. 5
+        np.sqrt(spread.diagonal()),  # eq. 6
+        divide(np.sqrt((1 - producers) ** 2 * weighed.diagonal() + missed), truly),  # eq. 7
+        single,
+    )
+
+
+def between_parcels(sample: ParcelCounts, weights: Floats, design: Design) -> Spread:
+    """Of parcels as wholes: how much each moves a figure, to first order, and how that varies from parcel to parcel.
+
+    A parcel moves n_ij / n_i by (its pixels of i and j - n_ij / n_i times its pixels of i) / n_i. Parcels vary among
+    all others or, in a stratified sample, among those that are mapped mostly as the same class.
+    """
+    size, parcels = sample.classes, len(sample.parcels)
+    truth, said = np.divmod(sample.cell, size)
+    counts = sample.matrix().T.astype(np.float64)
+    sampled = counts.sum(axis=1)
+    inside = np.nan_to_num(divide(counts, sampled[:, None]))
+    each = np.nan_to_num(divide(np.ones(size), sampled))  # 1 / n_i
+
+    mapped: Floats = np.zeros((parcels, size))  # pixels of each parcel by their mapped class
+    np.add.at(mapped, (sample.parcel, said), sample.count)
+    found: Floats = np.zeros((parcels, size))  # weighed pixels by true class
+    np.add.at(found, (sample.parcel, truth), sample.count * (weights * each)[said])
+    hits: Floats = np.zeros((parcels, size))
+    right = truth == said
+    np.add.at(hits, (sample.parcel[right], truth[right]), sample.count[right])
+
+    area = found - mapped @ ((weights * each)[:, None] * inside)  # (P, K) what each parcel moves
+    users = (hits - mapped * inside.diagonal()) * each
+    shares = weights[:, None] * inside
+    truly = shares.sum(axis=0)
+    producers = (weights * users - divide(shares.diagonal(), truly) * area) / np.where(truly > 0, truly, np.nan)
+
+    most = mapped.argmax(axis=1)
+    strata = most if design == "stratified" else np.zeros(parcels, dtype=np.int64)
+    lone = np.bincount(most, minlength=size) == 1 if design == "stratified" else np.zeros(size, dtype=bool)
+    single = ((mapped > 0).sum(axis=0) == 1) | lone
+    moved = np.column_stack([area, users @ weights, users, producers])
+    variance = _variance(moved, strata)
+    widest = WIDEST * (weights[single] ** 2).sum()
+    if (weights[single] > TINY).any():  # one class whose spread is not known leaves every sum over classes unknown
+        widest = np.nan
+    variance[: size + 1] += widest
+    variance[2 * size + 1 :] += divide(np.full(size, widest), truly**2)
+    errors = np.sqrt(variance)
+    own = np.where(single | (sampled == 0), np.nan, errors[size + 1 : 2 * size + 1])
+    mixed = 1 - mapped.max(axis=1).sum() / max(mapped.sum(), 1)
+    return Spread(errors[:size], float(errors[size]), own, errors[2 * size + 1 :], single, float(mixed))
+
+
+def _variance(moved: Floats, strata: NDArray[np.int64]) -> Floats:
+    """Of sums over parcels (P, figures), drawn independently within strata; a stratum of one adds what it can: none."""
+    total: Floats = np.zeros(moved.shape[1])
+    for stratum in np.unique(strata):
+        members = moved[strata == stratum]
+        if len(members) > 1:
+            total += len(members) * members.var(axis=0, ddof=1)
+    return total
+
+
+def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+    """Not a number where the whole is nothing."""
+    quotient: Floats = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    np.divide(part, whole, out=quotient, where=np.broadcast_to(whole > 0, quotient.shape))
+    return quotient
+
+
+# --- mapped areas: counted in a classified GeoTIFF, or read from a table
+
+
+NODATA = 255
+BLOCK = 1024  # pixels a side that are read at once
+AREA_COLUMNS = ("class", "hectares")
+AREA_TABLE = "give a table with the columns class and hectares, or a map that 'cropstar predict' made"
+
+
+@dataclass(frozen=True)
+class MappedAreas:
+    hectares: tuple[float, ...]  # of each of the model's classes
+    model: str | None  # digest of the one that made the map; None: not known
+
+
+def read_mapped(path: Path, names: Sequence[str]) -> MappedAreas:
+    """The hectares of each named class; a class that the source does not have has none."""
+    require_file(path)
+    if path.suffix.lower() in (".tif", ".tiff"):
+        return _count(path, names)
+    if path.suffix.lower() == ".csv":
+        return MappedAreas(_read_table(path, names), None)
+    raise InputError("no areas", path=path, why="neither .tif nor .csv", remedy=AREA_TABLE)
+
+
+def _count(path: Path, names: Sequence[str]) -> MappedAreas:
+    with open_raster(path) as dataset:
+        share = hectares_per_pixel(Grid.of(dataset))
+        tags = dataset.tags(1)
+        named = {value: tags[f"CLASS_{value}"] for value in range(MAXIMUM_CLASSES) if f"CLASS_{value}" in tags}
+        why = None
+        if not named or dataset.dtypes[0] != "uint8":
+            why = "it has no class names, as a map of cropstar has"
+        elif share is None:
+            why = "its coordinates are no metres, so that pixels differ in size"
+        if why:
+            raise InputError("no map to count areas in", path=path, why=why, remedy=AREA_TABLE)
+        counts = _count_values(path, dataset)
+        model = dataset.tags().get("CROPSTAR_MODEL")
+    unnamed = [str(value) for value in np.flatnonzero(counts[:NODATA]) if int(value) not in named]
+    if unnamed:
+        why = f"its values {', '.join(unnamed)} have no name"
+        raise InputError("no map to count areas in", path=path, why=why, remedy=AREA_TABLE)
+    strange = [name for value, name in named.items() if counts[value] and name not in names]
+    if strange:
+        raise _unknown_classes(path, strange)
+    assert share is not None
+    hectares = dict.fromkeys(names, 0.0)
+    for value, name in named.items():
+        if counts[value]:
+            hectares[name] += float(counts[value]) * share
+    return MappedAreas(tuple(hectares.values()), model)
+
+
+def _count_values(path: Path, dataset: Any) -> NDArray[np.int64]:
+    counts = np.zeros(256, dtype=np.int64)
+    try:
+        for window in split(dataset.shape, BLOCK):
+            counts += np.bincount(dataset.read(1, window=rasterio_window(window)).ravel(), minlength=256)
+    except RasterioError as failure:
+        remedy = "make the map again"
+        raise InputError("the map cannot be read", path=path, why=str(failure), remedy=remedy) from None
+    return counts
+
+
+def _read_table(path: Path, names: Sequence[str]) -> tuple[float, ...]:
+    if path.stat().st_size > MAXIMUM_CONFIG_BYTES:
+        raise InputError("a table too large to be one of areas", path=path, remedy=AREA_TABLE)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            rows = list(csv.DictReader(lines))
+    except (UnicodeDecodeError, csv.Error) as failure:
+        raise InputError("the table cannot be read", path=path, why=str(failure), remedy=AREA_TABLE) from None
+    if not rows or not set(AREA_COLUMNS) <= rows[0].keys():
+        why = "no rows" if not rows else f"its columns are {', '.join(str(name) for name in rows[0])}"
+        raise InputError("no table of areas", path=path, why=why, remedy=AREA_TABLE)
+    found: dict[str, float] = {}
+    for place, row in enumerate(rows, start=2):
+        name, text = (str(row[column] or "").strip() for column in AREA_COLUMNS)
+        if name in found:
+            raise InputError(f"'{name}' stands twice", path=path, why=f"line {place}", remedy="leave one of them")
+        found[name] = _hectares(path, place, text)
+    strange = [name for name in found if name not in names]
+    if strange:
+        raise _unknown_classes(path, strange)
+    return tuple(found.get(name, 0.0) for name in names)
+
+
+def _hectares(path: Path, place: int, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value < 0:
+        why = f"'{text}' in line {place} is no area"
+        raise InputError("no table of areas", path=path, why=why, remedy="give hectares as numbers from 0, like 12.5")
+    return value
+
+
+def _unknown_classes(path: Path, strange: Sequence[str]) -> MismatchError:
+    why = f"the model does not know the classes [{', '.join(strange)}]"
+    return MismatchError("the areas do not fit the model", path=path, why=why, remedy="give areas of its classes")

@@ -32,7 +32,7 @@ from cropstar.models.contract import Classifier
 from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
-from cropstar.training.evaluating import Subject, open_subject, seen_in_training
+from cropstar.training.evaluate import Subject, open_subject, seen_in_training
 from cropstar.training.losses import Criterion
 
 SERIES_AT_ONCE = 8192

@@ -1,26 +1,102 @@
-"""Judging a model on one part of the split, pixel by pixel (or date by date) and parcel by parcel."""
+"""Evaluation of a model on one part of a split, by pixel (or date) and by parcel; the final judgement of a training.
+
+`evaluate` gives the confusion matrices of a part; `judge` calibrates a finished model on validation and evaluates it
+once on the test parcels, with how early each crop is known and where the errors lie.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cropstar.datasets.batches import Batch, Dataset
-from cropstar.datasets.fields import Target
+from cropstar.datasets.fields import ParcelId, Target
+from cropstar.datasets.splits import PixelSplit, Split
+from cropstar.geo.calendar import Season
+from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.models.contract import Classifier
-from cropstar.runtime import track
+from cropstar.reports.figures import LONGEST_CANVAS, OTHER, RIGHT, UNSEEN, WRONG, pack_codes
+from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
-from cropstar.training.earliness import EarlinessTally
-from cropstar.training.intervals import ParcelCounts, ParcelTally, bootstrap, count_parcels
-from cropstar.training.levels import Level, LevelCounts, LevelTally
-from cropstar.training.metrics import Confusion, summary
-from cropstar.training.score_sample import ScoreSample
+from cropstar.store.reader import TileReader
+from cropstar.store.store import Store
+from cropstar.training.calibration import Calibration, ConformalSets, calibrate, learn_sets, parcel_weights
+from cropstar.training.metrics import (
+    Confusion,
+    Level,
+    LevelCounts,
+    LevelTally,
+    ParcelCounts,
+    ParcelTally,
+    ScoreSample,
+    bootstrap,
+    count_parcels,
+    summary,
+)
+
+# --- the final judgement
+
+
+COVERAGE = 0.9
+
+
+@dataclass(frozen=True)
+class Judgement:
+    test: Evaluation
+    calibration: Calibration
+    sets: ConformalSets
+    facts: dict[str, Any]  # what the report shows beside the confusion matrices
+    validation: Evaluation | None  # None: the model has learnt from it
+
+
+def judge(
+    model: Classifier,
+    parts: Mapping[str, Dataset],
+    classes: int,
+    season: Season,
+    device: torch.device,
+    levels: Sequence[Level] = (),
+    held_out: ScoreSample | None = None,
+) -> Judgement:
+    """Every parcel counts as one in the calibration, however many pixels it has.
+
+    `held_out` are the scores to calibrate by, of a model that has learnt from the validation parcels too.
+
+    Temperature and sets are learnt on the parcels on which the epoch was chosen too: what they promise holds nearly,
+    and the test says how nearly.
+    """
+    validation = None
+    if held_out is None:
+        held_out = ScoreSample(classes)
+        validation = evaluate(model, parts["validation"], classes, device, Witness(held_out))
+    scores, labels, parcels = held_out.arrays()
+    calibration = calibrate(scores, labels, parcel_weights(parcels))
+    if calibration.bounded:
+        logger.warning("the confidence could not be calibrated: validation has too few mistakes, or nothing but them")
+    sets = learn_sets(calibration.probabilities(scores), labels, parcels, coverage=COVERAGE)
+
+    unseen = ScoreSample(classes)
+    earliness = EarlinessTally(season, classes) if model.streaming else None
+    tested = evaluate(model, parts["test"], classes, device, Witness(unseen, earliness), levels)
+    scores, labels, parcels = unseen.arrays()
+    promise = sets.judged(calibration.probabilities(scores), labels, parcels)
+    facts: dict[str, Any] = {
+        "calibration": calibration.judged(scores, labels, parcel_weights(parcels)).to_json(),
+        "sets": {**sets.to_json(), "test": promise.to_json()},
+    }
+    if earliness is not None and tested.unit != "date":  # how early the class of one date is known says nothing
+        facts["earliness"] = earliness.result().to_json()
+    return Judgement(tested, calibration, sets, facts, validation)
+
+
+# --- one part of a split
 
 
 @dataclass(frozen=True)
@@ -47,14 +123,14 @@ class Evaluation:
     def to_json(self, seed: int = 0) -> dict[str, Any]:
         levels = [
             {"name": own.level.name, "classes": list(own.level.classes)}
-            | _figures(own.pixel_counts, own.parcel_counts, seed)
+            | _figures_with_intervals(own.pixel_counts, own.parcel_counts, seed)
             for own in self.levels
         ]
-        figures = _figures(self.pixel_counts, self.parcel_counts, seed)
+        figures = _figures_with_intervals(self.pixel_counts, self.parcel_counts, seed)
         return {"unit": self.unit, **figures, **({"levels": levels} if levels else {})}
 
 
-def _figures(pixel: ParcelCounts, parcel: ParcelCounts, seed: int) -> dict[str, Any]:
+def _figures_with_intervals(pixel: ParcelCounts, parcel: ParcelCounts, seed: int) -> dict[str, Any]:
     return {
         kind: {**summary(counts.matrix()), "intervals": bootstrap(counts, seed=seed).to_json()}
         for kind, counts in (("pixel", pixel), ("parcel", parcel))
@@ -168,3 +244,209 @@ def _add_dates(earliness: EarlinessTally, model: Classifier, batch: Batch, devic
         scores = model.by_date(series.x.to(device), series.valid.to(device), series.days.to(device))
         answers = scores.argmax(dim=2).cpu()
     earliness.add(answers.numpy(), series.valid.numpy(), series.days.numpy(), series.labels.numpy())
+
+
+# --- earliness: how early in the season each crop is known
+#
+# On every tenth day of the season the answer counts that was given after the last date up to it. Before a sample's
+# first valid date there is no answer, which is wrong. One confusion matrix a day is kept, however many samples.
+
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STEP = 10  # days
+KNOWN = 0.9  # of the F1 at the end
+MOST_DAYS = 400  # of the grid, whatever length a file claims for its season
+EARLY = 30  # days that a series may begin before the season and still belong to it
+
+
+@dataclass(frozen=True)
+class Earliness:
+    """Figures by day; days count from the season's first one. None where a figure is not defined."""
+
+    start: int  # the season's first day, as day of the year
+    days: tuple[int, ...]
+    samples: int
+    accuracy: tuple[float | None, ...]
+    macro_f1: tuple[float | None, ...]
+    class_f1: tuple[tuple[float | None, ...], ...]  # (K, days)
+    support: tuple[int, ...]
+    known: float  # share of the final F1
+    known_from: tuple[int | None, ...]  # (K,) the first day from which the F1 stays at or above it
+    accurate_from: int | None  # the same of the accuracy
+
+    def to_json(self) -> dict[str, Any]:
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return listed | {"class_f1": [list(row) for row in self.class_f1]}
+
+
+class EarlinessTally:
+    """Collects what was said by each day, batch by batch."""
+
+    def __init__(self, season: Season, classes: int, step: int = STEP) -> None:
+        self._season = season
+        step = max(step, -(-season.length // MOST_DAYS))
+        # The last day is the season's end: what is said then is what the model says in the end.
+        self.days: Integers = np.append(np.arange(0, season.length, step, dtype=np.int64), season.length)
+        # (days, truth, prediction); the last column is for nothing said
+        self._counts: Integers = np.zeros((len(self.days), classes, classes + 1), dtype=np.int64)
+
+    def add(self, scores: NDArray[Any], valid: NDArray[np.bool_], days: NDArray[Any], labels: NDArray[Any]) -> None:
+        """Scores by date (N, T, K), or the classes said by date (N, T); valid and days (N, T) in order; labels (N,).
+
+        Samples without any valid date do not count, as everywhere. Days are since 1970; dates after the season's end
+        count on its last day.
+        """
+        said = scores.argmax(axis=2) if scores.ndim == 3 else scores
+        seen = valid.any(axis=1)
+        said, valid, labels = said[seen], valid[seen], labels[seen].astype(np.int64)
+        offsets = season_days(days[seen], self._season)
+        np.minimum(offsets, self._season.length, out=offsets)
+        size = self._counts.shape[1]
+        begun = valid.argmax(axis=1)  # the first valid date
+        rows = np.arange(len(said))
+        for place, day in enumerate(self.days):
+            newest = (offsets <= day).sum(axis=1) - 1  # -1: no date yet
+            by_then = np.where(newest >= begun, said[rows, newest], size)
+            counts = np.bincount(labels * (size + 1) + by_then, minlength=size * (size + 1))
+            self._counts[place] += counts.reshape(size, size + 1)
+
+    def result(self) -> Earliness:
+        hits = self._counts.diagonal(axis1=1, axis2=2).astype(np.float64)  # (days, K)
+        truth, said = self._counts.sum(axis=2), self._counts.sum(axis=1)[:, :-1]
+        accuracy = _divide(hits.sum(axis=1), truth.sum(axis=1))
+        class_f1 = _divide(2 * hits, truth + said)
+        macro = _divide(np.nan_to_num(class_f1).sum(axis=1), np.isfinite(class_f1).sum(axis=1))
+        return Earliness(
+            self._season.start,
+            tuple(int(day) for day in self.days),
+            int(truth[-1].sum()),
+            _numbers(accuracy),
+            _numbers(macro),
+            tuple(_numbers(row) for row in class_f1.T),
+            tuple(int(count) for count in truth[-1]),
+            KNOWN,
+            tuple(self._stays(row) for row in class_f1.T),
+            self._stays(accuracy),
+        )
+
+    def _stays(self, values: Floats) -> int | None:
+        """The first day from which values stay near the last one; none where there is nothing to come near to."""
+        if not values[-1] > 0:  # not a number, too
+            return None
+        low = np.flatnonzero(~(values >= KNOWN * values[-1]))
+        return int(self.days[low[-1] + 1 if len(low) else 0])
+
+
+def season_days(days: NDArray[Any], season: Season) -> Integers:
+    """Days since 1970 (N, T) as days since the start of the season that each series begins in.
+
+    A series that goes on into the next year goes on: only its first date decides which season it is.
+    """
+    first = days[:, :1].astype("datetime64[D]")
+    year = first.astype("datetime64[Y]")
+    day_of_year = (first - year.astype("datetime64[D]")).astype(np.int64) + 1
+    year_before = (year.astype("datetime64[D]") - (year - 1).astype("datetime64[D]")).astype(np.int64)
+    offset = day_of_year - season.start
+    offset = np.where(offset < -EARLY, offset + year_before, offset)
+    # Late in December may be just before a season that starts in January.
+    offset = np.where((offset > season.length) & (offset > 365 - EARLY), offset - 365, offset)
+    shifted: Integers = offset + (days - days[:, :1]).astype(np.int64)
+    return shifted
+
+
+def _divide(part: Floats, whole: Integers | Floats) -> Floats:
+    quotient: Floats = np.full(part.shape, np.nan)
+    np.divide(part, whole, out=quotient, where=whole != 0)
+    return quotient
+
+
+def _numbers(values: Floats) -> tuple[float | None, ...]:
+    return tuple(float(value) if np.isfinite(value) else None for value in values)
+
+
+# --- the error map: where correct and wrong test parcels lie, thinned to what a figure can show
+#
+# A canvas holds one byte a pixel, packed: it is part of result.json, which must stay small whatever the scene.
+
+
+MOST_SCENES = 6
+NO_PLACES = "the store keeps series without their places"
+SMALL_IMAGES = "the store holds small images, each of a place of its own"
+
+
+def error_map_facts(store: Store, split: Split, evaluation: Evaluation, part: str = "test") -> dict[str, Any]:
+    """A canvas for each scene with the parcels of a part: those that were right and wrong, and all others.
+
+    Of many scenes those with the most judged parcels are kept. `why` says why there is no map at all.
+    """
+    layouts = {entry.layout for entry in store.manifest.tiles}
+    if layouts != {"raster"}:
+        return {"scenes": [], "left_out": 0, "why": NO_PLACES if "series" in layouts else SMALL_IMAGES}
+    outcomes = _outcomes(split, evaluation, part)
+    readers: dict[str, list[TileReader]] = {}
+    for _, reader in store.readers():
+        readers.setdefault(reader.scene, []).append(reader)
+    judged = {scene: [code for (own, _), code in outcomes.items() if own == scene] for scene in readers}
+    busiest = sorted((scene for scene in readers if judged[scene]), key=lambda scene: (-len(judged[scene]), scene))
+    scenes = []
+    for scene in busiest[:MOST_SCENES]:
+        codes, grid, step = _canvas(
+            readers[scene],
+            {number: code for (own, number), code in outcomes.items() if own == scene},
+            _labelled(split, scene),
+        )
+        counts = {
+            name: judged[scene].count(code) for name, code in (("right", RIGHT), ("wrong", WRONG), ("unseen", UNSEEN))
+        }
+        scenes.append({"scene": scene, "grid": grid.to_json(), "step": step, **counts, "codes": pack_codes(codes)})
+    return {"scenes": scenes, "left_out": len(busiest) - len(scenes), "why": None}
+
+
+def _outcomes(split: Split, evaluation: Evaluation, part: str) -> dict[ParcelId, int]:
+    """What became of every parcel of the part; one whose pixels were never seen clearly was not judged."""
+    counts = evaluation.parcel_counts
+    truth, said = np.divmod(counts.cell, counts.classes)
+    codes = dict(
+        zip(counts.parcels[counts.parcel].tolist(), np.where(truth == said, RIGHT, WRONG).tolist(), strict=True)
+    )
+    members = (
+        split.held.get(part, set())
+        if isinstance(split, PixelSplit)
+        else {parcel for parcel, own in split.part_of.items() if own == part}
+    )
+    running = split.running_numbers()
+    return {parcel: codes.get(running[parcel], UNSEEN) for parcel in members}
+
+
+def _labelled(split: Split, scene: str) -> list[int]:
+    return [number for own, number in split.label_of if own == scene]
+
+
+def _canvas(
+    readers: list[TileReader], outcomes: dict[int, int], labelled: list[int]
+) -> tuple[NDArray[np.uint8], Grid, int]:
+    """Every n-th pixel of the tiles of a scene, never a mixture; tiles are read one after the other."""
+    grid, corners = enclosing_grid([reader.grid for reader in readers])
+    step = math.ceil(max(grid.shape) / LONGEST_CANVAS)
+    rows, columns = (np.arange(min(step // 2, side - 1), side, step) for side in grid.shape)
+    canvas: NDArray[np.uint8] = np.zeros((len(rows), len(columns)), dtype=np.uint8)
+    codes = {**dict.fromkeys(labelled, OTHER), **outcomes}
+    for reader, (top, left) in zip(readers, corners, strict=True):
+        height, width = reader.grid.shape
+        down, across = _inside(rows, top, height), _inside(columns, left, width)
+        if down.start < down.stop and across.start < across.stop:
+            parcels = reader.parcels()[np.ix_(rows[down] - top, columns[across] - left)]
+            numbers, places = np.unique(parcels, return_inverse=True)
+            looked_up = np.array([codes.get(int(number), 0) for number in numbers], dtype=np.uint8)
+            found = looked_up[places].reshape(parcels.shape)
+            canvas[down, across] = np.maximum(canvas[down, across], found)  # tiles may overlap
+    a, b, c, d, e, f = grid.transform
+    return canvas, Grid(grid.crs, (a * step, b * step, c, d * step, e * step, f), *canvas.shape), step
+
+
+def _inside(lines: NDArray[np.int64], start: int, length: int) -> slice:
+    """The lines of the canvas that fall into a tile."""
+    first, last = np.searchsorted(lines, [start, start + length])
+    return slice(int(first), int(last))

@@ -23,9 +23,8 @@ from cropstar.geo.calendar import Season
 from cropstar.models.networks.trees import DayGrid, FittedClassifier, Floats, OnTrees, features_of, log_probabilities
 from cropstar.models.registry import Shape
 from cropstar.runtime import event, progress_bar, stop_on_request, track
-from cropstar.training.loop import SaveModel, Task
-from cropstar.training.score_sample import ScoreSample
-from cropstar.training.state import Progress
+from cropstar.training.metrics import ScoreSample
+from cropstar.training.trainer import Progress, SaveModel, Task
 
 MOST_PIXELS = 200_000  # of images: neighbouring pixels tell little that is new, and all must be in memory
 MOST_VALUES = 60_000_000  # of their features altogether: boosting takes 8 bytes of each

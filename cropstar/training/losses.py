@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +17,22 @@ from cropstar.models.hierarchy import level_log_probabilities
 from cropstar.training.evaluation import score
 
 Lineages = tuple[tuple[int, ...], ...]  # of every class: its node on each level, as `ClassTable.tree` numbers them
+
+
+class Measure(Protocol):
+    """The loss as a weighted mean of terms, whose two sides can be summed piece by piece."""
+
+    def answers(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+        """What the model says and what is true, (N, ...) each and on the device."""
+
+    def __call__(self, scores: Tensor, targets: Tensor, /) -> Tensor:
+        """The mean."""
+
+    def sum(self, scores: Tensor, targets: Tensor, /) -> Tensor:
+        """The terms' sum, each times its weight."""
+
+    def weight(self, targets: Tensor, /) -> Tensor:
+        """The sum of the weights."""
 
 
 def class_weights(counts: NDArray[np.int64], config: LossConfig) -> Tensor | None:

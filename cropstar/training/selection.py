@@ -41,17 +41,12 @@ from cropstar.training.calibration import fit_temperature, softmax
 from cropstar.training.ensembles import of_trees
 from cropstar.training.evaluation import Witness, evaluate
 from cropstar.training.fitting import fit_at_once, require_fittable
-from cropstar.training.inner_folds import inner_folds
-from cropstar.training.loop import Task, fit
-from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.recipes import fill, look_at
 from cropstar.training.runs import Run
-from cropstar.training.score_sample import ScoreSample
-from cropstar.training.shaping import lineages_of, shape_of
-from cropstar.training.state import Progress
-from cropstar.training.targets import require_target
-from cropstar.training.task import Budget
-from cropstar.training.trials import silenced
+from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of
+from cropstar.training.trainer import Budget, Progress, Task, fit
+from cropstar.training.tuning import silenced
 
 # Cheapest first.
 OF_SERIES = ("rf", "hgb", "tempcnn", "ltae", "star", "transformer", "bistar")

@@ -33,33 +33,30 @@ from cropstar.runtime import event, keep_large_buffers, logger, peak_memory_mega
 from cropstar.store.files import write_json, write_text
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
-from cropstar.training.cross_fitting import OutOfFold, require_cross_fittable, without_choice
-from cropstar.training.diagnosis import Diagnosis
 from cropstar.training.distillation import Teacher
+from cropstar.training.distributed import Processes, joined, require_shareable
 from cropstar.training.ensembles import (
     Member,
     Outcome,
+    OutOfFold,
     calibrate_member,
     ensemble_facts,
     finished_outcome,
     member_configs,
+    require_cross_fittable,
     summed,
+    without_choice,
     write_metrics,
 )
-from cropstar.training.error_map import error_map_facts
+from cropstar.training.evaluation import Judgement, error_map_facts, judge
 from cropstar.training.fitting import fit_at_once, require_fittable
-from cropstar.training.inner_folds import inner_folds
-from cropstar.training.judging import Judgement, judge
-from cropstar.training.levels import levels_of
-from cropstar.training.loop import SaveModel, Task, fit
-from cropstar.training.precision import Precision
-from cropstar.training.processes import Processes, joined, require_shareable
+from cropstar.training.metrics import levels_of
+from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
+from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import require_selectable, select
-from cropstar.training.shaping import lineages_of, shape_of
-from cropstar.training.state import Progress
-from cropstar.training.targets import require_target
-from cropstar.training.tensorboard import EventFiles, require_tensorboard
+from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of
+from cropstar.training.trainer import Progress, SaveModel, Task, fit
 
 
 @dataclass(frozen=True)

@@ -10,24 +10,37 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
+import logging
+import os
 import shutil
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from cropstar.config import TrainConfig, dump_config
+from cropstar.datasets.fields import choose_target
+from cropstar.datasets.samples import Prepared, open_parts
+from cropstar.datasets.splits import split_parcels
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
-from cropstar.runtime import event, keep_large_buffers, progress_bar
+from cropstar.models.contract import Classifier
+from cropstar.models.networks.trees import FittedClassifier
+from cropstar.models.zoo import build_model
+from cropstar.runtime import event, keep_large_buffers, logger, progress_bar
 from cropstar.store.files import locked, write_json, write_text
 from cropstar.store.store import Store
-from cropstar.training.journal import Journal, require_optuna
+from cropstar.training.optimisation import Precision
+from cropstar.training.runs import Run
 from cropstar.training.search_space import Space, own_values, with_values
-from cropstar.training.trials import Trainer
+from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of, without_test
+from cropstar.training.trainer import Progress, Task, fit
 
 SETTINGS = "tune.json"
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "unfinished"}
@@ -269,3 +282,188 @@ def _read(path: Path) -> Any:
     except ValueError as failure:
         remedy = "choose another folder with -o"
         raise ArtifactError("not the settings of a tuning", path=path, why=str(failure), remedy=remedy) from None
+
+
+# --- the journal: Optuna's, one file, which its own tools can read
+#
+# A proposal follows from the seed, the trial's number and the trials before it alone, and a trial enters the journal in
+# one line with all its values: a tuning killed anywhere and started again comes to the trials of the unbroken one.
+
+
+STUDY = "tune"
+STARTUP = 5  # trials that are never pruned, for there is no median yet
+
+
+def require_optuna() -> Any:
+    """Optuna, or the word what to install."""
+    try:
+        optuna = importlib.import_module("optuna")
+        importlib.import_module("optuna.storages.journal")
+    except ImportError:
+        why = "optuna is not installed"
+        raise UsageError("tuning cannot be used", why=why, remedy="pip install 'cropstar[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+class HeldLock:
+    """The folder's lock is held by this process already, and is freed when it is killed; Optuna's would stay."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """Nothing to free."""
+
+
+class Journal:
+    def __init__(self, path: Path, optuna: Any, space: Space, seed: int, warmup: int) -> None:
+        self._optuna = optuna
+        self._seed = seed
+        self._distributions = {key: entry.distribution(optuna) for key, entry in space.items()}
+        _drop_torn_line(path)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_warmup_steps=warmup)
+        try:
+            backend = optuna.storages.journal.JournalFileBackend(str(path), lock_obj=HeldLock())
+            storage = optuna.storages.JournalStorage(backend)
+            known = {"study_name": STUDY, "storage": storage, "pruner": pruner}
+            if STUDY in optuna.get_all_study_names(storage):
+                self._study = optuna.load_study(**known)
+            else:
+                self._study = optuna.create_study(**known, direction="maximize")
+            self.trials()
+        except (ValueError, KeyError, TypeError, AttributeError, AssertionError, optuna.exceptions.OptunaError) as bad:
+            remedy = "choose another folder with -o"
+            raise ArtifactError("the journal cannot be read", path=path, why=str(bad), remedy=remedy) from None
+
+    def trials(self) -> list[Any]:
+        return list(self._study.get_trials(deepcopy=False))
+
+    def unfinished(self) -> Any | None:
+        """The trial that a killed tuning was at, to go on with."""
+        found = [trial for trial in self.trials() if not trial.state.is_finished()]
+        return self._optuna.trial.Trial(self._study, found[0]._trial_id) if found else None
+
+    def begin(self, first: dict[str, Any] | None) -> Any:
+        """A new trial. The first one has the values that are given, if any, so that the search begins where one is."""
+        number = len(self.trials())
+        values = first if number == 0 and first is not None else self._proposed(number)
+        running = self._optuna.trial.TrialState.RUNNING
+        self._study.add_trial(
+            self._optuna.trial.create_trial(state=running, params=values, distributions=self._distributions)
+        )
+        trial = self.unfinished()
+        assert trial is not None
+        return trial
+
+    def complete(self, trial: Any, score: float) -> None:
+        self._study.tell(trial.number, score)
+
+    def prune(self, trial: Any) -> None:
+        self._study.tell(trial.number, state=self._optuna.trial.TrialState.PRUNED)
+
+    def fail(self, trial: Any, why: str) -> None:
+        trial.set_user_attr("why", why)
+        self._study.tell(trial.number, state=self._optuna.trial.TrialState.FAIL)
+
+    def report(self, trial: Any, step: int, score: float) -> bool:
+        """Note a score on the way; whether the trial is worse than the median of the others and should end."""
+        if step not in self.trials()[trial.number].intermediate_values:  # of a trial that goes on
+            trial.report(score, step)
+        return bool(trial.should_prune())
+
+    def _proposed(self, number: int) -> dict[str, Any]:
+        """By a sampler of the trial's own seed that knows what came before."""
+        seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
+        scratch = self._optuna.create_study(direction="maximize", sampler=self._optuna.samplers.TPESampler(seed=seed))
+        scratch.add_trials(self.trials())
+        return dict(scratch.ask(self._distributions).params)
+
+
+def _drop_torn_line(path: Path) -> None:
+    """What a killed process left of its last line; the next one would be written on to it."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+# --- one training of a tuning: to the best epoch by validation
+#
+# The test part is taken out of the split before anything is opened: no trial can look at it.
+
+
+OnEpoch = Callable[[int, float], None]  # the epoch from 1, and its macro-F1 on validation
+SHAPING = ("batch", "series_batch", "patch", "target", "regular")  # of the configuration: what data sets depend on
+
+
+class Trainer:
+    """The data of all trials: a store and its split, once for all or fold by fold."""
+
+    def __init__(self, store: Store, config: TrainConfig, folds: int | None, device: torch.device) -> None:
+        self._store, self._device = store, device
+        target = choose_target(config, store)
+        split = split_parcels(store, config.split, config.seed, target)
+        self._splits = [without_test(split)] if folds is None else inner_folds(store, split, config, target, folds)
+        self.folds = len(self._splits)
+        self._opened: dict[tuple[int, str], dict[str, Prepared]] = {}
+        # Whatever is wrong with the configuration itself is said now, not twenty times as a failed trial.
+        self._parts(config, self._model(config), 0)
+
+    def fit(self, config: TrainConfig, fold: int, folder: Path, on_epoch: OnEpoch, seconds: float) -> Progress:
+        """Train as `cropstar train` would, from the same seed; goes on where a killed one was."""
+        model = self._model(config)
+        parts = self._parts(config, model, fold)
+        task = Task(
+            config,
+            Run(folder),
+            model,
+            parts["train"],
+            parts["validation"],
+            len(self._store.fingerprint.classes),
+            self._device,
+            seconds,
+            lineages=lineages_of(self._store),
+            after_epoch=lambda progress: on_epoch(progress.epoch, progress.history[-1]["validation"]["macro_f1"]),
+        )
+        with silenced():
+            return fit(task, lambda *_: None)
+
+    def _model(self, config: TrainConfig) -> Classifier:
+        for name in ("ensemble", "beside", "refit", "distil"):
+            if getattr(config, name) != TrainConfig.model_fields[name].default:
+                why = "trials compare single models on validation"
+                raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, shape_of(self._store, config))
+        if isinstance(model, FittedClassifier):
+            raise UsageError(f"'{model.name}' cannot be tuned", why="it has no epochs", remedy="take another model")
+        require_target(config, self._store, model)
+        Precision(config.precision, self._device)
+        return model
+
+    def _parts(self, config: TrainConfig, model: Classifier, fold: int) -> dict[str, Prepared]:
+        """Data sets are kept while trials do not differ in what they depend on: statistics take a pass over all."""
+        shaping = config.model_dump_json(include=set(SHAPING)) + str(model.spatial)
+        if (fold, shaping) not in self._opened:
+            self._opened = {key: parts for key, parts in self._opened.items() if key[1] == shaping}
+            split = self._splits[fold]
+            parts, _ = open_parts(self._store, split, config, spatial=model.spatial, regular=config.regular)
+            self._opened[fold, shaping] = parts
+        return self._opened[fold, shaping]
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Within, only warnings are said, or all with --verbose: twenty trials of fifty epochs are a thousand lines."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.INFO or logger.isEnabledFor(logging.DEBUG)
+
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

@@ -20,7 +20,7 @@ from cropstar.datasets.batches import Batch
 from cropstar.errors import InputError
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.training.accumulation import cut
+from cropstar.training.optimisation import cut
 
 # --- files
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cropstar.training.loop import Clock
+from cropstar.training.trainer import Clock
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from cropstar.benchmarks import running
 from cropstar.cli.bench import bench
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
 from cropstar.store.model_file import read_tensors
-from cropstar.training import loop
+from cropstar.training import trainer as loop
 from cropstar.training.runs import Run
 from tests.benchmarks.digits import idx_bytes
 

@@ -11,7 +11,7 @@ import torch
 
 from cropstar.benchmarks import recurrence, running
 from cropstar.benchmarks.tasks.base import SequenceObjective
-from cropstar.training import loop
+from cropstar.training import trainer as loop
 from tests.cli.test_bench import DIGITS, SHORT, TINY, refusal, result_of, write_digits
 
 

@@ -25,9 +25,9 @@ from cropstar.errors import CropstarError, Interrupted, MismatchError, PartialRe
 from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, open_tum
 from cropstar.store.model_file import read_tensors
-from cropstar.training import loop
+from cropstar.training import trainer as loop
+from cropstar.training.optimisation import learning_rate
 from cropstar.training.runs import Run
-from cropstar.training.schedule import learning_rate
 from tests.conftest import REPOSITORY
 from tests.sources.examples.tum_batches import a_batch, write_batch
 

@@ -23,8 +23,8 @@ from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PIXELS
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.store import Store
+from cropstar.training.evaluate import ALL, all_parcels, open_samples
 from cropstar.training.evaluation import score
-from cropstar.training.judged_samples import ALL, all_parcels, open_samples
 from tests.prediction.making import CLASSES, untrained
 
 CPU = torch.device("cpu")

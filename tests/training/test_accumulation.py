@@ -17,9 +17,8 @@ from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_tensors
 from cropstar.training import train as training
-from cropstar.training.accumulation import Engine, Tally, cut, fit_into_memory
 from cropstar.training.losses import Criterion
-from cropstar.training.precision import Precision
+from cropstar.training.optimisation import Engine, Precision, Tally, cut, fit_into_memory
 from cropstar.training.train import train
 from tests.training.test_train import options, tiny
 

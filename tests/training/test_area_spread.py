@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cropstar.training.area_spread import Design
-from cropstar.training.areas import AreaEstimates, estimate_areas
-from cropstar.training.intervals import count_parcels
+from cropstar.training.areas import AreaEstimates, Design, estimate_areas
+from cropstar.training.metrics import count_parcels
 
 Integers = NDArray[np.int64]
 

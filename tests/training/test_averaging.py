@@ -11,10 +11,10 @@ import torch
 
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.store.model_file import read_tensors
-from cropstar.training import loop
-from cropstar.training.averaging import WeightAverage
-from cropstar.training.step import Outcome
+from cropstar.training import trainer as loop
+from cropstar.training.optimisation import WeightAverage
 from cropstar.training.train import train
+from cropstar.training.trainer import StepOutcome
 from tests.training.test_train import options, tiny
 
 
@@ -60,7 +60,7 @@ def test_a_killed_run_goes_on_with_its_mean(
     plain, _ = train(tiny(small_store, epochs=2, **changes), options(tmp_path / "plain"))
     step = loop.train_step
 
-    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> Outcome:
+    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
         if progress.step == 4:
             raise KeyboardInterrupt
         return step(task, tools, stop, batch, progress, total)

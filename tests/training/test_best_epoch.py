@@ -19,11 +19,11 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.store.model_file import read_model, read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.training import loop
+from cropstar.training import trainer as loop
 from cropstar.training.evaluation import evaluate
 from cropstar.training.runs import Run
-from cropstar.training.step import Outcome
 from cropstar.training.train import TrainOptions, train
+from cropstar.training.trainer import StepOutcome
 
 CPU = torch.device("cpu")
 
@@ -91,7 +91,7 @@ def test_a_run_killed_among_equal_epochs_ends_as_the_unbroken_one(
     whole, expected = run_of(easy, tmp_path / "whole")
     step = loop.train_step
 
-    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> Outcome:
+    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
         if progress.epoch == 4 and progress.batch == 2:
             assert progress.best_score == 1.0
             raise KeyboardInterrupt

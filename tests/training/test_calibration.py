@@ -27,7 +27,7 @@ from cropstar.training.calibration import (
     reliability,
     softmax,
 )
-from cropstar.training.score_sample import ScoreSample
+from cropstar.training.metrics import ScoreSample
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -176,7 +176,7 @@ def test_nonsense_is_refused(scores: Floats) -> None:
 
 
 def test_a_sample_keeps_some_of_every_parcel_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cropstar.training.score_sample.SLACK", 500)
+    monkeypatch.setattr("cropstar.training.metrics.SLACK", 500)
     sample = ScoreSample(2, most=10, seed=1)
     sizes = [3, 10, 400, 1000]
     parcels = np.random.default_rng(2).permutation(np.repeat([5, 2, 9, 7], sizes))

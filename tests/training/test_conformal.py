@@ -13,8 +13,7 @@ from hypothesis import strategies as some
 from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, InputError
-from cropstar.training.calibration import softmax
-from cropstar.training.conformal import ConformalSets, Score, learn_sets, oddness
+from cropstar.training.calibration import ConformalSets, Score, learn_sets, oddness, softmax
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

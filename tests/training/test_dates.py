@@ -21,7 +21,7 @@ from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from cropstar.training.evaluation import evaluate, score
-from cropstar.training.targets import require_target
+from cropstar.training.setup import require_target
 from cropstar.training.train import TrainOptions, train
 from tests.datasets.dated import CLOUD, a_dated_store, a_dated_tile
 from tests.examples import store_of

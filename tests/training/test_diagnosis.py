@@ -15,10 +15,10 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.reports.figures import draw_diagnosis
-from cropstar.training import loop
-from cropstar.training.diagnosis import Diagnosis, read_rows
-from cropstar.training.step import Outcome
+from cropstar.training import trainer as loop
+from cropstar.training.monitoring import Diagnosis, read_rows
 from cropstar.training.train import TrainOptions, train
+from cropstar.training.trainer import StepOutcome
 
 CPU = torch.device("cpu")
 
@@ -122,7 +122,7 @@ def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path, mo
 
     step = loop.train_step
 
-    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> Outcome:
+    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
         outcome = step(task, tools, stop, batch, progress, total)
         if progress.step == 4:  # recorded, not yet in a checkpoint
             with task.diagnosis.file.open("a") as lines:

@@ -17,7 +17,7 @@ from cropstar.config import ModelConfig
 from cropstar.geo.calendar import Season, to_days
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
-from cropstar.training.earliness import MOST_DAYS, Earliness, EarlinessTally, season_days
+from cropstar.training.evaluation import MOST_DAYS, Earliness, EarlinessTally, season_days
 from cropstar.training.metrics import confusion, macro_f1, overall_accuracy
 
 Samples = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]

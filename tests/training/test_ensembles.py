@@ -14,7 +14,7 @@ from cropstar.errors import UsageError
 from cropstar.models.ensemble import Ensemble
 from cropstar.models.weights import restore_model
 from cropstar.store.model_file import read_model
-from cropstar.training import loop
+from cropstar.training import trainer as loop
 from cropstar.training.ensembles import member_configs
 from cropstar.training.runs import Run
 from cropstar.training.train import train

@@ -16,9 +16,8 @@ from cropstar.geo.grid import Grid
 from cropstar.reports.figures import LONGEST_CANVAS, NOTHING, OTHER, RIGHT, UNSEEN, WRONG, unpack_codes
 from cropstar.store.store import Store
 from cropstar.store.tile import RasterTile
-from cropstar.training.error_map import MOST_SCENES, error_map_facts
-from cropstar.training.evaluation import Evaluation
-from cropstar.training.intervals import count_parcels
+from cropstar.training.evaluation import MOST_SCENES, Evaluation, error_map_facts
+from cropstar.training.metrics import count_parcels
 from tests.examples import UTM, a_patch_tile, a_raster_tile, a_series_tile, store_of
 
 

@@ -12,7 +12,7 @@ from cropstar.datasets.fields import Fields
 from cropstar.datasets.splits import Split, split_parcels
 from cropstar.errors import InputError, UsageError
 from cropstar.store.store import Store
-from cropstar.training.inner_folds import inner_folds, without_test
+from cropstar.training.setup import inner_folds, without_test
 from tests.examples import a_patch_tile, store_of
 
 

@@ -12,9 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from numpy.typing import NDArray
 
-from cropstar.training import intervals as module
-from cropstar.training.intervals import ParcelTally, bootstrap, count_parcels
-from cropstar.training.metrics import class_f1, confusion, kappa, macro_f1, overall_accuracy, weighted_f1
+from cropstar.training import metrics as module
+from cropstar.training.metrics import (
+    ParcelTally,
+    bootstrap,
+    class_f1,
+    confusion,
+    count_parcels,
+    kappa,
+    macro_f1,
+    overall_accuracy,
+    weighted_f1,
+)
 
 Integers = NDArray[np.int64]
 

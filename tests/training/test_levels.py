@@ -18,7 +18,7 @@ from cropstar.sources.zuericrop import read_labels
 from cropstar.store.classes import ClassTable
 from cropstar.store.store import Store
 from cropstar.training.evaluation import evaluate, score
-from cropstar.training.levels import Level, levels_of
+from cropstar.training.metrics import Level, levels_of
 from tests.examples import a_raster_tile, store_of
 
 CPU = torch.device("cpu")

@@ -13,8 +13,8 @@ from cropstar.config import AugmentationConfig
 from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import ArtifactError
-from cropstar.training.loading import read_batch, read_epoch
-from cropstar.training.processes import ALONE, Processes
+from cropstar.training.distributed import ALONE, Processes
+from cropstar.training.trainer import read_batch, read_epoch
 
 
 class Samples:

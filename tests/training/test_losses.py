@@ -13,7 +13,7 @@ from torch import nn
 
 from cropstar.config import LossConfig, OptimiserConfig
 from cropstar.training.losses import Criterion, class_weights
-from cropstar.training.schedule import learning_rate
+from cropstar.training.optimisation import learning_rate
 
 
 def test_plain_cross_entropy_is_torchs() -> None:

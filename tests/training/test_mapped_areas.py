@@ -10,7 +10,7 @@ import pytest
 import rasterio
 
 from cropstar.errors import CropstarError, InputError, MismatchError
-from cropstar.training.mapped_areas import read_mapped
+from cropstar.training.areas import read_mapped
 from tests.examples import a_grid
 
 NAMES = ["maize", "wheat", "rye"]

@@ -15,7 +15,7 @@ from cropstar.models.cells.cell import CELLS
 from cropstar.models.registry import NETWORKS, Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.model_file import read_tensors
-from cropstar.training.precision import Precision, compile_forward
+from cropstar.training.optimisation import Precision, compile_forward
 from cropstar.training.runs import Run
 from cropstar.training.train import train
 from tests.training.test_train import options, tiny

@@ -19,7 +19,7 @@ from cropstar.errors import UsageError
 from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.model_file import read_tensors
-from cropstar.training.processes import ALONE, Processes, require_shareable
+from cropstar.training.distributed import ALONE, Processes, require_shareable
 from cropstar.training.runs import Run
 
 SPLIT = ["--set", "split.validation=0.3", "--set", "split.test=0.3"]

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from cropstar.config import OptimiserConfig
-from cropstar.training.schedule import learning_rate
+from cropstar.training.optimisation import learning_rate
 
 
 def test_constant_after_warmup() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cropstar.errors import UsageError
-from cropstar.training import loop
+from cropstar.training import trainer as loop
 from cropstar.training.train import train
 from tests.training.test_train import options, tiny
 

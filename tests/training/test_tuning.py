@@ -10,12 +10,10 @@ import pytest
 
 from cropstar.config import resolve_config
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
-from cropstar.training.journal import Journal
-from cropstar.training.loop import fit
 from cropstar.training.search_space import Choice, Range
 from cropstar.training.train import TrainOptions, train
-from cropstar.training.trials import Trainer
-from cropstar.training.tuning import TuneOptions, tune
+from cropstar.training.trainer import fit
+from cropstar.training.tuning import Journal, Trainer, TuneOptions, tune
 from tests.training.tunings import CPU, SPACE, a_config, a_store, table, tuned
 
 pytest.importorskip("optuna", reason="optuna is not installed")
@@ -71,7 +69,7 @@ def test_no_part_of_a_trial_holds_test_parcels(store: Path, monkeypatch: pytest.
         seen.append(task)
         return fit(task, save)
 
-    monkeypatch.setattr("cropstar.training.trials.fit", look)
+    monkeypatch.setattr("cropstar.training.tuning.fit", look)
     tuned(store, tmp_path / "tune", trials=1)
     (task,) = seen
     assert len(task.training) + len(task.validation) == 90

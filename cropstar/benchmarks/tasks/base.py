@@ -31,7 +31,7 @@ from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.registry import Registry
 from cropstar.runtime import track
-from cropstar.training.objective import Objective, Verdict
+from cropstar.training.trainer import Objective, Verdict
 
 BLOCK = 2**20
 Figures = tuple[tuple[str, str], ...]  # what the paper reports, by model

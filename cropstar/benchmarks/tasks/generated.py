@@ -27,7 +27,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.models.registry import Shape
-from cropstar.training.objective import Objective
+from cropstar.training.trainer import Objective
 
 HELD_OUT_SEED = 1_000_003  # validation and test are the same for every seed of a run: their figures can be compared
 

@@ -1,12 +1,13 @@
-"""How gradients, weights and states fare layer by layer in the first epoch of a run: `cropstar train --diagnose`.
+"""Optional records of a training: `--diagnose` and `--tensorboard`.
 
-One line a batch in diagnosis.jsonl: the norm of the gradient before it is bounded, the norm of the weights before they
-are changed, and the mean |h| of the outputs over all samples, pixels and dates, for each layer. It only looks on: the
-weights become what they would have become.
+A diagnosis has one line a batch of the first epoch in diagnosis.jsonl: for each layer the norm of the gradient before
+clipping, the norm of the weights before the step, and the mean |h| of the outputs over all samples, pixels and dates.
+It changes nothing in the training. TensorBoard's event files are shown by `tensorboard --logdir data/runs`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections.abc import Callable, Iterable
@@ -16,12 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from cropstar.errors import UsageError
 from cropstar.models.cells.cell import Cell
 from cropstar.models.contract import Classifier
 from cropstar.models.parts import layers_of
 from cropstar.reports.figures import draw_diagnosis
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_text
+from cropstar.training.runs import Run
+
+# --- diagnosis
+
 
 Row = dict[str, Any]
 
@@ -119,3 +125,36 @@ def _number(value: Tensor | None) -> float | None:
     """JSON knows no infinity."""
     number = math.nan if value is None else float(value)
     return number if math.isfinite(number) else None
+
+
+# --- TensorBoard
+
+
+def require_tensorboard() -> None:
+    """Refuse, before a run is made, where the package is missing."""
+    if importlib.util.find_spec("tensorboard") is None:
+        why = "tensorboard is not installed"
+        raise UsageError("--tensorboard cannot be used", why=why, remedy="pip install 'cropstar[tensorboard]'")
+
+
+class EventFiles:
+    """Curves by step in the run folder. What a killed run wrote beyond its checkpoint is hidden: it comes again."""
+
+    def __init__(self, run: Run) -> None:
+        self._folder = run.folder / "tensorboard"
+        self._writer: Any = None
+
+    def begin(self, step: int) -> None:
+        """Go on after so many steps."""
+        from torch.utils.tensorboard import SummaryWriter  # here: it takes a second
+
+        self._writer = SummaryWriter(str(self._folder), purge_step=step + 1 if step else None)
+
+    def add(self, step: int, **values: float) -> None:
+        """Values by name; the part before the first underscore is the group that it is shown in."""
+        for name, value in values.items():
+            self._writer.add_scalar(name.replace("_", "/", 1), value, step)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()

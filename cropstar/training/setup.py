@@ -1,15 +1,93 @@
-"""Cross-validation inside of what is not the test part: each fold is the validation part once."""
+"""Setting up a training: the shape of the model, its target, and folds inside of the training part.
+
+All of it follows from a store and a configuration, and is checked before a run folder is made.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import torch
+
 from cropstar.config import TrainConfig
 from cropstar.datasets.fields import FieldName, Fields, ParcelId, Target, assign_units, blocks_of
+from cropstar.datasets.samples import require_samples
 from cropstar.datasets.splits import PixelSplit, Split
+from cropstar.datasets.transforms import count_periods
 from cropstar.errors import InputError, UsageError
+from cropstar.models.contract import Classifier, require_maps
+from cropstar.models.days import find_thermal
+from cropstar.models.registry import Shape
 from cropstar.runtime import logger
 from cropstar.store.store import Store
+from cropstar.training.losses import Lineages
+
+# --- the shape of a model
+
+
+def shape_of(store: Store, config: TrainConfig) -> Shape:
+    """Of what not every model looks at, only what this one, or a member of the ensemble, does."""
+    models = [config.model, *config.beside]
+    bands, classes, season = store.fingerprint.bands, store.fingerprint.classes, store.fingerprint.season
+    return Shape(
+        len(bands),
+        len(classes),
+        _longest(store, config),
+        find_thermal(bands) if any(model.day_encoding == "thermal" for model in models) else None,
+        (lineages_of(store) or None) if any(model.hierarchy for model in models) else None,
+        (season.start, season.length) if any(model.pool == "season" for model in models) else None,
+    )
+
+
+def lineages_of(store: Store) -> Lineages:
+    """Where each class stands in a class table with levels; empty where it has none."""
+    classes = store.fingerprint.classes
+    return classes.tree().lineages if classes.levels > 1 else ()
+
+
+def _longest(store: Store, config: TrainConfig) -> int:
+    if config.regular.every is not None:
+        return count_periods(store.fingerprint.season, config.regular.every)
+    return max(reader.length for _, reader in store.readers())
+
+
+# --- the target
+
+
+def require_target(config: TrainConfig, store: Store, model: Classifier) -> Target:
+    """What has a class; refuses a store or a model that does not go with it, and weights for levels of a flat table."""
+    require_maps(model)
+    target = require_samples(store, config, spatial=model.spatial)
+    if target == "date" and not speaks_by_date(model, len(store.fingerprint.bands)):
+        why = f"{config.model.name} says one class for a whole series"
+        remedy = "take a model that reads date after date, e.g. --model star"
+        raise UsageError("no class for every date", path=store.folder, why=why, remedy=remedy)
+    if config.loss.levels and store.fingerprint.classes.levels == 1:
+        why = "the classes of the store have no levels"
+        raise UsageError("no levels to weigh", path=store.folder, why=why, remedy="leave loss.levels out")
+    return target
+
+
+@torch.no_grad()
+def speaks_by_date(model: Classifier, bands: int) -> bool:
+    """Whether a series model gives scores after every date; asked of the model itself, with a series of one date."""
+    training = model.training
+    model.eval()  # neither random numbers nor running means are touched
+    device = next((each.device for each in model.parameters()), torch.device("cpu"))
+    try:
+        model.by_date(
+            torch.zeros(1, 1, bands, device=device),
+            torch.ones(1, 1, dtype=torch.bool, device=device),
+            torch.zeros(1, 1, dtype=torch.int32, device=device),
+        )
+    except NotImplementedError:
+        return False
+    finally:
+        model.train(training)
+    return True
+
+
+# --- folds inside of training and validation; each is the validation part once
 
 
 def without_test(split: Split) -> Split:

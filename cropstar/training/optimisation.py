@@ -1,0 +1,297 @@
+"""Parts of a training step: gradients in micro-batches, half precision, averaged weights, the learning rate.
+
+The loss is a weighted mean over the labelled pixels of the whole batch. So the sums of micro-batches are
+differentiated, and gradients divided by the weight of the whole batch at the end: however a batch is cut, over
+micro-batches or processes, the gradient is the same but for rounding. (With batch normalisation, statistics are those
+of a micro-batch.)
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cropstar.config import OptimiserConfig
+from cropstar.datasets.batches import Batch
+from cropstar.errors import ResourceError, UsageError
+from cropstar.models.contract import Classifier
+from cropstar.models.half import half_precision
+from cropstar.runtime import logger
+from cropstar.store.model_file import Tensors
+from cropstar.training.losses import Measure
+
+# --- gradients in micro-batches
+
+
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # torch's words, of GPUs and of the processor
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was summed over a batch: the loss's terms, their weights, and the labelled pixels (or series) there were."""
+
+    loss: float = 0.0
+    weight: float = 0.0
+    count: int = 0
+    is_mean: bool = False  # whether the gradient is that of the mean already
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What turns a batch into gradients."""
+
+    model: Classifier
+    measure: Measure
+    precision: Precision
+    device: torch.device
+
+    def differentiate(self, batch: Batch, micro: int, *, mean: bool) -> Tally:
+        """Add the gradient of the summed loss; with `mean`, of a batch in one piece, that of the mean itself."""
+        pieces = list(cut(batch, micro))
+        loss = weight = 0.0
+        count = 0
+        for piece in pieces:
+            scores, labels = self._scores(piece)
+            if not len(labels):
+                continue
+            if mean and len(pieces) == 1:
+                value = self.measure(scores, labels)
+                self.precision.backward(value)
+                return Tally(float(value.detach()), 1.0, len(labels), is_mean=True)
+            value = self.measure.sum(scores, labels)
+            self.precision.backward(value)
+            loss += float(value.detach())
+            weight += float(self.measure.weight(labels))
+            count += len(labels)
+        return Tally(loss, weight, count)
+
+    def _scores(self, piece: Batch) -> tuple[Tensor, Tensor]:
+        with self.precision.computing():
+            scores, labels = self.measure.answers(self.model, piece, self.device)
+        return scores.float(), labels
+
+
+def cut(batch: Batch, micro: int) -> Iterator[Batch]:
+    """Pieces of so many samples; a batch that is no larger stays what it is."""
+    if len(batch.x) <= micro:
+        yield batch
+        return
+    for start in range(0, len(batch.x), micro):
+        yield Batch(*(getattr(batch, field.name)[start : start + micro] for field in fields(batch)))
+
+
+def fit_into_memory(attempt: Callable[[int], Tally], micro: int) -> tuple[Tally, int]:
+    """Try with so many samples at once, and with half of them as long as memory runs out; what fitted, too."""
+    wanted = micro
+    while True:
+        tally = _try(attempt, micro)
+        if tally is not None:
+            break
+        # After the exception, not while it is handled: until then it holds on to what the attempt computed.
+        _release()
+        if micro == 1:
+            raise ResourceError(
+                "out of memory",
+                why="a step with one sample at a time does not fit",
+                remedy="take smaller patches or a smaller model; the last checkpoint is kept",
+            )
+        micro = (micro + 1) // 2
+    if micro < wanted:
+        logger.warning("out of memory with %d samples at once: going on with micro-batches of %d", wanted, micro)
+    return tally, micro
+
+
+def _try(attempt: Callable[[int], Tally], micro: int) -> Tally | None:
+    try:
+        return attempt(micro)
+    except MemoryError:  # of the kernels, and of numpy
+        return None
+    except RuntimeError as failure:  # torch.OutOfMemoryError is one
+        if isinstance(failure, torch.OutOfMemoryError) or any(text in str(failure).lower() for text in OUT_OF_MEMORY):
+            return None
+        raise
+
+
+def _release() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+
+
+# --- precision
+#
+# Weights, loss and softmax stay float32, and so do validation and maps: only the forward and backward pass of a
+# training step are computed in bfloat16 or float16.
+
+
+KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Precision:
+    """The kind of numbers, and for float16 the factor that keeps small gradients from becoming zero."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        if name == "float16" and device.type != "cuda":
+            why = f"{device.type} computes float16 slowly or not at all"
+            raise UsageError("float16 is for CUDA", why=why, remedy="take precision=bfloat16 or leave it out")
+        self._kind = KINDS.get(name)
+        self._device = device
+        self.scaler = torch.amp.GradScaler(device.type) if name == "float16" else None
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Around the forward pass."""
+        return nullcontext() if self._kind is None else half_precision(self._device, self._kind)
+
+    def backward(self, loss: Tensor) -> None:
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def unscale(self, optimiser: torch.optim.Optimizer) -> None:
+        """Before gradients are looked at, bounded or divided."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimiser)
+
+    def step(self, optimiser: torch.optim.Optimizer) -> None:
+        """With float16, gradients that are not finite change nothing but the factor."""
+        if self.scaler is None:
+            optimiser.step()
+        else:
+            self.scaler.step(optimiser)
+            self.scaler.update()
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint has to hold."""
+        return {} if self.scaler is None else dict(self.scaler.state_dict())
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        if self.scaler is not None and state:
+            self.scaler.load_state_dict(dict(state))
+
+
+def compile_forward(model: Classifier, *, graphs: bool = False) -> None:
+    """Let torch compile the forward pass of training steps; where it cannot, say so once and go on without.
+
+    The function is put on the module rather than around it: weights keep their names. Without gradients the plain one
+    runs: what is validated, judged and written is computed as a map will be. `graphs` records a step as a CUDA graph,
+    since launching the many small operations of a recurrent network takes longer than computing them.
+    """
+    plain: Callable[..., Tensor] = model.forward
+    compiled: Callable[..., Tensor] | None = torch.compile(plain, mode="reduce-overhead" if graphs else None)
+
+    def forward(*args: Tensor) -> Tensor:
+        nonlocal compiled
+        if compiled is None or not torch.is_grad_enabled():
+            return plain(*args)
+        try:
+            if graphs:
+                torch.compiler.cudagraph_mark_step_begin()  # what the step before has returned may be overwritten
+            return compiled(*args)
+        except Exception as failure:
+            if not _is_of_the_compiler(failure):
+                raise
+            reason = " ".join(str(failure).partition("\n")[0].split())
+            logger.warning("the model cannot be compiled and runs as it is: %s", reason)
+            compiled = None
+        return plain(*args)
+
+    model.__dict__["forward"] = forward
+
+
+def _is_of_the_compiler(failure: Exception) -> bool:
+    """Its errors have no common base: they are known by where they are defined."""
+    return type(failure).__module__.startswith(("torch._dynamo", "torch._inductor"))
+
+
+# --- averaged weights
+
+
+class WeightAverage:
+    """Every step the mean keeps a share of itself and takes the rest from the weights, statistics of batches too."""
+
+    def __init__(self, model: nn.Module, keep: float) -> None:
+        self._model = model
+        self._keep = keep
+        self._mean = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """After `step` steps. At first it keeps less: the mean of a short past is better than much of the beginning."""
+        keep = min(self._keep, (1 + step) / (10 + step))
+        for name, tensor in self._model.state_dict().items():
+            if tensor.is_floating_point():
+                self._mean[name].lerp_(tensor, 1 - keep)
+            else:
+                self._mean[name].copy_(tensor)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Within, the model has the mean for its weights."""
+        trained = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
+        _put(self._model, self._mean)
+        try:
+            yield
+        finally:
+            _put(self._model, trained)
+
+    def tensors(self) -> Tensors:
+        return {name: tensor.cpu().numpy() for name, tensor in self._mean.items()}
+
+    def restore(self, tensors: Tensors) -> None:
+        for name, tensor in self._mean.items():
+            tensor.copy_(torch.from_numpy(tensors[name]))
+
+
+@torch.no_grad()
+def _put(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(tensors[name])
+
+
+# --- the learning rate: a function of what a checkpoint holds, so that a resumed run continues alike
+
+
+POWER = 0.9
+
+
+def learning_rate(config: OptimiserConfig, step: int, total: int, history: Sequence[dict[str, Any]] = ()) -> float:
+    """Linear warm-up, then by the schedule.
+
+    constant; polynomial and cosine: a fall to zero at the last step; noam: with the square root of the steps (Vaswani
+    et al., with the peak given instead of derived from the width); plateau: halved after each so many epochs without a
+    better score.
+    """
+    rate = config.learning_rate
+    if step < config.warmup:
+        rate *= (step + 1) / config.warmup
+    if config.schedule == "polynomial":
+        rate *= (1 - step / total) ** POWER
+    if config.schedule == "cosine":
+        rate *= (1 + math.cos(math.pi * step / total)) / 2
+    if config.schedule == "noam" and step >= config.warmup:
+        rate *= math.sqrt(max(config.warmup, 1) / (step + 1))
+    if config.schedule == "plateau":
+        # The score that the best epoch is chosen by; of crops it is the macro-F1.
+        scores = [row.get("score", row["validation"].get("macro_f1")) for row in history]
+        rate *= 0.5 ** _plateaus(scores, config.plateau)
+    return rate
+
+
+def _plateaus(scores: Sequence[float], patience: int) -> int:
+    """How often the best score was not bettered for `patience` epochs in a row."""
+    best, waited, found = -math.inf, 0, 0
+    for score in scores:
+        if score > best:
+            best, waited = score, 0
+        else:
+            waited += 1
+            if waited == patience:
+                found, waited = found + 1, 0
+    return found

@@ -1,0 +1,573 @@
+"""The trainer: an objective, the task it is pursued on, and the loop of steps that a killed run resumes.
+
+Order, dropout and learning rate follow from (seed, epoch, batch) alone, so that a run killed anywhere and resumed ends
+where the unbroken run ends. The loop knows nothing of crops but what their objective tells it; the sequence tasks of
+`cropstar bench` have objectives of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from cropstar.config import OptimiserConfig, TrainConfig
+from cropstar.datasets.batches import Batch, Dataset, epoch_order
+from cropstar.datasets.samples import Prepared
+from cropstar.datasets.transforms import Draw
+from cropstar.errors import ArtifactError, CropstarError, Interrupted
+from cropstar.models.contract import Classifier
+from cropstar.models.weights import load_weights, weights_of
+from cropstar.runtime import event, logger, progress_bar, stop_on_request
+from cropstar.store.files import write_text
+from cropstar.store.model_file import Tensors, read_tensors, write_tensors
+from cropstar.training.distillation import Distillation, Taught
+from cropstar.training.distributed import ALONE, Processes, one_signal_is_enough
+from cropstar.training.evaluation import evaluate
+from cropstar.training.losses import Criterion, Lineages, Measure, class_weights
+from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.monitoring import Diagnosis, EventFiles
+from cropstar.training.optimisation import (
+    Engine,
+    Precision,
+    Tally,
+    WeightAverage,
+    compile_forward,
+    fit_into_memory,
+    learning_rate,
+)
+from cropstar.training.runs import Run
+
+# --- the objective: the loss of a batch, and how a model is judged on validation
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a model reached on validation."""
+
+    figures: dict[str, float]
+    score: float  # by which the best epoch is chosen: larger is better
+    text: str  # the figures in words
+    loss: float | None = None  # decides between epochs of one score: smaller is better; None: the earliest is the best
+
+
+class Objective(Protocol):
+    @property
+    def measure(self) -> Measure: ...
+
+    @property
+    def in_order(self) -> bool:
+        """Whether an epoch takes the samples as they lie, such as the pieces of one text; else shuffled."""
+
+    def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict: ...
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Cross-entropy by class. The epoch with the best macro-F1 is kept; of equal ones that with the least loss."""
+
+    measure: Criterion
+    classes: int
+    in_order: bool = False
+
+    def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict:
+        measured = evaluate(model, dataset, self.classes, device)
+        reached, accuracy = macro_f1(measured.pixel) or 0.0, overall_accuracy(measured.pixel) or 0.0
+        figures = {"overall_accuracy": accuracy, "macro_f1": reached}
+        text = f"accuracy {accuracy:.3f}, macro-F1 {reached:.3f}"
+        if measured.loss is not None:
+            figures["loss"] = measured.loss
+            text += f", loss {measured.loss:.3f}"
+        return Verdict(figures, reached, text, measured.loss)
+
+
+# --- the task: all that the loop works on
+
+
+SaveModel = Callable[[Classifier, "Progress"], None]  # called when the model is the best so far
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds that a training may take, over all its restarts; they may end it between two batches."""
+
+    seconds: float
+    ended: SaveModel  # called then, unless an epoch is just over, with the weights that would be judged
+
+
+@dataclass(frozen=True)
+class Task:
+    config: TrainConfig
+    run: Run
+    model: Classifier
+    training: Prepared
+    validation: Dataset
+    classes: int
+    device: torch.device
+    checkpoint_seconds: float
+    diagnosis: Diagnosis | None = None
+    processes: Processes = ALONE
+    events: EventFiles | None = None
+    lineages: Lineages = ()  # of a class table with levels
+    after_epoch: Callable[[Progress], None] | None = None  # told before it is saved: a run cut off is told again
+    objective: Objective | None = None  # None: crops
+    budget: Budget | None = None
+    quiet: bool = False  # one of several trainings of a run, whose epochs are only told with --verbose
+    refit_of: Progress | None = None  # the training whose schedule this one follows to its best epoch, unjudged
+
+    @property
+    def epochs(self) -> int:
+        """Where training ends at the latest."""
+        return self.config.epochs if self.refit_of is None else self.refit_of.best_epoch
+
+    @property
+    def batches(self) -> int:
+        return math.ceil(len(self.training) / self.training.batch_size)
+
+
+# --- the loop
+
+
+class Clock:
+    """The time that a run took over all its restarts, when it was last saved, and how fast this start of it is."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._began = self._saved = time.monotonic()
+        self._before = progress.seconds
+        self._samples = progress.samples
+
+    def note(self, progress: Progress) -> None:
+        progress.seconds = self._before + time.monotonic() - self._began
+
+    def rate(self, progress: Progress) -> float:
+        """Labelled pixels, or series, a second."""
+        return (progress.samples - self._samples) / max(time.monotonic() - self._began, 1e-9)
+
+    def saved(self) -> None:
+        self._saved = time.monotonic()
+
+    def since_saved(self) -> float:
+        return time.monotonic() - self._saved
+
+
+def fit(task: Task, save_model: SaveModel) -> Progress:
+    """Train to the end or until a signal asks to stop; the best model by validation is kept on disk."""
+    config = task.config
+    task.model.to(task.device)
+    objective, counts = task.objective, None
+    if objective is None:
+        objective, counts = _crops(task)
+    tools = _tools(task, objective)
+    progress = _begin(task, tools)
+    total = config.epochs * task.batches  # of the schedule, which a refit leaves at its best epoch
+    clock = Clock(progress)
+    with (
+        one_signal_is_enough(task.processes),
+        stop_on_request() as stop,
+        progress_bar(task.epochs * task.batches, "train", "batch") as bar,
+    ):
+        bar.update(progress.step)
+        while progress.epoch < task.epochs and not _is_enough(task, progress) and not _is_spent(task, progress):
+            order = list(range(len(task.training)))
+            if not objective.in_order:
+                order = epoch_order(len(order), config.seed, progress.epoch, config.sampling, counts).tolist()
+            with closing(read_epoch(task, order, progress.epoch, progress.batch)) as batches:
+                for batch in batches:
+                    outcome = train_step(task, tools, bool(stop), batch, progress, total)
+                    clock.note(progress)
+                    bar.update()
+                    bar.set_postfix(
+                        epoch=f"{progress.epoch + 1}/{task.epochs}",
+                        loss=f"{outcome.loss:.3f}",
+                        best=f"{progress.best_score if progress.best_epoch else 0:.3f}",
+                        samples=f"{clock.rate(progress):,.0f}/s",
+                    )
+                    if task.events is not None:
+                        rate = tools.optimiser.param_groups[0]["lr"]
+                        task.events.add(progress.step, train_loss=outcome.loss, train_learning_rate=rate)
+                    if outcome.stop or clock.since_saved() > task.checkpoint_seconds:
+                        _save(task, tools, progress)
+                        clock.saved()
+                    if outcome.stop:
+                        number = stop.signal or signal.SIGTERM  # another process was asked
+                        raise Interrupted(number, f"the state after batch {progress.step} of {total} is saved")
+                    if _is_spent(task, progress):
+                        break
+            if progress.batch < task.batches:  # the budget is spent
+                _save(task, tools, progress)
+                break
+            if task.diagnosis is not None:
+                task.diagnosis.end()
+            if task.processes.is_first:
+                with tools.judged():
+                    finish_epoch(task, objective, progress, save_model)
+                clock.note(progress)
+                if task.events is not None:
+                    task.events.add(progress.step, **_curves(progress, clock))
+                if task.after_epoch is not None:
+                    task.after_epoch(progress)
+                _save(task, tools, progress)
+            progress = Progress(**task.processes.tell(vars(progress)))
+            clock.saved()
+    if task.budget is not None and progress.batch:
+        with tools.judged():
+            task.budget.ended(task.model, progress)
+    return progress
+
+
+def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
+    """The objective of a store, and the labelled pixels (or series) of each class in each sample."""
+    counts = task.training.class_counts(task.classes)  # (samples, classes)
+    weights = class_weights(counts.sum(axis=0), task.config.loss)
+    kind = Distillation if isinstance(task.training, Taught) else Criterion
+    criterion = kind(task.config.loss, None if weights is None else weights.to(task.device), task.lineages)
+    return Crops(criterion, task.classes), counts
+
+
+def _tools(task: Task, objective: Objective) -> Tools:
+    config = task.config
+    if config.compile:
+        compile_forward(task.model, graphs=config.compile == "graphs")
+    return Tools(
+        Engine(task.model, objective.measure, Precision(config.precision, task.device), task.device),
+        _optimiser(task.model, config.optimiser),
+        WeightAverage(task.model, config.optimiser.average) if config.optimiser.average else None,
+    )
+
+
+def _optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Adam:
+    rate, decay = config.learning_rate, config.weight_decay
+    if not config.decoupled:
+        return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+
+
+def _trained(task: Task, tools: Tools) -> Trained:
+    return Trained(task.model, tools.optimiser, tools.engine.precision, tools.average)
+
+
+def _begin(task: Task, tools: Tools) -> Progress:
+    """Where the run stands: all processes read the same checkpoint, as the first one wrote it."""
+    progress = load_newest_checkpoint(task.run, _trained(task, tools))
+    if task.processes.tell(progress.step) != progress.step:
+        why = "not all processes found the same checkpoint"
+        raise ArtifactError("cannot go on with the run", path=task.run.folder, why=why, remedy="use a shared folder")
+    task.processes.copy_first(task.model)
+    if progress.epoch >= task.epochs:
+        event("all epochs are done, going on with the evaluation")
+    elif progress.step:
+        event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
+    if task.diagnosis is not None:
+        task.diagnosis.begin(progress.epoch, progress.step)
+    if task.events is not None:
+        task.events.begin(progress.step)
+    return progress
+
+
+def _save(task: Task, tools: Tools, progress: Progress) -> None:
+    if task.processes.is_first:
+        save_checkpoint(task.run, progress, _trained(task, tools))
+
+
+def _curves(progress: Progress, clock: Clock) -> dict[str, float]:
+    row = progress.history[-1]
+    return {
+        "epoch_loss": row["loss"],
+        "epoch_samples_per_second": clock.rate(progress),
+        **{f"validation_{name}": value for name, value in row["validation"].items()},
+    }
+
+
+def _is_enough(task: Task, progress: Progress) -> bool:
+    """Whether validation has not become better for longer than the configuration has patience."""
+    patience = task.config.patience
+    counted_from = max(progress.best_epoch, _provisional_epochs(task))
+    if patience is None or progress.batch or progress.epoch - counted_from < patience:
+        return False
+    event(f"stopped: no better validation score since epoch {progress.best_epoch}", epoch=progress.epoch)
+    return True
+
+
+def _provisional_epochs(task: Task) -> int:
+    """The epochs at the beginning whose models are kept only until the first one after them.
+
+    With few validation fields the best of many epochs is the luckiest; the last ones, at a low learning rate, are
+    better than their validation scores can tell.
+    """
+    return int(task.config.choose_after * task.config.epochs)
+
+
+def _is_spent(task: Task, progress: Progress) -> bool:
+    return task.budget is not None and progress.seconds >= task.budget.seconds
+
+
+def _is_best(verdict: Verdict, progress: Progress) -> bool:
+    """By the score; of epochs with one score, as where validation is solved, by the loss."""
+    if not progress.best_epoch or verdict.score != progress.best_score:
+        return not progress.best_epoch or verdict.score > progress.best_score
+    return verdict.loss is not None and progress.best_loss is not None and verdict.loss < progress.best_loss
+
+
+def finish_epoch(task: Task, objective: Objective, progress: Progress, save_model: SaveModel) -> None:
+    """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
+    if task.refit_of is None:
+        verdict = objective.judge(task.model, task.validation, task.device)
+    else:  # it learns from validation: its last epoch is kept, whatever that would say
+        verdict = Verdict({}, float(progress.epoch + 1), "learnt from, too")
+    progress.epoch += 1
+    loss = progress.loss_sum / max(progress.pixels, 1)
+    row = {
+        "epoch": progress.epoch,
+        "loss": loss,
+        "validation": verdict.figures,
+        "seconds": round(progress.seconds, 1),
+    }
+    if task.objective is not None:  # of crops it is the macro-F1
+        row["score"] = verdict.score
+    progress.history.append(row)
+    progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
+    first_that_counts = progress.epoch == _provisional_epochs(task) + 1
+    if first_that_counts or _is_best(verdict, progress):
+        progress.best_score, progress.best_epoch, progress.best_loss = verdict.score, progress.epoch, verdict.loss
+        save_model(task.model, progress)
+    write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
+    told = (
+        f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {verdict.text}  ({progress.seconds:.0f} s)"
+    )
+    if task.quiet:
+        logger.debug(told)
+    else:
+        event(told, **row)
+
+
+# --- one step: the gradient of a batch, over micro-batches and processes, and one step of Adam
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a step works with, made once for a run."""
+
+    engine: Engine
+    optimiser: torch.optim.Adam
+    average: WeightAverage | None = None
+
+    def judged(self) -> AbstractContextManager[None]:
+        """Within, the model has the weights that are judged and kept."""
+        return nullcontext() if self.average is None else self.average.applied()
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    loss: float
+    stop: bool  # whether any process was asked to stop
+
+
+def train_step(
+    task: Task, tools: Tools, stop: bool, batch: Batch | None, progress: Progress, total: int
+) -> StepOutcome:
+    """`batch` is this process's share, or None where it has none."""
+    config, optimiser, model = task.config, tools.optimiser, task.model
+    history = progress.history if task.refit_of is None else task.refit_of.history[: progress.epoch]
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate(config.optimiser, progress.step, total, history)
+    model.train()
+    tally = _gradient(task, tools, batch, progress)
+    tally, stop = _over_all_processes(task, tally, stop)
+    progress.batch += 1
+    progress.step += 1
+    if not tally.count:
+        return StepOutcome(0.0, stop)
+    value = tally.loss / tally.weight if tally.weight else math.nan
+    if not math.isfinite(value):
+        raise CropstarError(
+            f"the loss became {value}",
+            path=task.run.folder,
+            why=f"in epoch {progress.epoch + 1}, batch {progress.batch}",
+            remedy="lower optimiser.learning_rate; the last good checkpoint is kept",
+        )
+    parameters = list(model.parameters())
+    task.processes.add_gradients(parameters)
+    tools.engine.precision.unscale(optimiser)
+    if not tally.is_mean:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad /= tally.weight
+    if task.diagnosis is not None:
+        task.diagnosis.record(progress.step)
+    nn.utils.clip_grad_norm_(parameters, config.optimiser.clip)
+    tools.engine.precision.step(optimiser)
+    if tools.average is not None:
+        tools.average.update(progress.step)
+    progress.loss_sum += value * tally.count
+    progress.pixels += tally.count
+    progress.samples += tally.count
+    return StepOutcome(value, stop)
+
+
+def _gradient(task: Task, tools: Tools, batch: Batch | None, progress: Progress) -> Tally:
+    """The gradient of this process's share, in micro-batches that fit; what fitted is remembered."""
+    buffers = [(buffer, buffer.clone()) for buffer in task.model.buffers()]
+
+    def attempt(micro: int) -> Tally:
+        _seed_step(task, progress.step)  # every attempt anew, as if it were the first
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        tools.optimiser.zero_grad(set_to_none=True)
+        assert batch is not None
+        return tools.engine.differentiate(batch, micro, mean=task.processes.size == 1)
+
+    if batch is None:
+        tools.optimiser.zero_grad(set_to_none=True)
+        return Tally()
+    limits = [limit for limit in (task.config.optimiser.micro_batch, progress.micro_batch) if limit is not None]
+    tally, fitted = fit_into_memory(attempt, wanted := min([len(batch.x), *limits]))
+    if fitted < wanted:
+        progress.micro_batch = fitted
+    return tally
+
+
+def _seed_step(task: Task, step: int) -> None:
+    """Dropout by (seed, step); of several processes each has its own."""
+    rank = [task.processes.rank] if task.processes.rank else []
+    torch.manual_seed(int(np.random.SeedSequence([task.config.seed, step, *rank]).generate_state(1)[0]))
+
+
+def _over_all_processes(task: Task, tally: Tally, stop: bool) -> tuple[Tally, bool]:
+    if task.processes.size == 1:
+        return tally, stop
+    totals = torch.tensor([tally.loss, tally.weight, tally.count, stop], dtype=torch.float64)
+    task.processes.add(totals)
+    loss, weight, count, asked = totals.tolist()
+    return Tally(loss, weight, int(count)), asked > 0
+
+
+# --- batches of an epoch, the next one read while the model works on this one
+
+
+def read_batch(task: Task, order: Sequence[int], epoch: int, number: int) -> Batch | None:
+    """This process's share of a batch, augmented; None where the batch is too small for it to have one."""
+    size = task.training.batch_size
+    offset, chosen = task.processes.share(order[number * size :][:size])
+    if not chosen:
+        return None
+    start = number * size + offset
+    draw = Draw(task.config.seed, epoch, range(start, start + len(chosen)))
+    return task.training.augmented(list(chosen), task.config.augmentation, draw)
+
+
+def read_epoch(task: Task, order: Sequence[int], epoch: int, first: int) -> Generator[Batch | None]:
+    """The batches from `first` on. One thread, one batch ahead: what is read, and in which order, stays the same.
+
+    Its errors are raised here, in their turn. Closing the iterator waits for the thread: nobody reads on from a store
+    that is closed, and validation never meets it.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread:
+        coming = thread.submit(read_batch, task, order, epoch, first) if first < task.batches else None
+        for number in range(first, task.batches):
+            assert coming is not None
+            batch = coming.result()
+            coming = None
+            if number + 1 < task.batches:
+                coming = thread.submit(read_batch, task, order, epoch, number + 1)
+            yield batch
+
+
+# --- checkpoints: all that a run needs to resume
+
+
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+@dataclass
+class Progress:
+    """Where a run stands: the next batch to do, and what the epochs so far gave."""
+
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that are done
+    step: int = 0  # batches that are done altogether
+    loss_sum: float = 0.0  # over this epoch's labelled pixels
+    pixels: int = 0
+    seconds: float = 0.0  # spent in training so far, over all restarts
+    samples: int = 0  # labelled pixels or series that were trained on, over all epochs
+    best_score: float = -1.0
+    best_epoch: int = 0
+    best_loss: float | None = None  # on validation; None: not known, as in checkpoints of older versions
+    micro_batch: int | None = None  # samples at once that memory was found to have room for; None: not yet too few
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run changes as it goes."""
+
+    model: nn.Module
+    optimiser: torch.optim.Adam
+    precision: Precision
+    average: WeightAverage | None = None
+
+
+def save_checkpoint(run: Run, progress: Progress, trained: Trained) -> None:
+    """A new file, then the oldest goes: the last good one is never written over."""
+    model = trained.model
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    tensors: Tensors = {f"model.{name}": array for name, array in weights_of(model).items()}
+    for parameter, moments in trained.optimiser.state.items():
+        for moment in MOMENTS:
+            tensors[f"optimiser.{names[parameter]}.{moment}"] = moments[moment].cpu().numpy()
+    if trained.average is not None:
+        tensors |= {f"average.{name}": array for name, array in trained.average.tensors().items()}
+    header = {"progress": vars(progress), "precision": trained.precision.state()}
+    write_tensors(run.checkpoint(progress.step), "checkpoint", header, tensors)
+    run.drop_old_checkpoints()
+
+
+def load_newest_checkpoint(run: Run, trained: Trained) -> Progress:
+    """Restore the newest checkpoint that can be read; a fresh start where there is none."""
+    for path in run.checkpoints():
+        try:
+            header, tensors = read_tensors(path, "checkpoint")
+        except ArtifactError as failure:
+            logger.warning("%s; going back to the one before", failure)
+            continue
+        _restore_weights(path, tensors, trained.model, trained.optimiser)
+        if trained.average is not None:
+            trained.average.restore(_tensors_of(tensors, "average."))
+        trained.precision.restore(header.get("precision", {}))
+        return Progress(**header["progress"])
+    if run.checkpoints():
+        raise ArtifactError(
+            "no checkpoint can be read", path=run.folder, why="all are damaged", remedy="start anew with --fresh"
+        )
+    return Progress()
+
+
+def _restore_weights(path: Path, tensors: Tensors, model: nn.Module, optimiser: torch.optim.Adam) -> None:
+    load_weights(model, _tensors_of(tensors, "model."), path)
+    for name, parameter in model.named_parameters():
+        keys = {moment: f"optimiser.{name}.{moment}" for moment in MOMENTS}
+        if all(key in tensors for key in keys.values()):
+            # The step counter stays on the CPU, where Adam wants it; the moments go to the weights.
+            optimiser.state[parameter] = {
+                moment: torch.from_numpy(tensors[key]).to("cpu" if moment == "step" else parameter.device)
+                for moment, key in keys.items()
+            }
+
+
+def _tensors_of(tensors: Tensors, prefix: str) -> Tensors:
+    return {name.removeprefix(prefix): array for name, array in tensors.items() if name.startswith(prefix)}
