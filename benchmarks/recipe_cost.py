@@ -17,8 +17,7 @@ from collections.abc import Callable
 import torch
 
 from cropstar.config import ModelConfig
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 
 DATES, BANDS, CLASSES = 24, 10, 8

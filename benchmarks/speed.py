@@ -30,8 +30,7 @@ from cropstar.config import ModelConfig
 from cropstar.errors import CropstarError
 from cropstar.models.backends import use_backend
 from cropstar.models.cells.star import StarCell
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
 from cropstar.native import available, library, why_not

@@ -27,7 +27,7 @@ from cropstar.config import TrainConfig, resolve_config
 from cropstar.datasets.batches import Batch, epoch_order
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.runtime import choose_device, keep_large_buffers
 from cropstar.store.store import Store

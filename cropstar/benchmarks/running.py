@@ -25,7 +25,7 @@ from cropstar.config import ModelConfig, TrainConfig, dump_config, find_config, 
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.models.contract import Classifier
 from cropstar.models.networks.trees import FittedClassifier
-from cropstar.models.weights import load_weights, weights_of
+from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import DATA, event, keep_large_buffers, peak_memory_megabytes
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors

@@ -33,8 +33,8 @@ from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import BenchTask, Metric, StoreTask
 from cropstar.config import FITTED, SHORT, Section, TrainConfig, find_config, read_config, resolve_config
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.models.registry import NETWORKS
-from cropstar.models.zoo import parse
+from cropstar.models.contract import NETWORKS
+from cropstar.models.zoo import parse_name
 from cropstar.registry import did_you_mean
 
 MAXIMUM_CELLS = 10_000  # a run folder each
@@ -167,7 +167,7 @@ def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> It
     assert layers is not None
     for name in [*models, *entry.by_model]:
         if name not in NETWORKS and name not in FITTED:
-            parse(name)
+            parse_name(name)
     for name in entry.by_model.keys() - set(models):
         raise UsageError(f"'{entry.title}' has settings for '{name}'", path=file, remedy="list it under 'models'")
     minutes = budget or entry.budget or matrix.budget

@@ -46,8 +46,8 @@ def models(
     cell reads images, bi both directions of time, + stacks cells from the lowest layer up.
     """
     from cropstar.config import ModelConfig, resolve_config
+    from cropstar.models.contract import Shape
     from cropstar.models.description import ModelFacts, describe
-    from cropstar.models.registry import Shape
     from cropstar.models.zoo import listed_models
     from cropstar.reports.text import format_model, format_models
 

@@ -1,4 +1,4 @@
-"""Who computes the recurrent layers: chosen by itself, or forced.
+"""Implementations of the recurrent layers (backends), and half precision.
 
     naive    the plain loop over dates, with PyTorch's own gradients: the reference
     torch    PyTorch with the products of all dates hoisted and a backward pass written by hand; on any device
@@ -11,13 +11,18 @@ the kernels measured best (docs/performance.md). Networks that are not recurrent
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from cropstar.errors import ResourceError, UsageError
 from cropstar.models.cells.cell import Cell
 from cropstar.models.cells.star import StarCell
 from cropstar.models.contract import Classifier
-from cropstar.models.onnx_steps import OnnxSteps
+from cropstar.models.export import OnnxSteps
 from cropstar.native import available, why_not
 from cropstar.native.library import library, refused
 from cropstar.runtime import logger
@@ -90,3 +95,34 @@ def _with_onnx(model: Classifier, device: torch.device, bands: int | None) -> Cl
         raise UsageError("--backend onnx cannot compute this", why=why, remedy=LEAVE_OUT)
     logger.debug("backend onnx, %d threads", torch.get_num_threads())
     return OnnxSteps(model, bands)
+
+
+# --- half precision, where that is faster; states, softmax and weights stay float32
+
+
+def half_type(device: torch.device) -> torch.dtype:
+    """What a device computes fast: float16 on CUDA, elsewhere bfloat16, which needs no care for small numbers."""
+    return torch.float16 if device.type == "cuda" else torch.bfloat16
+
+
+def half_precision(device: torch.device, kind: torch.dtype) -> AbstractContextManager[Any]:
+    """Around a forward pass."""
+    _teach_lerp(device.type)
+    return torch.autocast(device.type, dtype=kind)
+
+
+@cache
+def _teach_lerp(device: str) -> torch.library.Library:
+    """Under autocast, interpolate in the widest kind of the three, as torch adds and multiplies; on its own it refuses.
+
+    Gates come out of products in half precision, the state that they mix stays float32.
+    """
+
+    def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
+        kind = torch.promote_types(torch.promote_types(start.dtype, end.dtype), weight.dtype)
+        with torch.autocast(device, enabled=False):
+            return torch.lerp(start.to(kind), end.to(kind), weight.to(kind))
+
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("lerp.Tensor", lerp, f"Autocast{device.upper()}")
+    return library  # kept by the cache: what it taught is forgotten with it

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cropstar.models.cells.cell import State
 from cropstar.models.contract import Classifier, ModelState
-from cropstar.models.days import with_days
+from cropstar.models.encoding import with_days
 from cropstar.models.heads import Head
 from cropstar.models.pooling import LastState, SeasonState
 from cropstar.models.stack import BidirectionalStack, RecurrentStack, StackState

@@ -1,4 +1,4 @@
-"""What a model costs and how far it looks, measured on the model itself.
+"""The cost of a model and how far it looks, measured on the model itself.
 
 Counted are multiply-accumulates (MACs) of products: matrices, convolutions and attention, not what is done number by
 number. They are counted in a real pass over one pixel, so that any network is counted by what it does; a 3x3
@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,14 +23,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cropstar.config import ModelConfig
 from cropstar.errors import ResourceError, UsageError
-from cropstar.models.cells.cell import Cell
+from cropstar.models.cells.cell import CELLS, Cell
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.heads import VideoHead
 from cropstar.models.networks.trees import FittedClassifier
-from cropstar.models.parts import kind_of, name_of, parts_of
-from cropstar.models.registry import Shape
-from cropstar.models.stack import BidirectionalStack
+from cropstar.models.stack import BidirectionalStack, RecurrentStack
 from cropstar.models.zoo import build_model
 
 LARGEST = 500_000_000  # parameters of a model that is looked at
@@ -47,6 +47,7 @@ TRIALS = {
     "leaf": 7,
 }
 ON_TRIAL = Shape(bands=1, classes=2, length=2, lineages=((0, 0), (0, 1)))
+CONTAINERS = (nn.ModuleList, nn.Sequential, RecurrentStack, BidirectionalStack)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def measure(model: Classifier, shape: Shape) -> tuple[PartFacts, ...]:
     recurrent = isinstance(model, RecurrentClassifier)
     length = 1 if recurrent else shape.length  # every date costs a recurrent model the same
     dates = shape.length if recurrent else 1
-    first, second = (_pass(model, shape.bands, length + more) for more in (0, 1))
+    first, second = (_count_pass(model, shape.bands, length + more) for more in (0, 1))
     facts = []
     for path, part in parts_of(model).items():
         macs, once = _within(first.macs, path), _within(first.macs, path) == _within(second.macs, path)
@@ -150,7 +151,7 @@ class _Pass:
     outputs: dict[str, torch.Size]
 
 
-def _pass(model: Classifier, bands: int, length: int) -> _Pass:
+def _count_pass(model: Classifier, bands: int, length: int) -> _Pass:
     seen: tuple[dict[str, torch.Size], dict[str, torch.Size]] = ({}, {})
 
     def watch(path: str, part: nn.Module) -> Any:
@@ -276,3 +277,46 @@ def _is_bidirectional(model: Classifier) -> bool:
 
 def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
+
+
+# --- the parts of a model that people call its layers, whatever its kind
+
+
+def parts_of(model: Classifier) -> dict[str, nn.Module]:
+    """The cells, blocks, norms and heads that have weights, by the path of their attributes."""
+    return dict(_walk_parts(model, ""))
+
+
+def layers_of(model: Classifier) -> dict[str, nn.Module]:
+    """The parts with a matrix of weights below the one that gives the scores, by the names that people read."""
+    matrices = {
+        path: part for path, part in parts_of(model).items() if any(each.dim() > 1 for each in part.parameters())
+    }
+    return {name_of(path): part for path, part in list(matrices.items())[:-1]}
+
+
+def name_of(path: str) -> str:
+    """`stack.cells.0` as 'layer 1', `stack.backwards.0` as 'layer 1 backwards', `blocks.2` as 'block 3'."""
+    what, _, place = path.removeprefix("stack.").partition(".")
+    if not place:
+        return what.replace("_", " ")
+    number = ".".join(str(int(part) + 1) if part.isdecimal() else part for part in place.split("."))
+    if what in ("forwards", "backwards"):
+        return f"layer {number} {what}"
+    return f"{'layer' if what == 'cells' else what.removesuffix('s')} {number}"
+
+
+def kind_of(part: nn.Module) -> str:
+    """A cell by its name in the zoo, anything else by its class, in words."""
+    for name in CELLS:
+        if type(part) is CELLS[name]:
+            return name
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", type(part).__name__).lower()
+
+
+def _walk_parts(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+    for name, child in module.named_children():
+        if isinstance(child, CONTAINERS):
+            yield from _walk_parts(child, f"{path}{name}.")
+        elif any(True for _ in child.parameters()):
+            yield f"{path}{name}", child

@@ -10,7 +10,7 @@ from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import count_periods
 from cropstar.errors import UsageError
 from cropstar.models.export import export_forward, export_step
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import temperature_of
 from cropstar.runtime import event
 from cropstar.store.files import atomic_path

@@ -23,10 +23,9 @@ from cropstar.datasets.transforms import count_periods, regularise
 from cropstar.errors import ArtifactError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
-from cropstar.models.backends import use_backend
+from cropstar.models.backends import half_precision, half_type, use_backend
 from cropstar.models.contract import ModelState
-from cropstar.models.half import half_kind, half_precision
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.sources.base import Observations, Series
 from cropstar.store.model_file import ModelCard, read_model
@@ -106,7 +105,7 @@ class Predictor:
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The same of a window that was `read` before."""
         compute = self._images if self.model.spatial else self._series
-        with half_precision(self.device, half_kind(self.device)) if self.half else nullcontext():
+        with half_precision(self.device, half_type(self.device)) if self.half else nullcontext():
             scores, seen = compute(series, window, observations)
         return self.calibrated(scores), seen.cpu().numpy()
 

@@ -26,7 +26,7 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.reports.results import damaged, read_result
 from cropstar.runtime import keep_large_buffers, logger
 from cropstar.store.classes import UNLABELLED

@@ -20,8 +20,8 @@ from cropstar.config import ModelConfig, TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, Interrupted, UsageError
 from cropstar.geo.calendar import Season
+from cropstar.models.contract import Shape
 from cropstar.models.networks.trees import DayGrid, FittedClassifier, Floats, OnTrees, features_of, log_probabilities
-from cropstar.models.registry import Shape
 from cropstar.runtime import event, progress_bar, stop_on_request, track
 from cropstar.training.metrics import ScoreSample
 from cropstar.training.trainer import Progress, SaveModel, Task

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cropstar.config import LossConfig
 from cropstar.datasets.batches import Batch
 from cropstar.models.contract import Classifier
-from cropstar.models.hierarchy import level_log_probabilities
+from cropstar.models.heads import level_log_probabilities
 from cropstar.training.evaluation import score
 
 Lineages = tuple[tuple[int, ...], ...]  # of every class: its node on each level, as `ClassTable.tree` numbers them

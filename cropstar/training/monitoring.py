@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from cropstar.errors import UsageError
 from cropstar.models.cells.cell import Cell
 from cropstar.models.contract import Classifier
-from cropstar.models.parts import layers_of
+from cropstar.models.description import layers_of
 from cropstar.reports.figures import draw_diagnosis
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_text

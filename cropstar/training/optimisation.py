@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from cropstar.config import OptimiserConfig
 from cropstar.datasets.batches import Batch
 from cropstar.errors import ResourceError, UsageError
+from cropstar.models.backends import half_precision
 from cropstar.models.contract import Classifier
-from cropstar.models.half import half_precision
 from cropstar.runtime import logger
 from cropstar.store.model_file import Tensors
 from cropstar.training.losses import Measure

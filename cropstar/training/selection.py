@@ -29,10 +29,8 @@ from cropstar.datasets.splits import Split
 from cropstar.errors import InputError, UsageError
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
-from cropstar.models.ensemble import name_ensemble
 from cropstar.models.networks.trees import FittedClassifier
-from cropstar.models.weights import load_weights, weights_of
-from cropstar.models.zoo import build_model
+from cropstar.models.zoo import build_model, load_weights, name_ensemble, weights_of
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors

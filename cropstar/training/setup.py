@@ -15,9 +15,8 @@ from cropstar.datasets.samples import require_samples
 from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.datasets.transforms import count_periods
 from cropstar.errors import InputError, UsageError
-from cropstar.models.contract import Classifier, require_maps
-from cropstar.models.days import find_thermal
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape, require_maps
+from cropstar.models.encoding import find_thermal
 from cropstar.runtime import logger
 from cropstar.store.store import Store
 from cropstar.training.losses import Lineages

@@ -20,13 +20,10 @@ from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_spli
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
-from cropstar.models.contract import Classifier
-from cropstar.models.ensemble import Ensemble, describe_model, name_ensemble
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.normalisation import normalises_by_batch
-from cropstar.models.registry import Shape
-from cropstar.models.weights import load_weights, weights_of
-from cropstar.models.zoo import build_model
+from cropstar.models.zoo import Ensemble, build_model, describe_model, load_weights, name_ensemble, weights_of
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, keep_large_buffers, logger, peak_memory_megabytes

@@ -29,7 +29,7 @@ from cropstar.datasets.samples import Prepared
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import ArtifactError, CropstarError, Interrupted
 from cropstar.models.contract import Classifier
-from cropstar.models.weights import load_weights, weights_of
+from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors

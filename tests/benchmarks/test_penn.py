@@ -18,7 +18,7 @@ from cropstar.benchmarks.tasks.penn import Streams, TextModel, TextObjective, re
 from cropstar.config import ModelConfig
 from cropstar.datasets.batches import Batch
 from cropstar.errors import InputError
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.training.optimisation import cut
 

@@ -9,8 +9,7 @@ from torch import Tensor
 from cropstar.benchmarks.recurrence import follow_from, require_carrying, save_memory
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.stack import StackState
 from cropstar.models.zoo import build_model
 

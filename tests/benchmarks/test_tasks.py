@@ -32,8 +32,7 @@ from cropstar.config import AugmentationConfig, ModelConfig, find_config
 from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 
 

@@ -112,8 +112,8 @@ def test_the_comment_says_how_to_run_it(name: str) -> None:
 
 
 def test_the_counts_that_the_comments_state() -> None:
+    from cropstar.models.contract import Shape
     from cropstar.models.description import describe
-    from cropstar.models.registry import Shape
 
     model = resolve_config(find_config("tum-pixel-convstar"), {}).model
     assert describe(model, Shape(bands=4, classes=18, length=30)).parameters == 123_602

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from cropstar.cli.export import export
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.store.model_file import read_model
 from tests.prediction.making import untrained
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from cropstar.config import ModelConfig
 from cropstar.errors import CropstarError, ResourceError, UsageError
 from cropstar.models.backends import BACKENDS, TRAINING_BACKENDS, use_backend
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 from cropstar.native import available, why_not
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import Cell
-from cropstar.models.cells.gates import Gate
+from cropstar.models.cells.cell import Cell, Gate
 from cropstar.models.cells.gru import GruCell
 from cropstar.models.cells.indrnn import IndRnnCell
 from cropstar.models.cells.lstm import LstmCell

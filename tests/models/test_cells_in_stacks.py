@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cropstar.config import ModelConfig
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
 from tests.models.references import run_reference

@@ -8,7 +8,7 @@ from torch import nn
 from cropstar.config import ModelConfig
 from cropstar.models.cells.cell import CELLS
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 
 # How many products a cell has with its input (each with a bias) and with its state, and its further numbers a unit.

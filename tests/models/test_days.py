@@ -13,11 +13,9 @@ from torch import Tensor
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS, THERMAL_PERIODS, find_thermal, with_days
-from cropstar.models.registry import NETWORKS, Shape
-from cropstar.models.weights import restore_model, weights_of
-from cropstar.models.zoo import build_model
+from cropstar.models.contract import NETWORKS, Classifier, Shape
+from cropstar.models.encoding import EXTRA_CHANNELS, THERMAL_PERIODS, find_thermal, with_days
+from cropstar.models.zoo import build_model, restore_model, weights_of
 
 SHAPE = Shape(bands=4, classes=3, length=6, thermal=1)
 MEMBERS = ["star", "convstar", "bigru", *sorted(NETWORKS)]

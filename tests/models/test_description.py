@@ -11,9 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cropstar.config import ModelConfig
 from cropstar.errors import ResourceError, UsageError
-from cropstar.models.description import ModelFacts, describe
-from cropstar.models.parts import layers_of, name_of, parts_of
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.contract import NETWORKS, Shape
+from cropstar.models.description import ModelFacts, describe, layers_of, name_of, parts_of
 from cropstar.models.zoo import build_model, known_models
 
 SHAPE = Shape(bands=4, classes=18, length=8)  # as long as layers are wide: axes must not be mixed up

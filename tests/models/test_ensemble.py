@@ -8,10 +8,8 @@ import torch
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.ensemble import Ensemble, build_ensemble, describe_model
-from cropstar.models.registry import Shape
-from cropstar.models.weights import restore_model, weights_of
+from cropstar.models.contract import Classifier, Shape
+from cropstar.models.zoo import Ensemble, build_ensemble, describe_model, restore_model, weights_of
 
 SHAPE = Shape(bands=3, classes=4, length=5)
 TEMPERATURES = (0.5, 2.0, 1.3)

@@ -13,8 +13,8 @@ from cropstar.config import ModelConfig
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.models import export
 from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Shape
 from cropstar.models.export import export_forward, export_step
-from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 
 onnx = pytest.importorskip("onnx")

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from cropstar.config import ModelConfig
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.models.hierarchy import HierarchicalScores, level_log_probabilities, problem_of
-from cropstar.models.registry import NETWORKS, Shape
-from cropstar.models.weights import restore_model, weights_of
-from cropstar.models.zoo import build_model
+from cropstar.models.contract import NETWORKS, Shape
+from cropstar.models.heads import HierarchicalScores, level_log_probabilities, lineage_problem
+from cropstar.models.zoo import build_model, restore_model, weights_of
 
 Lineages = tuple[tuple[int, ...], ...]
 CROPS: Lineages = ((0, 0, 0), (1, 2, 1), (0, 1, 2), (0, 0, 3), (1, 2, 4), (2, 3, 5))
@@ -191,8 +190,8 @@ def test_what_is_no_tree_is_refused(lineages: Any) -> None:
 
 
 def test_a_tree_without_a_problem() -> None:
-    assert problem_of(CROPS, 6) is None
-    assert problem_of(((0, 0), (1, 1), (1, 1)), 3) is not None  # classes 1 and 2 are the same
+    assert lineage_problem(CROPS, 6) is None
+    assert lineage_problem(((0, 0), (1, 1), (1, 1)), 3) is not None  # classes 1 and 2 are the same
 
 
 def test_models_that_cannot() -> None:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.functional import jacobian
 
-from cropstar.models.cells.cell import Cell
-from cropstar.models.cells.gates import Gate
+from cropstar.models.cells.cell import Cell, Gate
 from cropstar.models.cells.gru import GruCell
 from cropstar.models.cells.lstm import LstmCell
 from cropstar.models.cells.lstm_forget import LstmForgetCell

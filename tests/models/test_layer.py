@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from cropstar.models.cells.layer import can_run, run_layer
-from cropstar.models.cells.star import StarCell
+from cropstar.models.cells.star import StarCell, can_run_layer, run_layer
 from cropstar.native.tensors import Weights
 
 
@@ -93,7 +92,7 @@ def test_a_second_derivative_is_refused() -> None:
 
 def test_mixed_precision_is_left_to_the_plain_loop() -> None:
     _, weights = make(2, 3, spatial=False)
-    assert can_run(torch.zeros(1, 1, 2).double(), weights)
-    assert not can_run(torch.zeros(1, 1, 2), weights)
+    assert can_run_layer(torch.zeros(1, 1, 2).double(), weights)
+    assert not can_run_layer(torch.zeros(1, 1, 2), weights)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not can_run(torch.zeros(1, 1, 2).double(), weights)
+        assert not can_run_layer(torch.zeros(1, 1, 2).double(), weights)

@@ -11,7 +11,7 @@ from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 from cropstar.models.cells.cell import CellOptions
 from cropstar.models.cells.star import StarCell
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from tests.models.test_counts import build
 

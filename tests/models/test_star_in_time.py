@@ -10,7 +10,7 @@ from cropstar.config import ModelConfig
 from cropstar.models.cells.cell import CellOptions
 from cropstar.models.cells.star import StarCell
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
 from cropstar.models.zoo import build_model
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from cropstar.config import ModelConfig
 from cropstar.models.backends import use_backend
 from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Shape
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.pooling import YEAR, SeasonState
-from cropstar.models.registry import Shape
 from cropstar.models.stem import Stem
 from cropstar.models.zoo import build_model
 from cropstar.native import available

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from cropstar.config import ModelConfig
 from cropstar.errors import InputError, UsageError
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.contract import require_maps
+from cropstar.models.contract import Shape, require_maps
 from cropstar.models.description import describe
 from cropstar.models.heads import VideoHead
-from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 
 

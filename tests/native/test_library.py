@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from cropstar.config import ModelConfig
 from cropstar.models.backends import use_backend
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.native import available, build, library, why_not
 from cropstar.native.convolution import pack_convolution

@@ -9,9 +9,8 @@ import torch
 
 from cropstar.config import ModelConfig
 from cropstar.geo.calendar import Season
-from cropstar.models.registry import Shape
-from cropstar.models.weights import weights_of
-from cropstar.models.zoo import build_model
+from cropstar.models.contract import Shape
+from cropstar.models.zoo import build_model, weights_of
 from cropstar.sources.stack import StackSeries
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint, Normalisation

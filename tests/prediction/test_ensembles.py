@@ -13,8 +13,7 @@ import torch
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.models.ensemble import Ensemble, describe_model
-from cropstar.models.weights import restore_model, weights_of
+from cropstar.models.zoo import Ensemble, describe_model, restore_model, weights_of
 from cropstar.prediction.exporting import export_model
 from cropstar.prediction.predict import PredictOptions, predict
 from cropstar.prediction.predictor import Predictor

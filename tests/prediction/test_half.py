@@ -10,7 +10,7 @@ import torch
 
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window
-from cropstar.models.half import half_kind
+from cropstar.models.backends import half_type
 from cropstar.prediction.inputs import MapInput
 from cropstar.prediction.options import PredictOptions
 from cropstar.prediction.predict import opened_job, predict, predictor_of
@@ -53,5 +53,5 @@ def test_no_state_of_it(small_scene: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_device_computes_fast() -> None:
-    assert half_kind(CPU) == torch.bfloat16
-    assert half_kind(torch.device("cuda")) == torch.float16
+    assert half_type(CPU) == torch.bfloat16
+    assert half_type(torch.device("cuda")) == torch.float16

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from cropstar.config import ModelConfig
+from cropstar.models.contract import Shape
 from cropstar.models.description import ModelFacts, describe
-from cropstar.models.registry import Shape
 from cropstar.models.zoo import listed_models
 from cropstar.reports.text import LINE_WIDTH, format_model, format_models
 from cropstar.reports.wording import DASH

@@ -11,8 +11,7 @@ import torch
 from cropstar.config import LossConfig, ModelConfig
 from cropstar.datasets.batches import Batch
 from cropstar.errors import ResourceError
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_tensors

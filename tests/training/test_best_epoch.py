@@ -14,7 +14,7 @@ import torch
 from cropstar.config import resolve_config
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.store.model_file import read_model, read_tensors, write_tensors

@@ -15,10 +15,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 
 from cropstar.config import ModelConfig, TrainConfig
 from cropstar.errors import ArtifactError, UsageError
+from cropstar.models.contract import Shape
 from cropstar.models.networks.boosting import Boosting, boosting_arrays
 from cropstar.models.networks.trees import DayGrid
-from cropstar.models.registry import Shape
-from cropstar.models.weights import restore_model, weights_of
+from cropstar.models.zoo import restore_model, weights_of
 from cropstar.store.model_file import read_model
 from cropstar.training.fitting import Samples, cross_fitted
 from cropstar.training.runs import Run

@@ -15,8 +15,7 @@ from cropstar.config import TrainConfig
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store

@@ -12,7 +12,7 @@ from torch import nn
 
 from cropstar.config import ModelConfig, TrainConfig, resolve_config
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.reports.figures import draw_diagnosis
 from cropstar.training import trainer as loop

@@ -18,7 +18,7 @@ from cropstar.datasets.batches import Batch
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import MismatchError, UsageError
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_model, write_model
 from cropstar.store.store import Store

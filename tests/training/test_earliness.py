@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cropstar.config import ModelConfig
 from cropstar.geo.calendar import Season, to_days
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.training.evaluation import MOST_DAYS, Earliness, EarlinessTally, season_days
 from cropstar.training.metrics import confusion, macro_f1, overall_accuracy

@@ -11,8 +11,7 @@ import pytest
 
 from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
-from cropstar.models.ensemble import Ensemble
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import Ensemble, restore_model
 from cropstar.store.model_file import read_model
 from cropstar.training import trainer as loop
 from cropstar.training.ensembles import member_configs

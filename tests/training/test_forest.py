@@ -18,11 +18,11 @@ from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
+from cropstar.models.contract import Shape
 from cropstar.models.networks import forest as growing
 from cropstar.models.networks.forest import Forest, forest_arrays
 from cropstar.models.networks.trees import DayGrid, Trees
-from cropstar.models.registry import Shape
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import Predictor
 from cropstar.sources.stack import StackSeries
 from cropstar.store.model_file import read_model

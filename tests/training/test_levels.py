@@ -12,7 +12,7 @@ import torch
 from cropstar.config import ModelConfig, TrainConfig
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.sources.zuericrop import read_labels
 from cropstar.store.classes import ClassTable

@@ -12,7 +12,7 @@ import torch
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 from cropstar.models.cells.cell import CELLS
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.contract import NETWORKS, Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.model_file import read_tensors
 from cropstar.training.optimisation import Precision, compile_forward

@@ -16,7 +16,7 @@ from torch import nn
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.store.model_file import read_tensors
 from cropstar.training.distributed import ALONE, Processes, require_shareable

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from cropstar.config import TrainConfig, dump_config, load_yaml, resolve_config
+from cropstar.models.contract import Shape
 from cropstar.models.normalisation import normalises_by_batch
-from cropstar.models.registry import Shape
 from cropstar.models.zoo import build_model
 from cropstar.training.recipes import DataFacts, explained, fill
 

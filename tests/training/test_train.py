@@ -12,7 +12,7 @@ import torch
 
 from cropstar.config import TrainConfig, resolve_config
 from cropstar.errors import MismatchError, UsageError
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.store.model_file import read_model, read_tensors
 from cropstar.training.runs import Run, claim_run, newest_model, open_run
 from cropstar.training.train import TrainOptions, train

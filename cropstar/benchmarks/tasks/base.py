@@ -26,8 +26,7 @@ from cropstar.datasets.samples import LabelledDataset, Prepared
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import CropstarError, InputError
 from cropstar.geo.calendar import Season
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 from cropstar.registry import Registry
 from cropstar.runtime import track

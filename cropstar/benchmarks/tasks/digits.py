@@ -28,7 +28,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 
 CLASSES = 10
 PERMUTATION = "pmnist_permutation_mask.npy"

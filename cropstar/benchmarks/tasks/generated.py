@@ -26,7 +26,7 @@ from cropstar.benchmarks.tasks.base import (
     prepare_fresh,
 )
 from cropstar.config import TrainConfig
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.training.trainer import Objective
 
 HELD_OUT_SEED = 1_000_003  # validation and test are the same for every seed of a run: their figures can be compared

@@ -42,8 +42,7 @@ from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.limits import MAXIMUM_CLASSES
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.sources.texts import read_lines
 
 REMEDY = (

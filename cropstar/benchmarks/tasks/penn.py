@@ -45,8 +45,7 @@ from cropstar.datasets.batches import Batch, Dataset
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.stack import StackState
 from cropstar.models.zoo import build_model
 from cropstar.sources.texts import read_lines

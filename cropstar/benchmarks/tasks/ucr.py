@@ -20,7 +20,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Shape
 from cropstar.sources.ucr import UcrScene
 
 Series = list[NDArray[np.float32]]

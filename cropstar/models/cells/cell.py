@@ -1,4 +1,4 @@
-"""What every recurrent cell offers to the stack."""
+"""The base of every recurrent cell: what it offers to the stack, its products, its gates."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from cropstar.registry import Registry
 
 State = tuple[Tensor, ...]  # the first part is the cell's output
 Projected = tuple[Tensor, ...]
+KERNEL_SIDE = 3
 
 
 @dataclass(frozen=True)
@@ -130,3 +131,94 @@ def keep_where_invalid(mask: Tensor, proposal: State, before: State) -> State:
 
 
 CELLS: Registry[type[Cell]] = Registry("cell")
+
+
+# --- gates, and the time scales that new ones begin with
+
+
+class Gate(nn.Module):
+    """W x + U h + b, the argument of one nonlinearity.
+
+    Several gates read the same input, yet each keeps products of its own: W and U are orthogonal by themselves, and on
+    a processor one product of stacked weights was no clear gain over several.
+    """
+
+    def __init__(self, inputs: int, hidden: int, *, spatial: bool) -> None:
+        super().__init__()
+        self.input = product(inputs, hidden, spatial=spatial, bias=True)
+        self.state = product(hidden, hidden, spatial=spatial, bias=False)
+
+    def initialise(self, bias: Tensor | None = None) -> None:
+        """Orthogonal products; a bias of zero unless given."""
+        orthogonal_(self.input)
+        orthogonal_(self.state)
+        if bias is not None:
+            set_bias(self.input, bias)
+
+    def project(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.input(x)
+        return projected
+
+    def add_state(self, projected: Tensor, hidden: Tensor) -> Tensor:
+        total: Tensor = projected + self.state(hidden)
+        return total
+
+    def reference(self, x: Tensor, hidden: Tensor) -> Tensor:
+        return written_out(self.input, x) + written_out(self.state, hidden)
+
+
+def chrono_times(hidden: int, memory: float) -> Tensor:
+    """log U(1, memory): chrono initialisation (Tallec and Ollivier, "Can recurrent neural networks warp time?").
+
+    As the bias of a gate that *keeps*, it makes the gate's time scales uniform between one date and `memory` dates; a
+    gate that *updates* needs its negative.
+    """
+    return torch.empty(hidden).uniform_(1.0, memory).log_()
+
+
+def set_bias(layer: nn.Linear | nn.Conv2d, values: Tensor) -> None:
+    assert layer.bias is not None
+    with torch.no_grad():
+        layer.bias.copy_(values)
+
+
+# --- products: a matrix for series, a 3x3 convolution for images
+
+
+def product(inputs: int, outputs: int, *, spatial: bool, bias: bool) -> nn.Linear | nn.Conv2d:
+    """A learnt product over channels, the same call for (N, C) and (N, C, H, W)."""
+    if spatial:
+        return nn.Conv2d(inputs, outputs, KERNEL_SIDE, padding=KERNEL_SIDE // 2, bias=bias)
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+def orthogonal_(layer: nn.Linear | nn.Conv2d) -> None:
+    """Orthogonal weights, zero bias.
+
+    Each product is initialised on its own: an orthogonal concatenation of several would leave every
+    block with singular values below one, and deep stacks with vanishing gradients.
+    """
+    nn.init.orthogonal_(layer.weight)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+
+
+def written_out(layer: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
+    """The product by its definition, for references: a matrix, or a convolution as a sum of shifted matrices."""
+    if isinstance(layer, nn.Linear):
+        total = x @ layer.weight.T
+    else:
+        size, half = layer.kernel_size[0], layer.kernel_size[0] // 2
+        padded = nn.functional.pad(x, (half, half, half, half))
+        height, width = x.shape[-2:]
+        total = sum(
+            (
+                torch.einsum("oc,nchw->nohw", layer.weight[:, :, i, j], padded[:, :, i : i + height, j : j + width])
+                for i in range(size)
+                for j in range(size)
+            ),
+            start=x.new_zeros(()),
+        )
+    if layer.bias is not None:
+        total = total + layer.bias.reshape(-1, *(1,) * (x.dim() - 2))
+    return total

@@ -15,8 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.cells.gates import Gate, log_times
+from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State, chrono_times
 
 
 @CELLS.register("gru")
@@ -33,7 +32,7 @@ class GruCell(Cell):
 
     def initialise(self, memory: float) -> None:
         self.reset_gate.initialise()
-        self.keep_gate.initialise(log_times(self.hidden, memory))  # plus: u keeps
+        self.keep_gate.initialise(chrono_times(self.hidden, memory))  # plus: u keeps
         self.value.initialise()
 
     def project(self, x: Tensor) -> Projected:

@@ -11,8 +11,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.products import orthogonal_, product, written_out
+from cropstar.models.cells.cell import (
+    CELLS,
+    DEFAULTS,
+    Cell,
+    CellOptions,
+    Projected,
+    State,
+    orthogonal_,
+    product,
+    written_out,
+)
 
 
 @CELLS.register("indrnn")

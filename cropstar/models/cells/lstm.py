@@ -15,8 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.cells.gates import Gate, log_times
+from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State, chrono_times
 
 
 @CELLS.register("lstm")
@@ -32,7 +31,7 @@ class LstmCell(Cell):
 
     def initialise(self, memory: float) -> None:
         # Plus for the gate that keeps, and minus the same numbers for the one that writes, so that f + i = 1 at first.
-        bias = log_times(self.hidden, memory)
+        bias = chrono_times(self.hidden, memory)
         self.forget_gate.initialise(bias)
         self.input_gate.initialise(-bias)
         self.output_gate.initialise()

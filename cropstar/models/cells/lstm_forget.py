@@ -17,8 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.cells.gates import Gate, log_times
+from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State, chrono_times
 
 JANET_OFFSET = 1.0
 
@@ -34,7 +33,7 @@ class LstmForgetCell(Cell):
         self.value = Gate(inputs, hidden, spatial=spatial)  # z
 
     def initialise(self, memory: float) -> None:
-        self.forget_gate.initialise(log_times(self.hidden, memory))  # plus: f keeps
+        self.forget_gate.initialise(chrono_times(self.hidden, memory))  # plus: f keeps
         self.value.initialise()
 
     def project(self, x: Tensor) -> Projected:

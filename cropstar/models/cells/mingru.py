@@ -13,9 +13,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.cells.gates import log_times, set_bias
-from cropstar.models.products import orthogonal_, product, written_out
+from cropstar.models.cells.cell import (
+    CELLS,
+    DEFAULTS,
+    Cell,
+    CellOptions,
+    Projected,
+    State,
+    chrono_times,
+    orthogonal_,
+    product,
+    set_bias,
+    written_out,
+)
 
 # On a processor, dates larger than this keep it busy one by one, and the loop moves less memory (one thread, 45 to 784
 # dates: at 1,024 values a date the scan took 0.5 to 0.9 of the loop's time, at 8,192 values 1.4 to 7 times it).
@@ -34,7 +44,7 @@ class MinGruCell(Cell):
     def initialise(self, memory: float) -> None:
         orthogonal_(self.update_gate)
         orthogonal_(self.input_value)
-        set_bias(self.update_gate, -log_times(self.hidden, memory))  # minus: u updates
+        set_bias(self.update_gate, -chrono_times(self.hidden, memory))  # minus: u updates
 
     def project(self, x: Tensor) -> Projected:
         return torch.sigmoid(self.update_gate(x)), self.input_value(x)

@@ -16,9 +16,20 @@ import math
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.cells.gates import Gate, log_times, set_bias
-from cropstar.models.products import orthogonal_, product, written_out
+from cropstar.models.cells.cell import (
+    CELLS,
+    DEFAULTS,
+    Cell,
+    CellOptions,
+    Gate,
+    Projected,
+    State,
+    chrono_times,
+    orthogonal_,
+    product,
+    set_bias,
+    written_out,
+)
 
 
 @CELLS.register("rhn")
@@ -36,11 +47,11 @@ class RhnCell(Cell):
     def initialise(self, memory: float) -> None:
         # Minus, because t updates; log(depth), because every inner step forgets and a date has `depth` of them.
         self.value.initialise()
-        self.transform_gate.initialise(-log_times(self.hidden, memory) - math.log(self.depth))
+        self.transform_gate.initialise(-chrono_times(self.hidden, memory) - math.log(self.depth))
         for value, gate in self._inner_steps():
             orthogonal_(value)
             orthogonal_(gate)
-            set_bias(gate, -log_times(self.hidden, memory) - math.log(self.depth))
+            set_bias(gate, -chrono_times(self.hidden, memory) - math.log(self.depth))
 
     def project(self, x: Tensor) -> Projected:
         return self.value.project(x), self.transform_gate.project(x)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Projected, State
-from cropstar.models.cells.gates import Gate
+from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State
 
 
 @CELLS.register("rnn")

@@ -18,15 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
-from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS
+from cropstar.models.contract import NETWORKS, Classifier, Shape
+from cropstar.models.encoding import EXTRA_CHANNELS, SeasonEncoding, masked_mean
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.convolution import SameConvolution
-from cropstar.models.networks.observations import masked_mean
-from cropstar.models.networks.openings import Season
-from cropstar.models.networks.options import kernel_size, refuse_others
+from cropstar.models.networks.network import SameConvolution, kernel_size, refuse_others
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.models.registry import NETWORKS, Shape
 
 KERNEL = 40
 BRANCHES = 4
@@ -75,7 +71,7 @@ class InceptionTime(Classifier):
         day_encoding: str = "none",
     ) -> None:
         super().__init__()
-        self.season = Season(day_encoding, shape.thermal)
+        self.season = SeasonEncoding(day_encoding, shape.thermal)
         filters = -(-hidden // BRANCHES)
         width = BRANCHES * filters
         inputs = shape.bands + EXTRA_CHANNELS[day_encoding]

@@ -21,12 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import NETWORKS, Classifier, Shape
+from cropstar.models.encoding import SeasonEncoding
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.dense import DenseLayer
-from cropstar.models.networks.openings import Season
-from cropstar.models.networks.options import head_count, refuse_others
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.networks.network import DenseLayer, head_count, refuse_others
 
 HEADS = 16
 KEY = 8  # channels of a key
@@ -72,7 +70,7 @@ class LightweightTemporalAttention(Classifier):
         super().__init__()
         width = 2 * hidden
         self.heads = heads
-        self.season = Season(day_encoding, shape.thermal)
+        self.season = SeasonEncoding(day_encoding, shape.thermal)
         self.spectrum = nn.Linear(self.season.bands(shape), hidden)
         self.spectrum_norm = nn.LayerNorm(hidden)
         self.embed = nn.Linear(hidden, width)

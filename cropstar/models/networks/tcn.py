@@ -21,12 +21,10 @@ from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS
+from cropstar.models.contract import NETWORKS, Classifier, Shape
+from cropstar.models.encoding import EXTRA_CHANNELS, SeasonEncoding
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.openings import Season
-from cropstar.models.networks.options import kernel_size, refuse_others
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.networks.network import kernel_size, refuse_others
 
 CYCLE = 8  # blocks after which dilations begin again
 SMALLEST_KERNEL, LARGEST_KERNEL = 3, 64
@@ -77,7 +75,7 @@ class TemporalConvolutionalNetwork(Classifier):
     ) -> None:
         super().__init__()
         self.kernel = kernel
-        self.season = Season(day_encoding, shape.thermal)
+        self.season = SeasonEncoding(day_encoding, shape.thermal)
         self.pool = pool
         widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
         dilations = dilations_of(layers)

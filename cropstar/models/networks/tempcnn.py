@@ -17,15 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
-from cropstar.models.contract import Classifier
-from cropstar.models.days import EXTRA_CHANNELS
+from cropstar.models.contract import NETWORKS, Classifier, Shape
+from cropstar.models.encoding import EXTRA_CHANNELS, SeasonEncoding
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.convolution import SameConvolution
-from cropstar.models.networks.dense import DenseLayer
-from cropstar.models.networks.openings import Season
-from cropstar.models.networks.options import kernel_size, refuse_others
+from cropstar.models.networks.network import DenseLayer, SameConvolution, kernel_size, refuse_others
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.models.registry import NETWORKS, Shape
 
 KERNEL = 5
 SEGMENTS = 64  # at most: the dense layer grows with them
@@ -56,7 +52,7 @@ class TemporalCNN(Classifier):
         day_encoding: str = "none",
     ) -> None:
         super().__init__()
-        self.season = Season(day_encoding, shape.thermal)
+        self.season = SeasonEncoding(day_encoding, shape.thermal)
         self.segments = min(max(shape.length, 1), SEGMENTS)
         widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
         self.convolutions = nn.ModuleList(Convolution(width, hidden, kernel, dropout) for width in widths[:-1])

@@ -16,12 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import NETWORKS, Classifier, Shape
+from cropstar.models.encoding import SeasonEncoding, masked_max
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.observations import masked_max
-from cropstar.models.networks.openings import Season
-from cropstar.models.networks.options import head_count, refuse_others
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.networks.network import head_count, refuse_others
 
 HEADS = 8
 EXPANSION = 4  # of the dense layers
@@ -83,7 +81,7 @@ class TransformerEncoder(Classifier):
         day_encoding: str = "sincos",
     ) -> None:
         super().__init__()
-        self.season = Season(day_encoding, shape.thermal)
+        self.season = SeasonEncoding(day_encoding, shape.thermal)
         self.embed = nn.Linear(self.season.bands(shape), hidden)
         self.layers = nn.ModuleList(EncoderLayer(hidden, heads, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)

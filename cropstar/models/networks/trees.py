@@ -18,10 +18,9 @@ from torch import Tensor
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.days import YEAR
-from cropstar.models.networks.options import refuse_others
-from cropstar.models.registry import Shape
+from cropstar.models.contract import Classifier, Shape
+from cropstar.models.encoding import YEAR
+from cropstar.models.networks.network import refuse_others
 
 Floats = NDArray[np.float32]
 OnTrees = Callable[[int, int], None]  # told how many trees of how many are grown; may raise to end the growing

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.config import ModelConfig
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import NETWORKS, Classifier, Shape
 from cropstar.models.networks import inceptiontime, ltae, tcn, tempcnn, transformer
-from cropstar.models.registry import NETWORKS, Shape
 
 MODULES = (inceptiontime, ltae, tcn, tempcnn, transformer)  # importing them registers them
 NAMES = ("inceptiontime", "ltae", "tcn", "tempcnn", "transformer")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.contract import NETWORKS, Shape
 from tests.models.networks.building import CLASSES, LENGTH, NAMES, inputs, make
 
 every = pytest.mark.parametrize("name", NAMES)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError, UsageError
+from cropstar.models.contract import Shape
 from cropstar.models.networks.forest import Forest
 from cropstar.models.networks.trees import LEAST, DayGrid, Trees, features_of
-from cropstar.models.registry import Shape
-from cropstar.models.weights import restore_model, weights_of
+from cropstar.models.zoo import restore_model, weights_of
 
 GRID = DayGrid(start=80, length=125, every=10)
 OLD = DayGrid(start=80, length=125, every=10, differences=False)  # as older model files have it

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cropstar.models.contract import Shape
 from cropstar.models.networks.inceptiontime import InceptionModule, InceptionTime, Shortcut, running_maximum
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.models.registry import Shape
 from tests.models.networks.building import CLASSES, complete, count, make
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from cropstar.models.contract import Shape
 from cropstar.models.networks.ltae import LightweightTemporalAttention, MasterAttention
-from cropstar.models.registry import Shape
 from tests.models.networks.building import CLASSES, count, inputs, make
 
 

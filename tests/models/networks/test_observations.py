@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from cropstar.models.networks.observations import masked_max, masked_mean, observe
+from cropstar.models.encoding import masked_max, masked_mean, observe
 from tests.models.networks.building import BANDS, inputs
 
 

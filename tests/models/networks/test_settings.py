@@ -8,8 +8,7 @@ import pytest
 
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier
-from cropstar.models.registry import NETWORKS, Shape
+from cropstar.models.contract import NETWORKS, Classifier, Shape
 from cropstar.models.zoo import build_model, known_models
 
 

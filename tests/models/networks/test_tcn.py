@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from cropstar.models.contract import Shape
 from cropstar.models.networks.tcn import CausalConvolution, TemporalConvolutionalNetwork, dilations_of, kernel_to_cover
-from cropstar.models.registry import Shape
 from tests.models.networks.building import CLASSES, complete, count, inputs, make
 
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import nn
 
+from cropstar.models.contract import Shape
 from cropstar.models.networks.tempcnn import Convolution, TemporalCNN, stretch
 from cropstar.models.normalisation import MaskedBatchNorm
-from cropstar.models.registry import Shape
 from tests.models.networks.building import CLASSES, complete, count, make
 
 

@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.days import with_days
-from cropstar.models.networks.observations import Observations, observe
-from cropstar.models.networks.positions import encode
+from cropstar.models.contract import Shape
+from cropstar.models.encoding import ObservedSeries, encode_positions, observe, with_days
 from cropstar.models.networks.transformer import EncoderLayer, TransformerEncoder
-from cropstar.models.registry import Shape
 from tests.models.networks.building import CLASSES, complete, count, make
 
 
@@ -58,7 +56,7 @@ def test_the_whole_network_equals_one_built_of_torch_layers() -> None:
     model = make("transformer", layers=2, hidden=8)
     assert isinstance(model, TransformerEncoder)
     x, valid, days = complete()
-    features: Tensor = model.embed(x) + encode(observe(x, valid, days), 8, "sincos")
+    features: Tensor = model.embed(x) + encode_positions(observe(x, valid, days), 8, "sincos")
     for layer in model.layers:
         assert isinstance(layer, EncoderLayer)
         features = reference_of(layer, 8, layer.attention.heads)(features)
@@ -86,14 +84,14 @@ def test_parameter_count_by_formula(bands: int, hidden: int, layers: int) -> Non
 # --- the codes of dates
 
 
-def on_days(*days: int) -> Observations:
+def on_days(*days: int) -> ObservedSeries:
     moments = torch.tensor([days])
-    return Observations(torch.zeros(1, len(days), 1, dtype=torch.float64), moments, torch.ones_like(moments).bool())
+    return ObservedSeries(torch.zeros(1, len(days), 1, dtype=torch.float64), moments, torch.ones_like(moments).bool())
 
 
 def test_first_channels_of_a_code_are_those_of_other_models() -> None:
     observed = on_days(18_000, 18_100, 18_300)
-    code = encode(observed, 6, "sincos")
+    code = encode_positions(observed, 6, "sincos")
     expected = with_days(observed.values, observed.days, "sincos")[:, :, 1:]
     torch.testing.assert_close(code[:, :, :2], expected, rtol=0, atol=1e-12)
     double = with_days(observed.values, 2 * observed.days, "sincos")[:, :, 1:]
@@ -102,7 +100,7 @@ def test_first_channels_of_a_code_are_those_of_other_models() -> None:
 
 def test_codes_do_not_jump_at_the_new_year() -> None:
     """Days since 1970; 18261 to 18264 are the last two of 2019 and the first two of 2020."""
-    code = encode(on_days(*range(18_261, 18_265)), 16, "sincos")
+    code = encode_positions(on_days(*range(18_261, 18_265)), 16, "sincos")
     steps = (code[:, 1:] - code[:, :-1]).norm(dim=2).flatten()
     torch.testing.assert_close(steps, steps[:1].expand_as(steps), rtol=1e-6, atol=0)
 
@@ -110,7 +108,7 @@ def test_codes_do_not_jump_at_the_new_year() -> None:
 @pytest.mark.parametrize("encoding", ["none", "sincos"])
 @pytest.mark.parametrize("width", [1, 2, 7, 200])
 def test_codes_of_any_width_tell_dates_apart(encoding: str, width: int) -> None:
-    code = encode(on_days(18_020, 18_025, 18_040), width, encoding)
+    code = encode_positions(on_days(18_020, 18_025, 18_040), width, encoding)
     assert code.shape == (1, 3, width)
     assert (code.abs() <= 1).all()
     distances = torch.cdist(code[0], code[0])
