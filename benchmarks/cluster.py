@@ -36,23 +36,20 @@ def main() -> None:
 
 
 def measure(folder: Path, choices: argparse.Namespace) -> None:
-    import torch
     from distributed import LocalCluster
 
-    from cropstar.cluster import ClusterChoice
-    from cropstar.prediction.batch import predict_all
-    from cropstar.prediction.inputs import MapInput
-    from cropstar.prediction.options import PredictOptions
+    from cropstar.prediction.job import predict_all
+    from cropstar.prediction.request import MapInput, MapRequest
 
     tiles = [folder / f"tile{number}.tif" for number in range(choices.tiles)]
     for tile in tiles:
         write_raster(tile, choices.side)
     model = folder / "model.safetensors"
     write_untrained(model, tiles[0], SETTINGS[choices.model])
-    options = PredictOptions(model, torch.device("cpu"), window=choices.window)
+    options = MapRequest(model=model, device="cpu", window=choices.window)
 
-    def timed(name: str, cluster: ClusterChoice | None, some: list[Path]) -> float:
-        chosen = PredictOptions(options.model, options.device, window=options.window, cluster=cluster)
+    def timed(name: str, scheduler: str | None, some: list[Path]) -> float:
+        chosen = options.replace(scheduler=scheduler)
         started = time.perf_counter()
         predict_all([MapInput(tile) for tile in some], [folder / name / tile.name for tile in some], chosen)
         return float(len(some) * choices.side**2 / (time.perf_counter() - started))
@@ -67,9 +64,9 @@ def measure(folder: Path, choices: argparse.Namespace) -> None:
             started.callback(start_worker(scheduler.scheduler_address).kill)
         while len(scheduler.scheduler.workers) < choices.workers:
             time.sleep(0.1)
-        cluster = ClusterChoice(scheduler.scheduler_address)
-        timed("first", cluster, tiles[: choices.workers])
-        shared = timed("shared", cluster, tiles)
+        address = scheduler.scheduler_address
+        timed("first", address, tiles[: choices.workers])
+        shared = timed("shared", address, tiles)
     equal = all((folder / "serial" / t.name).read_bytes() == (folder / "shared" / t.name).read_bytes() for t in tiles)
     print(f"serial              {serial:12,.0f} px/s")
     print(f"{choices.workers} workers           {shared:12,.0f} px/s, {shared / serial:.2f} times as fast")

@@ -16,7 +16,6 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -42,22 +41,19 @@ def main() -> None:
 
 
 def measure(folder: Path, name: str, hidden: int | None, side: int, rounds: int) -> None:
-    import torch
 
-    from cropstar.prediction.inputs import MapInput
-    from cropstar.prediction.predict import PredictOptions, predict
-    from cropstar.prediction.update import UpdateOptions, update
-    from cropstar.prediction.wanted import Wanted
+    from cropstar.prediction.job import predict
+    from cropstar.prediction.request import MapInput, MapRequest, UpdateRequest
+    from cropstar.prediction.season import update
 
     settings = SETTINGS[name] | ({} if hidden is None else {"hidden": hidden})
     write_rasters(folder, side)
     write_untrained(folder / "model", folder / "all.tif", {"name": name, **settings})
-    cpu, wanted = torch.device("cpu"), Wanted(picture=False)
-    options = PredictOptions(folder / "model", cpu, wanted=wanted, overwrite=True)
+    options = MapRequest(model=folder / "model", device="cpu", picture=False, overwrite=True)
     state = folder / "season.h5"
-    predict(folder / "early.tif", folder / "map.tif", replace(options, state=state))
+    predict(folder / "early.tif", folder / "map.tif", options.replace(state=state))
     before = state.read_bytes()
-    how = UpdateOptions(cpu, wanted=wanted, overwrite=True)
+    how = UpdateRequest(device="cpu", picture=False, overwrite=True)
     full, once = [], []
     for _ in range(rounds):
         full.append(timed(lambda: predict(folder / "all.tif", folder / "full.tif", options)))

@@ -26,14 +26,6 @@ AGAIN = "run the same command again to go on"
 
 
 @dataclass(frozen=True)
-class ClusterChoice:
-    """What the user says of a cluster."""
-
-    address: str
-    device: str = "auto"  # that workers compute on
-
-
-@dataclass(frozen=True)
 class Machine:
     """What a worker says of itself."""
 

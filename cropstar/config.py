@@ -31,6 +31,25 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, validate_default=True, allow_inf_nan=False)
 
 
+class Options(Section):
+    """The options of a command, by name; what is wrong with one is said in one line."""
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as failure:
+            error = failure.errors()[0]
+            cause = error.get("ctx", {}).get("error")
+            if isinstance(cause, UsageError):
+                raise cause from None
+            name = ".".join(map(str, error["loc"]))
+            raise UsageError(f"{name}: {error['input']!r}", why=error["msg"], remedy=f"give another {name}") from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values."""
+        return type(self)(**{**dict(self), **changes})
+
+
 class ModelConfig(Section):
     name: str = "convstar"
     layers: int = Field(4, ge=1, le=64)

@@ -23,6 +23,7 @@ LAYERS = [
     {"core"},
     {"geo", "native"},
     {"store"},
+    {"execution"},
     {"datasets", "models", "sources"},
     {"reports"},
     {"training", "prediction"},

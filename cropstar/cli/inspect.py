@@ -47,7 +47,7 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
 
                 draw_sheet(output, tile_set, scene=scene)
     elif kind == "season":
-        from cropstar.prediction.season_facts import season_facts
+        from cropstar.prediction.season import season_facts
 
         facts = season_facts(path)
     else:

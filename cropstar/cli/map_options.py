@@ -68,19 +68,30 @@ def map_options(*headings: str, without: tuple[str, ...] = ()) -> Callable[[Comm
     return decorate
 
 
-def wanted_of(chosen: dict[str, Any]) -> Any:
-    """The files that the options ask for."""
-    from cropstar.prediction.smoothing import Smoothing
-    from cropstar.prediction.wanted import Wanted
+def request_options(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a request that the options of both commands say."""
+    from cropstar.prediction.layers import Smoothing
+    from cropstar.prediction.request import parse_memory
 
     flags = {"confidence": "confidence", "probabilities": "probabilities", "valid-dates": "valid_dates"}
     layers = [layer for layer, option in flags.items() if chosen[option]]
     layers += [chosen["uncertainty"]] if chosen["uncertainty"] else []
     size = {"window": chosen["smooth_window"]} if chosen["smooth_window"] else {}
-    smoothing = Smoothing(chosen["smooth"], **size) if chosen["smooth"] else None
-    stable = chosen.get("stable_confidence")
-    if chosen.get("every_date"):
-        stable = 0.5 if stable is None else stable
-    elif stable is not None:
+    return {
+        "layers": tuple(layers),
+        "smoothing": Smoothing(method=chosen["smooth"], **size) if chosen["smooth"] else None,
+        "page": chosen["html"],
+        "memory": parse_memory(chosen["memory"]),
+        "reading": {name: chosen[name] for name in READING if chosen[name] is not None},
+        **{name: chosen[name] for name in ("parcels", "device", "backend", "window", "any_dates", "overwrite")},
+    }
+
+
+def stable_confidence(chosen: dict[str, Any]) -> float | None:
+    """Of maps of every date; None where these are not asked for."""
+    asked: float | None = chosen["stable_confidence"]
+    if chosen["every_date"]:
+        return 0.5 if asked is None else asked
+    if asked is not None:
         raise UsageError("--stable-confidence without --every-date", remedy="give both")
-    return Wanted(tuple(layers), smoothing, chosen["parcels"], chosen["html"], stable=stable)
+    return None

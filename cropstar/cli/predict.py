@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, SEASON, map_options, wanted_of
+from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, SEASON, map_options, request_options, stable_confidence
 from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, headed, speech
 from cropstar.cli.remote_options import remote, require_free_remote
 from cropstar.errors import ArtifactError, UsageError
@@ -36,7 +36,7 @@ cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a D
 @device
 @speech
 @remote("raster", output="output", beside=True, written=("state",))
-def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, device: str, **chosen: Any) -> None:
+def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, **chosen: Any) -> None:
     """Classify a raster series: a GeoTIFF with one byte a pixel, and a picture of it.
 
     RASTER is a GeoTIFF whose bands say their date and name, a folder of dated GeoTIFFs or of Sentinel-2
@@ -44,50 +44,31 @@ def predict(raster: tuple[str, ...], output: Path | None, model: Path | None, de
     computed with the margin that the model looks at. Pixels never seen clearly are nodata. Killed and
     started again, it goes on from the blocks that are finished.
     """
-    from cropstar.cluster import ClusterChoice, require_distributed
-    from cropstar.prediction.shards import Shard
+    from cropstar.cluster import require_distributed
+    from cropstar.prediction.request import MapRequest, Shard, find_inputs, find_outputs
 
     shard = Shard.parse(chosen["shard"], os.environ) if chosen["shard"] else None
-    address = chosen["scheduler"]
-    if address is not None:
+    if chosen["scheduler"] is not None:
         if shard is not None:
             why = "the cluster's scheduler deals the blocks out"
             raise UsageError("--shard with --scheduler", why=why, remedy="leave one of them out")
         require_distributed()
+    asked = {**request_options(chosen), "stable_confidence": stable_confidence(chosen)}
     # Only now what takes long to import.
-    from cropstar.prediction.batch import predict_all
-    from cropstar.prediction.inputs import find_inputs, find_outputs
-    from cropstar.prediction.planning import parse_memory
-    from cropstar.prediction.predict import PredictOptions
-    from cropstar.runtime import choose_device
+    from cropstar.prediction.job import predict_all
     from cropstar.training.runs import MODEL, Run, newest_model
 
-    memory, wanted = parse_memory(chosen["memory"]), wanted_of(chosen)
     trained = model / MODEL if model is not None and model.is_dir() else model or newest_model(RUNS)
     if trained is None:
         raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
     inputs = find_inputs(raster)
     if chosen["state"] is not None and len(inputs) > 1:
         raise UsageError("one state for several inputs", path=chosen["state"], remedy="map them one by one")
-    options = PredictOptions(
-        trained,
-        choose_device(device if address is None else "cpu"),  # workers choose theirs
-        window=chosen["window"],
-        any_dates=chosen["any_dates"],
-        overwrite=chosen["overwrite"],
-        memory=memory,
-        halo=chosen["halo"],
-        shard=shard,
-        wanted=wanted,
-        given={name: chosen[name] for name in READING if chosen[name] is not None},
-        state=chosen["state"],
-        backend=chosen["backend"],
-        half=chosen["half"],
-        cluster=None if address is None else ClusterChoice(address, device),
-    )
+    names = ("state", "halo", "half", "scheduler")
+    request = MapRequest(model=trained, shard=shard, **asked, **{name: chosen[name] for name in names})
     outputs = find_outputs(inputs, output)
     require_free_remote(outputs)
-    predict_all(inputs, outputs, options)
+    predict_all(inputs, outputs, request)
     run = Run(trained.parent)
     if run.finished:  # the model lies in its run: say how far it can be trusted
         event(f"report  {run.report}", report=str(run.report))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, READING, map_options, wanted_of
+from cropstar.cli.map_options import INPUTS, MACHINE, OUTPUTS, map_options, request_options
 from cropstar.cli.options import PATH, HeadedCommand, backend, device, examples, speech
 from cropstar.cli.remote_options import remote
 from cropstar.runtime import event
@@ -38,26 +38,13 @@ def update(state: Path, new: tuple[str, ...], output: Path | None, model: Path |
     run over all dates would give. State and map are replaced when both are complete; if anything fails before, the
     state stays as it was. An image that is not later than the last one, or of another grid, is refused (exit code 5).
     """
-    from cropstar.prediction.inputs import find_inputs
-    from cropstar.prediction.planning import parse_memory
-    from cropstar.prediction.update import UpdateOptions
-    from cropstar.prediction.update import update as take_in
-    from cropstar.runtime import choose_device
+    from cropstar.prediction.request import UpdateRequest, find_inputs
+    from cropstar.prediction.season import update as take_in
     from cropstar.training.runs import MODEL
 
-    options = UpdateOptions(
-        choose_device(chosen["device"]),
-        model=model / MODEL if model is not None and model.is_dir() else model,
-        output=output,
-        window=chosen["window"],
-        any_dates=chosen["any_dates"],
-        overwrite=chosen["overwrite"],
-        memory=parse_memory(chosen["memory"]),
-        wanted=wanted_of(chosen),
-        given={name: chosen[name] for name in READING if chosen[name] is not None},
-        backend=chosen["backend"],
-    )
-    result = take_in(state, find_inputs(new), options)
+    trained = model / MODEL if model is not None and model.is_dir() else model
+    request = UpdateRequest(model=trained, output=output, **request_options(chosen))
+    result = take_in(state, find_inputs(new), request)
     event(f"map     {result.raster}", map=str(result.raster))
     event(f"picture {result.picture}", picture=str(result.picture))
     event(f"state   {state}", state=str(state))

@@ -2,6 +2,7 @@
 
     .<map>.<key>.blocks/
       00000256-00000512.npz    the block whose upper left pixel is in row 256, column 512
+      00000256-00000512.state  the hidden state there, where it is asked for
       assembling               the map is being put together: what lies at its place is ours to replace
 
 The key is made of the model, the input and the options: blocks of another model are never found. A block on the disk
@@ -10,9 +11,12 @@ is what a killed prediction goes on from, and what shards hand to the one that a
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import shutil
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,16 +24,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.errors import ArtifactError
+from cropstar import __version__
+from cropstar.errors import ArtifactError, ResourceError
+from cropstar.geo.grid import Grid
+from cropstar.geo.raster import open_raster
 from cropstar.geo.windows import Window
-from cropstar.prediction.cog import NODATA
-from cropstar.prediction.layers import layers_of
+from cropstar.prediction.layers import LAYERS, PROBABILITIES, PixelResults, compute_layers, likeliest
+from cropstar.prediction.predictor import (
+    Predictor,
+    StateArrays,
+    StateLayout,
+    WindowPlan,
+    WindowResult,
+    state_bytes,
+)
+from cropstar.prediction.request import MapFiles
+from cropstar.runtime import logger
+from cropstar.sources.base import Series
 from cropstar.store.files import atomic_path, locked
 
 BLOCKS = ".blocks"
 ASSEMBLING = "assembling"
 CLASSES = "classes"
 LAYER = "layer:"
+COUNTS = "counts"
+UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+REMEDY = "run the same command again: it makes the block anew"
 
 
 @dataclass(frozen=True)
@@ -40,17 +60,18 @@ class BlockResult:
     classes: NDArray[np.uint8]  # (h, w), 255 where nothing was seen
     layers: dict[str, NDArray[Any]] = field(default_factory=dict)  # (bands, h, w) each, by the layer's name
 
-
-def block_of(
-    window: Window,
-    probabilities: NDArray[np.float32],
-    seen: NDArray[np.bool_],
-    counts: NDArray[np.integer[Any]],
-    layers: Sequence[str],
-) -> BlockResult:
-    """The likeliest class of each pixel that was seen, and the layers that are asked for."""
-    classes = np.where(seen, probabilities.argmax(axis=0), NODATA).astype(np.uint8)
-    return BlockResult(window, classes, layers_of(probabilities, seen, counts, layers))
+    @classmethod
+    def of(
+        cls,
+        window: Window,
+        probabilities: NDArray[np.float32],
+        seen: NDArray[np.bool_],
+        counts: NDArray[np.integer[Any]],
+        layers: Sequence[str],
+    ) -> BlockResult:
+        """The likeliest class of each pixel that was seen, and the layers that are asked for."""
+        classes = likeliest(probabilities, seen)
+        return cls(window, classes, compute_layers(PixelResults(probabilities, classes, seen, counts), layers))
 
 
 class BlockFolder:
@@ -63,12 +84,21 @@ class BlockFolder:
     def path(self, window: Window) -> Path:
         return self.folder / f"{window.top:08d}-{window.left:08d}.npz"
 
+    def state_path(self, window: Window) -> Path:
+        return self.path(window).with_suffix(".state")
+
     def missing(self, windows: Sequence[Window]) -> list[Window]:
         """Those that have no block yet, in their order."""
         there = {path.name for path in self.folder.glob("*.npz")}
         return [window for window in windows if self.path(window).name not in there]
 
-    def write(self, block: BlockResult) -> None:
+    def write(self, block: BlockResult, state: WindowResult | None = None) -> None:
+        """The state first: where a block is, its state is too."""
+        if state is not None:
+            parts = {str(number): part for number, part in enumerate(state.state)}
+            # Two workers of a cluster may come to the same block: each writes a file of its own.
+            with atomic_path(self.state_path(block.window), flush=False) as partial, partial.open("wb") as handle:
+                np.savez(handle, **{COUNTS: state.counts}, **parts)  # type: ignore[arg-type]  # of numpy's stubs
         arrays = {CLASSES: block.classes, **{LAYER + name: layer for name, layer in block.layers.items()}}
         with atomic_path(self.path(block.window)) as partial, partial.open("wb") as handle:
             np.savez_compressed(handle, **arrays)  # type: ignore[arg-type]  # of numpy's stubs
@@ -87,11 +117,26 @@ class BlockFolder:
                 )
                 if block.classes.shape != (window.height, window.width) or block.classes.dtype != np.uint8:
                     raise ValueError(f"a block of shape {block.classes.shape}")
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as failure:
+            except UNREADABLE as failure:
                 path.unlink(missing_ok=True)
-                remedy = "run the same command again: it makes the block anew"
-                raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=remedy) from None
+                raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=REMEDY) from None
             yield block
+
+    def read_states(self, windows: Sequence[Window]) -> Iterator[tuple[Window, NDArray[np.uint16], StateArrays]]:
+        """Valid dates and states. One that is damaged goes with its block, so that the next run makes both anew."""
+        for window in windows:
+            path = self.state_path(window)
+            try:
+                with np.load(path, allow_pickle=False) as found:
+                    parts = [found[str(number)] for number in range(len(found.files) - 1)]
+                    counts = found[COUNTS]
+                if counts.shape != (window.height, window.width):
+                    raise ValueError("a state of another shape")
+            except UNREADABLE as failure:
+                self.path(window).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
+                raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=REMEDY) from None
+            yield window, counts, parts
 
     @property
     def assembling(self) -> bool:
@@ -118,3 +163,159 @@ def folders_beside(output: Path) -> list[Path]:
     start = f".{output.name}."
     beside = output.parent.iterdir() if output.parent.is_dir() else ()
     return [path for path in beside if path.name.startswith(start) and path.name.endswith(BLOCKS) and path.is_dir()]
+
+
+# --- The key of a job: blocks are only found again by the very same model, input and options
+
+ENDS = 2**16  # bytes at either end of a file that are looked at
+FORMAT = 1  # raised when blocks come to mean something else
+
+
+def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str]) -> str:
+    """Twenty digits; `layers` name all that blocks hold beside the classes."""
+    said: dict[str, Any] = {
+        "format": FORMAT,
+        "version": __version__,
+        "model": predictor.digest,
+        "device": predictor.device.type,
+        "backend": predictor.backend,
+        "half": predictor.half,
+        "window": plan.window,
+        "series_at_once": plan.series_at_once,
+        "halo": predictor.halo(series),
+        "grid": series.grid.to_json(),
+        "dates": [day.isoformat() for day in series.dates],
+        "bands": list(series.bands),
+        "scale": [series.scale, series.offset],
+        "provenance": series.provenance,
+        "layers": sorted(layers),
+        "files": [_trace(path) for path in files_of(series)],
+    }
+    text = json.dumps(said, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+def files_of(series: Series) -> list[Path]:
+    """The files that a series is read from; every source of images can tell."""
+    return list(series.files)
+
+
+def _trace(path: Path) -> list[Any]:
+    """Name, length, time of the last change and both ends. Every byte of a season would take as long as the map."""
+    status = path.stat()
+    digest = hashlib.blake2b(digest_size=10)
+    with path.open("rb") as handle:
+        digest.update(handle.read(ENDS))
+        handle.seek(max(status.st_size - ENDS, 0))
+        digest.update(handle.read(ENDS))
+    return [path.name, status.st_size, status.st_mtime_ns, digest.hexdigest()]
+
+
+def block_side(series: Series) -> int | None:
+    """The side of the square blocks that a GeoTIFF is stored in, to be read whole; None of anything else."""
+    files = files_of(series)
+    if not files or files[0].suffix.lower() not in (".tif", ".tiff"):
+        return None
+    with open_raster(files[0]) as dataset:
+        height, width = dataset.block_shapes[0]
+    return int(height) if height == width else None
+
+
+# --- Room on the disk, asked for before anything is computed
+#
+# How small maps become is only known when they are there. So there are two figures: a cautious guess at the least, with
+# which a job that cannot end is refused, and the most, uncompressed, of which there is only a warning.
+
+OVERVIEWS = 4 / 3  # of a raster with its smaller copies
+# Assumed, not measured, and low, so that nothing is refused that fits; hidden states hardly shrink.
+LEAST_MAP, LEAST_LAYER, LEAST_STATE = 0.02, 0.1, 0.5
+COUNT_BYTES = 2  # of the valid dates that are kept with a state
+GIGABYTE = 10**9
+
+
+@dataclass(frozen=True)
+class DiskNeed:
+    """Bytes that will lie at a place at the same time."""
+
+    place: Path
+    least: int
+    most: int
+
+
+def disk_needs(
+    files: MapFiles,
+    grid: Grid,
+    classes: int,
+    *,
+    layout: StateLayout | None = None,
+    state: Path | None = None,
+    in_blocks: bool = True,
+) -> list[DiskNeed]:
+    """What the files of a map take at the moment when it is put together.
+
+    `layout` is that of the state, where one is kept at `state`. Without `in_blocks` windows go straight to their files.
+    """
+    pixels, options = grid.height * grid.width, files.options
+    smoothed = options.smoothing is not None
+    dated = len(files.dates) + 2 if files.dates else 0
+    in_block = 1 + _layer_bytes(options.layers_of_blocks, classes)
+    drafts = in_block + (1 + _layer_bytes(options.layers_of_files, classes) if smoothed else 0)
+    blocks = in_block + dated if in_blocks else 0
+    published = 1 + _layer_bytes(options.layers, classes) + dated
+    maps = pixels * ((LEAST_MAP if drafts == 1 else LEAST_LAYER) * (drafts + blocks) + LEAST_MAP * published)
+    most = pixels * (drafts + blocks + OVERVIEWS * published)
+    states = 0 if layout is None else pixels * (state_bytes(layout) + COUNT_BYTES)
+    if in_blocks:  # states of blocks are stored as they are, beside the map
+        maps, most = maps + states, most + states
+    needs = [DiskNeed(files.map.parent, int(maps), int(most))]
+    place = state or files.state
+    return needs + ([DiskNeed(place.parent, int(LEAST_STATE * states), states)] if place is not None and states else [])
+
+
+def require_disk_space(
+    needs: Iterable[DiskNeed], *, work: Path | None = None, free_at: Callable[[Path], int] | None = None
+) -> None:
+    """Refuse what cannot fit; what lies in the `work` folder is there already."""
+    measure = free_at or (lambda place: shutil.disk_usage(place).free)
+    disks: dict[int, list[DiskNeed]] = {}
+    for need in needs:
+        place = _existing_folder(need.place)
+        disks.setdefault(os.stat(place).st_dev, []).append(DiskNeed(place, need.least, need.most))
+    for device, own in disks.items():
+        there = _folder_size(work) if work is not None and work.is_dir() and os.stat(work).st_dev == device else 0
+        least, most = (max(sum(figures) - there, 0) for figures in _figures(own))
+        free = measure(own[0].place)
+        if least > free:
+            why = f"at least {_gigabytes(least)} are needed and {_gigabytes(free)} are free"
+            remedy = "free some disk space, choose another disk with -o, or ask for fewer layers"
+            raise ResourceError("the disk is too small for the map", path=own[0].place, why=why, remedy=remedy)
+        if most > free:
+            logger.warning(
+                "%s may become too small: the map can take up to %s and %s are free",
+                own[0].place,
+                _gigabytes(most),
+                _gigabytes(free),
+            )
+
+
+def _layer_bytes(names: Iterable[str], classes: int) -> int:
+    """Of a pixel, uncompressed."""
+    return sum(np.dtype(LAYERS[name].dtype).itemsize * (classes if name == PROBABILITIES else 1) for name in names)
+
+
+def _figures(needs: Sequence[DiskNeed]) -> tuple[list[int], list[int]]:
+    return [need.least for need in needs], [need.most for need in needs]
+
+
+def _existing_folder(place: Path) -> Path:
+    """The folder itself, or the nearest above it that is there."""
+    whole = place.resolve()
+    return next(each for each in (whole, *whole.parents) if each.exists())
+
+
+def _folder_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / GIGABYTE:,.2f} GB"

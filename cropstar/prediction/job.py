@@ -1,68 +1,372 @@
-"""What a map is made from, as one key: blocks are only found again by the very same model, input and options."""
+"""From a request to its maps: `cropstar predict`.
+
+Blocks are computed window by window and kept beside the map until all of them are there; then the map is put
+together. Killed in between, it goes on from the blocks that are finished; several shards share them.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cropstar import __version__
-from cropstar.geo.raster import open_raster
-from cropstar.prediction.planning import WindowPlan
-from cropstar.prediction.predictor import Predictor
-from cropstar.sources.base import Series
+import numpy as np
+import rasterio
+import torch
+from numpy.typing import NDArray
+from rasterio.errors import RasterioError
 
-ENDS = 2**16  # bytes at either end of a file that are looked at
-FORMAT = 1  # raised when blocks come to mean something else
+from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, from_os_error
+from cropstar.execution.threads import WriteBehind, read_ahead
+from cropstar.geo.grid import hectares_per_pixel
+from cropstar.geo.windows import Window, split
+from cropstar.prediction.blocks import BlockFolder, BlockResult, block_side, disk_needs, job_key, require_disk_space
+from cropstar.prediction.layers import BY_DATE, ClassHistory
+from cropstar.prediction.outputs import MapResult, provenance_tags, write_map_per_date, write_outputs
+from cropstar.prediction.parcels import announce_target, parcel_classifier, require_parcels
+from cropstar.prediction.predictor import (
+    Predictor,
+    StateLayout,
+    WindowPlan,
+    WindowResult,
+    advance,
+    layout_of,
+    plan_windows,
+    release_free_memory,
+    require_streaming,
+    state_bytes,
+)
+from cropstar.prediction.request import MapFiles, MapInput, MapRequest
+from cropstar.prediction.season import WINDOWS_WRITTEN, SeasonCard, writing_season
+from cropstar.reports.wording import plural
+from cropstar.runtime import choose_device, event, keep_large_buffers, logger, progress_bar
+from cropstar.sources.base import Observations, Series
+from cropstar.sources.workers import bound_gdal, default_workers
+from cropstar.store.classes import NODATA
+from cropstar.store.files import locked
 
-
-def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str]) -> str:
-    """Twenty digits; `layers` name all that blocks hold beside the classes."""
-    said: dict[str, Any] = {
-        "format": FORMAT,
-        "version": __version__,
-        "model": predictor.digest,
-        "device": predictor.device.type,
-        "backend": predictor.backend,
-        "half": predictor.half,
-        "window": plan.window,
-        "series_at_once": plan.series_at_once,
-        "halo": predictor.halo(series),
-        "grid": series.grid.to_json(),
-        "dates": [day.isoformat() for day in series.dates],
-        "bands": list(series.bands),
-        "scale": [series.scale, series.offset],
-        "provenance": series.provenance,
-        "layers": sorted(layers),
-        "files": [_trace(path) for path in files_of(series)],
-    }
-    text = json.dumps(said, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
-
-
-def files_of(series: Series) -> list[Path]:
-    """The files that a series is read from; every source of images can tell."""
-    return list(series.files)
+JOB = "CROPSTAR_JOB"  # the tag of a map that tells which blocks it was made from
 
 
-def _trace(path: Path) -> list[Any]:
-    """Name, length, time of the last change and both ends. Every byte of a season would take as long as the map."""
-    status = path.stat()
-    digest = hashlib.blake2b(digest_size=10)
-    with path.open("rb") as handle:
-        digest.update(handle.read(ENDS))
-        handle.seek(max(status.st_size - ENDS, 0))
-        digest.update(handle.read(ENDS))
-    return [path.name, status.st_size, status.st_mtime_ns, digest.hexdigest()]
+def predict(
+    source: Path | MapInput,
+    output: Path,
+    request: MapRequest,
+    *,
+    predictor: Predictor | None = None,
+    turn: int = 0,
+) -> MapResult:
+    """Classify a raster window by window; memory depends on the window, not on the raster.
+
+    `turn` counts the inputs of a batch: see `Shard.of`.
+    """
+    source = source if isinstance(source, MapInput) else MapInput(source)
+    require_possible(source, output, request)
+    predictor = predictor or load_predictor(request)
+    with open_job(source, output, request, predictor) as job:
+        return job.run(turn)
 
 
-def block_side(series: Series) -> int | None:
-    """The side of the square blocks that a GeoTIFF is stored in, to be read whole; None of anything else."""
-    files = files_of(series)
-    if not files or files[0].suffix.lower() not in (".tif", ".tiff"):
+def predict_all(inputs: Sequence[MapInput], outputs: Sequence[Path], request: MapRequest) -> list[MapResult]:
+    """A map of every input. A wrong option or a full disk concerns all of them and ends it at once."""
+    batch = Batch(len(inputs))
+    if request.scheduler is not None:
+        from cropstar.prediction.cluster import predict_on_cluster
+
+        predict_on_cluster(inputs, outputs, request, batch)
+        return batch.conclude()
+    predictor = load_predictor(request)
+    for turn, (source, output) in enumerate(zip(inputs, outputs, strict=True)):
+        try:
+            result = predict(source, output, request, predictor=predictor, turn=turn)
+        except (CropstarError, OSError) as failure:
+            batch.failed(failure, turn)
+            continue
+        batch.done(result)
+    return batch.conclude()
+
+
+def load_predictor(request: MapRequest, device: torch.device | None = None) -> Predictor:
+    """The model that a request asks for, there or on another device."""
+    request.require_consistent()
+    return Predictor(
+        request.model,
+        device or choose_device(request.device),
+        margin=request.halo,
+        backend="torch" if request.half and request.backend == "auto" else request.backend,
+        half=request.half,
+    )
+
+
+def require_possible(source: MapInput, output: Path, request: MapRequest) -> None:
+    """Refuse what cannot be, before the model and the series are opened."""
+    files = MapFiles(output, request, state=request.state)
+    files.require_apart([source.path])
+    if request.parcels is not None:
+        require_parcels(request.parcels, files.parcels)
+
+
+@contextmanager
+def open_job(
+    source: MapInput, output: Path, request: MapRequest, predictor: Predictor, plan: WindowPlan | None = None
+) -> Iterator[MapJob]:
+    """A map with its series open and its windows planned. Whoever opens it anew finds the same windows and key."""
+    keep_large_buffers()
+    bound_gdal(threads=default_workers())
+    stable, layout = request.stable_confidence, _state_layout(request, predictor)
+    reading = predictor.card.provenance.get("reading", {})
+    # What several machines share is slow: there each decodes into a place of its own.
+    scratch = Path(tempfile.gettempdir()) if request.shared else output.parent
+    series = source.open(predictor.card.fingerprint.bands, reading, request.reading, scratch=scratch)
+    try:
+        predictor.require_fits(series, source.path, any_dates=request.any_dates)
+        if layout is not None and predictor.halo(series) < predictor.exact_halo(series):
+            why = f"a state needs the exact margin of {predictor.exact_halo(series)} pixels"
+            raise UsageError("--state with a smaller --halo", why=why, remedy="leave --halo out")
+        if plan is None:
+            beside = bytes_beside(request, layout, len(series.dates))
+            plan = plan_windows(predictor, series, request.memory, request.window, block_side(series), beside=beside)
+        predictor.series_at_once = plan.series_at_once
+        by_date = [] if stable is None else [f"{BY_DATE} {stable!r}"]
+        key = job_key(
+            predictor, series, plan, [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
+        )
+        files = MapFiles(output, request, () if stable is None else series.dates, request.state)
+        yield MapJob(source, series, files, predictor, plan, request, key, layout)
+    finally:
+        series.close()
+
+
+def _state_layout(request: MapRequest, predictor: Predictor) -> StateLayout | None:
+    """That of the state, where one is kept; refuses models that have none."""
+    if request.stable_confidence is not None:
+        require_streaming(predictor, "--every-date")
+    if request.state is None:
         return None
-    with open_raster(files[0]) as dataset:
-        height, width = dataset.block_shapes[0]
-    return int(height) if height == width else None
+    require_streaming(predictor, "--state")
+    return layout_of(predictor.model, len(predictor.card.fingerprint.bands))
+
+
+def bytes_beside(request: MapRequest, layout: StateLayout | None, dates: int) -> int:
+    """Of a pixel: the classes of every date and the state, which wait to be written."""
+    classes = 0 if request.stable_confidence is None else (dates + 2) * WINDOWS_WRITTEN + 2 * dates  # and valid dates
+    return classes + (0 if layout is None else state_bytes(layout) * WINDOWS_WRITTEN)
+
+
+@dataclass(frozen=True)
+class MapJob:
+    """One map in the making."""
+
+    source: MapInput
+    series: Series
+    files: MapFiles
+    predictor: Predictor
+    plan: WindowPlan
+    request: MapRequest
+    key: str
+    layout: StateLayout | None  # of the state, where one is kept
+
+    @property
+    def folder(self) -> BlockFolder:
+        return BlockFolder(self.files.map, self.key)
+
+    @property
+    def windows(self) -> list[Window]:
+        return list(split(self.series.grid.shape, self.plan.window))
+
+    def run(self, turn: int) -> MapResult:
+        folder, shard = self.folder, self.request.shard
+        if self.is_done():
+            return self.result(None)
+        windows = self.windows
+        mine = windows if shard is None else shard.of(windows, turn)
+        self.announce(len(windows), len(mine))
+        place = folder.folder if shard is None else folder.folder / f"shard-{shard.number}-of-{shard.count}"
+        with locked(place, "the prediction"):
+            self._compute(mine)
+            if shard is None:
+                return self.assemble()
+        left = len(folder.missing(windows))
+        if left == 0 or folder.missing(mine):  # whoever takes blocks away has put the map together
+            with suppress(FileNotFoundError), locked(folder.folder, "the prediction"):
+                if not folder.missing(windows):
+                    return self.assemble()
+                folder.remove()
+            return self.result(None)
+        event(f"{left} of {len(windows)} blocks are left to other shards; the last one puts the map together")
+        return self.result(None)
+
+    def is_done(self) -> bool:
+        """Whether the map of another call that shares the work is there; one of anything else is refused."""
+        assembling = self.folder.assembling
+        if self.request.shared and self.is_there() and not (assembling and self.request.scheduler):
+            event(f"{self.files.map} is there already, made of the same blocks")
+            return True
+        self.files.require_new(overwrite=self.request.overwrite or assembling)
+        return False
+
+    def missing(self, windows: Sequence[Window]) -> list[Window]:
+        """Those that are still to be computed."""
+        missing = self.folder.missing(windows)
+        if len(missing) < len(windows):
+            done = len(windows) - len(missing)
+            event(f"going on: {done} of {len(windows)} blocks are finished", blocks=len(windows), finished=done)
+        return missing
+
+    def _compute(self, windows: Sequence[Window]) -> None:
+        missing = self.missing(windows)
+        if not missing:
+            return
+        total, area = sum(window.height * window.width for window in missing), hectares_per_pixel(self.series.grid)
+        started, pixels = time.monotonic(), 0
+        with progress_bar(total, "predict", "px", scale=True) as bar, closing(self.make(missing)) as made:
+            for window in made:
+                pixels += window.height * window.width
+                if area is not None:
+                    rate = pixels * area / (time.monotonic() - started)
+                    bar.set_postfix_str(f"{rate:,.1f} ha/s", refresh=False)
+                bar.update(window.height * window.width)
+        seconds = time.monotonic() - started
+        ground = "" if area is None else f", {total * area / seconds:,.0f} ha/s"
+        event(
+            f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s{ground}", pixels=total, seconds=seconds
+        )
+
+    def make(self, windows: Sequence[Window]) -> Generator[Window, None, None]:
+        """Compute and keep blocks, reading ahead and writing behind; a window comes when it is computed."""
+        with (
+            WriteBehind[tuple[BlockResult, WindowResult | None]](lambda made: self.folder.write(*made)) as behind,
+            read_ahead(windows, lambda window: self.predictor.read(self.series, window)) as ready,
+        ):
+            for window, observations in ready:
+                behind.put(self._block(window, observations))
+                release_free_memory()
+                yield window
+
+    def _block(self, window: Window, observations: Observations) -> tuple[BlockResult, WindowResult | None]:
+        """A block, and what its state is taken from where that is kept."""
+        layers, stable = self.request.layers_of_blocks, self.request.stable_confidence
+        keep_state = self.layout is not None
+        if stable is None and not keep_state:
+            probabilities, seen = self.predictor.classify(self.series, window, observations)
+            outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
+            counts = observations.valid[:, *window.relative_to(outer).slices].sum(axis=0)
+            return BlockResult.of(window, probabilities, seen, counts, layers), None
+        history = None if stable is None else ClassHistory(window, self.series.dates, stable)
+        on_date = None if history is None else history.add
+        found = advance(self.predictor, self.series, window, observations, on_date=on_date, keep_state=keep_state)
+        block = BlockResult.of(window, found.probabilities, found.seen, found.counts, layers)
+        if history is not None:
+            block.layers.update(history.layers())
+        return block, found if keep_state else None
+
+    def assemble(self) -> MapResult:
+        """The map and all that belongs to it, of blocks that are all there."""
+        folder, windows = self.folder, self.windows
+        card, dates = self.predictor.card, self.series.dates
+        tags = {**provenance_tags(self.predictor, dates), JOB: self.key}
+        grid, classes, work = self.series.grid, card.fingerprint.classes, folder.folder
+        folder.begin_assembling()
+        with ExitStack() as stack:
+            if self.request.state is not None:  # takes its name last, when the map is there
+                state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request.reading)
+                writer = stack.enter_context(writing_season(self.request.state, state))
+                for found in folder.read_states(windows):
+                    writer.write(*found)
+            stable = self.request.stable_confidence
+            if stable is not None:
+                write_map_per_date(
+                    lambda: folder.read(windows), self.files, grid, classes, stable, tags=tags, work=work
+                )
+            counts = write_outputs(
+                folder.read(windows),
+                self.files,
+                grid,
+                classes,
+                tags=tags,
+                title=f"Crops, {dates[0]} to {dates[-1]}",
+                work=work,
+                parcel_model=parcel_classifier(self.series, self.predictor),
+            )
+        folder.remove()
+        return self.result(counts)
+
+    def announce(self, windows: int, mine: int) -> None:
+        """Say what is about to be computed, and refuse what the disk has no room for."""
+        halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
+        card, grid, shard = self.predictor.card, self.series.grid, self.request.shard
+        announce_target(card, self.request.parcels)
+        needs = disk_needs(self.files, grid, len(card.fingerprint.classes), layout=self.layout)
+        require_disk_space(needs, work=self.folder.folder)
+        share = "" if shard is None else f", {mine} of them in shard {shard}"
+        event(
+            f"{self.source}: {grid.width} x {grid.height} pixels, {plural(len(self.series.dates), 'date')}; "
+            f"model {self.request.model}, {plural(windows, 'window')} of {self.plan.window} pixels{share}, "
+            f"margin of {halo} pixels",
+            window=self.plan.window,
+            margin=halo,
+            memory=self.plan.bytes,
+        )
+        if halo < exact:
+            event(
+                f"--halo {halo} is faster and not exact: classes may change at the edges of windows; "
+                f"a margin of {exact} pixels is exact",
+                exact_margin=exact,
+            )
+
+    def is_there(self) -> bool:
+        if self.request.state is not None and not self.request.state.exists():
+            return False
+        try:
+            with rasterio.open(self.files.map, driver="GTiff") as dataset:
+                return bool(dataset.tags().get(JOB) == self.key)
+        except RasterioError:
+            return False
+
+    def result(self, counts: NDArray[np.int64] | None) -> MapResult:
+        """Of the pixels of each value (256,), or None where nothing was written."""
+        there = counts is not None or self.is_there()
+        counts = np.zeros(256, dtype=np.int64) if counts is None else counts
+        number = len(self.predictor.card.fingerprint.classes)
+        return MapResult(self.files.map, self.files.picture, counts[:number], int(counts[NODATA]), there)
+
+
+# --- Several maps in one go: one input that cannot be mapped does not keep the others from it
+
+
+class Batch:
+    """What became of the inputs so far."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._results: list[MapResult] = []
+        self._failures: list[CropstarError] = []
+
+    def done(self, result: MapResult) -> None:
+        self._results.append(result)
+        if result.finished:
+            event(f"map     {result.raster}", map=str(result.raster))
+            event(f"picture {result.picture}", picture=str(result.picture))
+
+    def failed(self, failure: CropstarError | OSError, turn: int) -> None:
+        """Goes on, unless it concerns all inputs."""
+        error = from_os_error(failure) if isinstance(failure, OSError) else failure
+        if self._count == 1 or isinstance(error, (Interrupted, ResourceError)):
+            raise failure
+        if isinstance(error, UsageError) and not self._results and not self._failures and turn == 0:
+            raise failure  # the options themselves, most likely
+        logger.warning("%s", error)
+        self._failures.append(error)
+
+    def conclude(self) -> list[MapResult]:
+        if self._failures and not self._results:
+            raise self._failures[0]
+        if self._failures:
+            first = self._failures[0]
+            why = f"{len(self._failures)} of {self._count} inputs could not be mapped, first: {first.what}"
+            remedy = "mend them and run the same command again"
+            raise PartialResult("not all maps were made", path=first.path, why=why, remedy=remedy)
+        return self._results

@@ -1,94 +1,131 @@
-"""All files of a map from its finished blocks: gathered in drafts, smoothed, then published, the map itself last.
+"""The files of a map, written from its finished blocks.
 
-map.tif  map.tif.aux.xml  map.qml  map.png         the map, names and colours for GIS, its picture
-map-confidence.tif  map-probabilities.tif ...      the layers that were asked for
-map-parcels.gpkg (or .parquet)  map.html           with parcels, as a page
+Blocks are gathered in drafts, plain GeoTIFFs that take windows in any order; drafts are smoothed, and then published
+as cloud-optimised GeoTIFFs, the map itself last. What GIS programs look for stands beside each map: the names of the
+classes (`<map>.tif.aux.xml`) and their colours (`<map>.qml`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import numpy as np
+import rasterio
+import rasterio.shutil
 from numpy.typing import NDArray
+from rasterio.errors import RasterioError
 
+from cropstar import __version__
+from cropstar.errors import ResourceError
 from cropstar.geo.grid import Grid, hectares_per_pixel
-from cropstar.geo.windows import split
+from cropstar.geo.raster import checksum, rasterio_window
+from cropstar.geo.windows import Window, split
 from cropstar.prediction.blocks import BlockResult
-from cropstar.prediction.cog import NODATA, Draft, RasterKind, drafting, publish, read_thinned
-from cropstar.prediction.layers import CONFIDENCE, LAYERS, PROBABILITIES, VALID_DATES, layers_of, stored_probabilities
-from cropstar.prediction.names import describe_names, names_file
+from cropstar.prediction.layers import (
+    BY_DATE,
+    CONFIDENCE,
+    EARLIEST,
+    LAYERS,
+    PROBABILITIES,
+    VALID_DATES,
+    Layer,
+    PixelResults,
+    Smoothing,
+    bayesian,
+    compute_layers,
+    likeliest,
+    majority,
+    stored_probabilities,
+)
 from cropstar.prediction.page import write_page
-from cropstar.prediction.smoothing import Smoothing, bayesian, majority
-from cropstar.prediction.style import describe_style, style_file
-from cropstar.prediction.wanted import Files, Wanted
-from cropstar.prediction.zones import ParcelClassifier, classify_parcels
+from cropstar.prediction.parcels import (
+    ParcelClassifier,
+    classify_parcels,
+)
+from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
 from cropstar.reports.map import draw_map
 from cropstar.runtime import track
-from cropstar.store.classes import ClassTable
-from cropstar.store.files import write_text
+from cropstar.store.classes import NODATA, ClassTable
+from cropstar.store.files import atomic_path, write_text
 
 MAP = "map"
-Drafts = dict[str, Draft]
 
+DATES = "CROPSTAR_DATES"  # the tag of a map with its dates
 DISPLAY = 2000  # pixels of a picture's long side
 SMOOTHED_AT_ONCE = 8_000_000  # probabilities; some hundred megabytes with what is computed from them
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What was written, and the pixels of each value."""
+class MapResult:
+    """What became of a request."""
 
-    files: Files
-    counts: NDArray[np.int64]  # (256,)
+    raster: Path
+    picture: Path
+    pixels: NDArray[np.int64]  # of each class
+    unseen: int  # pixels without a valid date
+    finished: bool = True  # false while other shards have blocks to do
 
 
 def write_outputs(
     blocks: Iterable[BlockResult],
-    files: Files,
+    files: MapFiles,
     grid: Grid,
     classes: ClassTable,
     *,
     tags: dict[str, str],
     title: str,
     work: Path,
-    pooled: ParcelClassifier | None = None,
-) -> Finished:
-    """Put a map together. Drafts lie in the work folder meanwhile and are gone afterwards.
+    parcel_model: ParcelClassifier | None = None,
+) -> NDArray[np.int64]:
+    """Put a map together; returns the pixels of each value (256,).
 
-    `pooled` classifies parcels where the model does so itself; else what the map shows in them counts.
+    Drafts lie in the work folder meanwhile and are gone afterwards. `parcel_model` classifies parcels where the model
+    does so itself; else what the map shows in them counts.
     """
-    wanted = files.wanted
-    if wanted.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
-        tags = {**tags, "CROPSTAR_SMOOTHING": str(wanted.smoothing)}
+    options = files.options
+    if options.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
+        tags = {**tags, "CROPSTAR_SMOOTHING": str(options.smoothing)}
     work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as hold:
-        drafts, counts = _gather(blocks, wanted.needed, grid, classes, work, hold)
-        if wanted.smoothing is not None:
-            drafts, counts = _smooth(drafts, wanted, grid, classes, work, hold)
+        drafts, counts = _gather(blocks, options.layers_of_blocks, grid, classes, work, hold)
+        if options.smoothing is not None:
+            drafts, counts = _smooth(drafts, options, grid, classes, work, hold)
         hectares = hectares_per_pixel(grid)
-        if wanted.parcels is not None and pooled is not None:
-            pooled(wanted.parcels, files.parcels)
-        elif wanted.parcels is not None:
+        if options.parcels is not None and parcel_model is not None:
+            parcel_model(options.parcels, files.parcels)
+        elif options.parcels is not None:
             map_draft, probabilities = drafts[MAP].path, drafts[PROBABILITIES].path
-            classify_parcels(wanted.parcels, files.parcels, map_draft, probabilities, classes)
+            classify_parcels(options.parcels, files.parcels, map_draft, probabilities, classes)
         thinned = read_thinned(drafts[MAP].path, DISPLAY)
-        if wanted.page:
+        if options.page:
             confidence = read_thinned(drafts[CONFIDENCE].path, DISPLAY)
-            found = files.parcels if wanted.parcels is not None else None
-            write_page(files.page, thinned, confidence, grid, classes, counts, title=title, parcels=found)
-        if wanted.picture:
+            parcels = files.parcels if options.parcels is not None else None
+            write_page(files.page, thinned, confidence, grid, classes, counts, title=title, parcels=parcels)
+        if options.picture:
             draw_map(files.picture, thinned, grid, classes, title=title, counts=counts)
         write_text(names_file(files.map), describe_names(classes, counts, hectares))
         write_text(style_file(files.map), describe_style(classes))
-        for name in wanted.layers:
+        for name in options.layers:
             publish(drafts[name], files.layer(name), {**tags, "CROPSTAR_LAYER": LAYERS[name].meaning})
         publish(drafts[MAP], files.map, tags)
-    return Finished(files, counts)
+    return counts
+
+
+def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, str]:
+    """What a map says of where it comes from."""
+    return {
+        "CROPSTAR_VERSION": __version__,
+        "CROPSTAR_MODEL": predictor.digest,
+        "CROPSTAR_FINGERPRINT": predictor.card.fingerprint.dumps(),
+        DATES: " ".join(day.isoformat() for day in dates),
+    }
 
 
 def _gather(
@@ -97,7 +134,7 @@ def _gather(
     """Blocks, in any order, as one draft for the map and one for each layer."""
     counts = np.zeros(256, dtype=np.int64)
     with ExitStack() as writing:
-        drafts = _open(names, grid, classes, work, "draft", hold, writing)
+        drafts = _open_drafts(names, grid, classes, work, "draft", hold, writing)
         for block in blocks:
             drafts[MAP].write(block.window, block.classes[None])
             for name in names:
@@ -107,22 +144,23 @@ def _gather(
 
 
 def _smooth(
-    rough: Drafts, wanted: Wanted, grid: Grid, classes: ClassTable, work: Path, hold: ExitStack
+    rough: Drafts, options: MapOptions, grid: Grid, classes: ClassTable, work: Path, hold: ExitStack
 ) -> tuple[Drafts, NDArray[np.int64]]:
     """New drafts of the smoothed map and of the layers that follow from it; the valid dates stay as they are."""
-    assert wanted.smoothing is not None
-    names = tuple(name for name in wanted.made if name != VALID_DATES)
+    smoothing = options.smoothing
+    assert smoothing is not None
+    names = tuple(name for name in options.layers_of_files if name != VALID_DATES)
     counts = np.zeros(256, dtype=np.int64)
     side = 512 if len(classes) * 512 * 512 <= SMOOTHED_AT_ONCE else 256
     with ExitStack() as writing:
-        drafts = _open(names, grid, classes, work, "smooth", hold, writing)
+        drafts = _open_drafts(names, grid, classes, work, "smooth", hold, writing)
         windows = list(split(grid.shape, side))
         for window in track(windows, len(windows), "smooth", "block"):
-            outer = window.expand(wanted.smoothing.margin, grid.shape)
+            outer = window.expand(smoothing.margin, grid.shape)
             inner = window.relative_to(outer).slices
             numbers = rough[MAP].read(outer)[0]
             stored = rough[PROBABILITIES].read(outer) if PROBABILITIES in rough else None
-            chosen, layers = smoothed_block(numbers, stored, inner, wanted.smoothing, names)
+            chosen, layers = smoothed_block(numbers, stored, inner, smoothing, names)
             drafts[MAP].write(window, chosen[None])
             for name, values in layers.items():
                 drafts[name].write(window, values)
@@ -143,17 +181,18 @@ def smoothed_block(
     if smoothing.method == "bayesian":
         assert probabilities is not None
         probabilities = bayesian(probabilities, seen, smoothing.window, smoothing.smoothness)
-        chosen = np.where(seen, probabilities.argmax(axis=0), NODATA).astype(np.uint8)
+        chosen = likeliest(probabilities, seen)
     else:
         chosen = majority(classes, smoothing.window)
     chosen = chosen[inner]
     if not names:
         return chosen, {}
     assert probabilities is not None
-    return chosen, layers_of(probabilities[:, *inner], seen[inner], np.zeros(1, dtype=np.int64), names, chosen)
+    pixels = PixelResults(probabilities[:, *inner], chosen, seen[inner], np.zeros(1, dtype=np.int64))
+    return chosen, compute_layers(pixels, names)
 
 
-def _open(
+def _open_drafts(
     names: tuple[str, ...],
     grid: Grid,
     classes: ClassTable,
@@ -169,4 +208,318 @@ def _open(
         path = work / f"{stem}-{name}.tif"
         hold.callback(path.unlink, missing_ok=True)
         drafts[name] = writing.enter_context(drafting(path, grid, kind))
+    return drafts
+
+
+# --- Drafts and cloud-optimised GeoTIFFs
+#
+# GDAL keeps a full disk to itself until it is too late, and a failed copy removes what was there: the copy is made
+# under another name and read back.
+
+BLOCK = 256
+FULL_DISK = "free some disk space and run again"
+
+
+@dataclass(frozen=True)
+class RasterKind:
+    """What a raster holds, and how its overviews are made."""
+
+    dtype: str
+    nodata: int | None
+    bands: list[str]  # what each is called
+    overviews: str  # GDAL's name of the way to make them
+    classes: ClassTable | None = None  # whose colours and names the file carries
+    scale: float = 1.0
+    unit: str = ""
+
+    @classmethod
+    def of_map(cls, classes: ClassTable) -> RasterKind:
+        """Overviews show the class that most pixels have, never a mean of two numbers."""
+        return cls("uint8", NODATA, ["crop class"], "MODE", classes)
+
+    @classmethod
+    def of_layer(cls, layer: Layer, classes: ClassTable) -> RasterKind:
+        return cls(layer.dtype, layer.nodata, layer.bands(classes), "AVERAGE", None, layer.scale, layer.unit)
+
+
+@dataclass
+class Draft:
+    """A plain GeoTIFF in the making; remembers a checksum of each window so that its copy can be verified."""
+
+    path: Path
+    grid: Grid
+    kind: RasterKind
+    written: list[tuple[Window, int]] = field(default_factory=list)
+    _dataset: Any = None
+
+    def write(self, window: Window, values: NDArray[Any]) -> None:
+        """values (bands, h, w)."""
+        try:
+            self._dataset.write(values, window=rasterio_window(window))
+        except RasterioError as failure:
+            raise ResourceError("cannot write", path=self.path, why=str(failure), remedy=FULL_DISK) from None
+        self.written.append((window, checksum(values)))
+
+    def read(self, window: Window) -> NDArray[Any]:
+        """(bands, h, w) of a draft that is finished."""
+        try:
+            with rasterio.open(self.path, driver="GTiff") as dataset:
+                values: NDArray[Any] = dataset.read(window=rasterio_window(window))
+        except RasterioError as failure:
+            raise ResourceError("cannot read back", path=self.path, why=str(failure), remedy=FULL_DISK) from None
+        return values
+
+
+Drafts = dict[str, Draft]
+
+
+@contextmanager
+def drafting(path: Path, grid: Grid, kind: RasterKind) -> Iterator[Draft]:
+    """A draft that takes windows; the file is closed afterwards and stays.
+
+    Without the scale of its kind: exactextract 0.3 takes nodata of scaled files for values.
+    """
+    profile = {
+        "driver": "GTiff",
+        "dtype": kind.dtype,
+        "count": len(kind.bands),
+        "height": grid.height,
+        "width": grid.width,
+        "crs": grid.rasterio_crs,
+        "transform": grid.affine,
+        "nodata": kind.nodata,
+        "compress": "zstd",
+        "zstd_level": 1,
+        "interleave": "band",
+        "tiled": True,
+        "blockxsize": BLOCK,
+        "blockysize": BLOCK,
+        "bigtiff": "if_safer",
+    }
+    draft = Draft(path, grid, kind)
+    try:
+        with rasterio.open(path, "w", **profile) as dataset:
+            if kind.classes is not None:
+                dataset.write_colormap(1, {entry.number: (*entry.rgb, 255) for entry in kind.classes})
+                dataset.update_tags(1, **band_tags(kind.classes))
+            dataset.descriptions = tuple(kind.bands)
+            draft._dataset = dataset
+            yield draft
+    except RasterioError as failure:
+        raise ResourceError("cannot write", path=path, why=str(failure), remedy=FULL_DISK) from None
+    finally:
+        draft._dataset = None
+    _require_whole(path, draft.written, path)
+
+
+def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
+    """Copy a finished draft to its final name, cloud-optimised, once it reads back as it was written."""
+    layout = {"compress": "deflate", "blocksize": BLOCK, "overview_resampling": draft.kind.overviews}
+    if draft.kind.classes is None:
+        layout["predictor"] = "standard"
+    try:
+        with atomic_path(final) as partial:
+            with rasterio.open(draft.path, "r+", driver="GTiff") as dataset:
+                dataset.update_tags(**tags)
+                dataset.scales = (draft.kind.scale,) * dataset.count
+                dataset.units = (draft.kind.unit,) * dataset.count
+            rasterio.shutil.copy(
+                draft.path, partial, driver="COG", bigtiff="if_safer", num_threads="all_cpus", **layout
+            )
+            _require_whole(partial, draft.written, final)
+    except RasterioError as failure:
+        raise ResourceError("cannot write the map", path=final, why=str(failure), remedy=FULL_DISK) from None
+
+
+def read_thinned(path: Path, longest_side: int) -> NDArray[Any]:
+    """The first band, every n-th pixel of it: two rasters of one grid are thinned to the same pixels."""
+    with rasterio.open(path, driver="GTiff", overview_level="none") as dataset:
+        factor = max(1.0, max(dataset.shape) / longest_side)
+        height, width = (max(1, round(side / factor)) for side in dataset.shape)
+        rows = ((np.arange(height) + 0.5) * dataset.height / height).astype(np.intp)
+        columns = ((np.arange(width) + 0.5) * dataset.width / width).astype(np.intp)
+        thinned = np.empty((height, width), dtype=dataset.dtypes[0])
+        for top in range(0, dataset.height, BLOCK):  # a row of blocks at a time
+            bottom = min(top + BLOCK, dataset.height)
+            chosen = np.flatnonzero((rows >= top) & (rows < bottom))
+            if len(chosen):
+                strip = dataset.read(1, window=rasterio_window(Window(top, 0, bottom - top, dataset.width)))
+                thinned[chosen] = strip[np.ix_(rows[chosen] - top, columns)]
+    return thinned
+
+
+def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -> None:
+    """Of a cloud-optimised file the full image comes last: where it is whole, the overviews are there too."""
+    try:
+        with rasterio.open(path, driver="GTiff") as dataset:
+            whole = all(checksum(dataset.read(window=rasterio_window(window))) == known for window, known in written)
+    except RasterioError:
+        whole = False
+    if not whole:
+        why = "not all of it reached the disk"
+        raise ResourceError("cannot write the map", path=final, why=why, remedy=FULL_DISK)
+
+
+# --- Names of the classes for GDAL and QGIS: `<map>.tif.aux.xml`, as GDAL's own PAM writes it
+#
+# A GeoTIFF itself has no place for category names or an attribute table; a copy of the file alone keeps the names in
+# the tags of its band (`CLASS_0`, `CLASS_1`, ...).
+
+# GDAL's numbers: field type (0 integer, 1 real, 2 text) and usage (what a GIS takes the column for).
+INTEGER, REAL, TEXT = 0, 1, 2
+COLUMNS = (
+    ("Value", INTEGER, 5),
+    ("Class", TEXT, 2),
+    ("Count", INTEGER, 1),
+    ("Hectares", REAL, 0),
+    ("Red", INTEGER, 6),
+    ("Green", INTEGER, 7),
+    ("Blue", INTEGER, 8),
+)
+
+
+def band_tags(classes: ClassTable) -> dict[str, str]:
+    """The names in the file itself."""
+    return {f"CLASS_{entry.number}": entry.name for entry in classes}
+
+
+def describe_names(classes: ClassTable, counts: NDArray[np.int64] | None = None, hectares: float | None = None) -> str:
+    """Category names and attribute table of the first band; counts are of each value, hectares of a pixel."""
+    categories = "\n".join(f"      <Category>{plain(entry.name)}</Category>" for entry in classes)
+    return (
+        '<PAMDataset>\n  <PAMRasterBand band="1">\n'
+        f"    <CategoryNames>\n{categories}\n    </CategoryNames>\n"
+        f"{_attribute_table(classes, counts, hectares)}"
+        "  </PAMRasterBand>\n</PAMDataset>\n"
+    )
+
+
+def plain(text: str) -> str:
+    """Text that may stand in XML: its signs escaped, those that XML cannot hold replaced."""
+    held = "".join(sign if _is_allowed(ord(sign)) else "\ufffd" for sign in text)
+    return escape(held, {'"': "&quot;"})
+
+
+def _attribute_table(classes: ClassTable, counts: NDArray[np.int64] | None, hectares: float | None) -> str:
+    missing = {"Count"} if counts is None else set()
+    missing |= {"Hectares"} if counts is None or hectares is None else set()
+    columns = [column for column in COLUMNS if column[0] not in missing]
+    lines = ['    <GDALRasterAttributeTable tableType="thematic">']
+    for index, (name, kind, usage) in enumerate(columns):
+        field = f"<Name>{name}</Name><Type>{kind}</Type><Usage>{usage}</Usage>"
+        lines.append(f'      <FieldDefn index="{index}">{field}</FieldDefn>')
+    for row, entry in enumerate(classes):
+        count = 0 if counts is None else int(counts[entry.number])
+        red, green, blue = entry.rgb
+        values = {
+            "Value": str(entry.number),
+            "Class": plain(entry.name),
+            "Count": str(count),
+            "Hectares": f"{count * (hectares or 0):.4f}",
+            "Red": str(red),
+            "Green": str(green),
+            "Blue": str(blue),
+        }
+        fields = "".join(f"<F>{values[name]}</F>" for name, _, _ in columns)
+        lines.append(f'      <Row index="{row}">{fields}</Row>')
+    return "\n".join([*lines, "    </GDALRasterAttributeTable>\n"])
+
+
+def _is_allowed(code: int) -> bool:
+    """The characters of XML 1.0."""
+    return code in (9, 10, 13) or 32 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF
+
+
+# --- Colours for QGIS, which loads `<map>.qml` beside `<map>.tif` by itself
+
+
+def describe_style(classes: ClassTable) -> str:
+    """A paletted renderer: one colour and one name a value; nodata stays transparent."""
+    entries = "\n".join(
+        f'        <paletteEntry value="{entry.number}" color="{plain(entry.colour)}" alpha="255"'
+        f' label="{plain(entry.name)}"/>'
+        for entry in classes
+    )
+    return (
+        "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
+        '<qgis styleCategories="Symbology" version="3.22.0">\n'
+        "  <pipe>\n"
+        '    <rasterrenderer type="paletted" band="1" opacity="1" alphaBand="-1" nodataColor="">\n'
+        "      <rasterTransparency/>\n"
+        "      <colorPalette>\n"
+        f"{entries}\n"
+        "      </colorPalette>\n"
+        "    </rasterrenderer>\n"
+        '    <brightnesscontrast brightness="0" contrast="0" gamma="1"/>\n'
+        '    <huesaturation saturation="0" colorizeOn="0" grayscaleMode="0"/>\n'
+        '    <rasterresampler maxOversampling="2"/>\n'
+        "  </pipe>\n"
+        "  <blendMode>0</blendMode>\n"
+        "</qgis>\n"
+    )
+
+
+# --- A map a date
+
+OPEN_AT_ONCE = 32  # files
+MEANING = "day of the year from which the class stayed the same with a confidence of at least {:g}; 0 if never"
+
+
+def write_map_per_date(
+    blocks: Callable[[], Iterable[BlockResult]],
+    files: MapFiles,
+    grid: Grid,
+    classes: ClassTable,
+    stable_confidence: float,
+    *,
+    tags: dict[str, str],
+    work: Path,
+) -> None:
+    """All maps of single dates; blocks are read again for every `OPEN_AT_ONCE` of them."""
+    work.mkdir(parents=True, exist_ok=True)
+    confidence = f"{stable_confidence:g}"
+    meaning = MEANING.format(stable_confidence)
+    kind = RasterKind("uint16", 0, [meaning], "NEAREST")
+    with ExitStack() as hold:
+        (draft,) = _gather_by(blocks(), {EARLIEST: (kind, lambda block: block.layers[EARLIEST])}, grid, work, hold)
+        publish(draft, files.earliest, {**tags, "CROPSTAR_LAYER": meaning, "CROPSTAR_CONFIDENCE": confidence})
+    for start in range(0, len(files.dates), OPEN_AT_ONCE):
+        numbers = range(start, min(start + OPEN_AT_ONCE, len(files.dates)))
+        counts = np.zeros((len(files.dates), 256), dtype=np.int64)
+
+        def one(number: int, counts: NDArray[np.int64] = counts) -> Callable[[BlockResult], NDArray[Any]]:
+            def take(block: BlockResult) -> NDArray[Any]:
+                chosen: NDArray[np.uint8] = block.layers[BY_DATE][number]
+                counts[number] += np.bincount(chosen.ravel(), minlength=256)
+                return chosen[None]
+
+            return take
+
+        with ExitStack() as hold:
+            rasters = {str(number): (RasterKind.of_map(classes), one(number)) for number in numbers}
+            for number, draft in zip(numbers, _gather_by(blocks(), rasters, grid, work, hold), strict=True):
+                path = files.layer(files.dates[number].isoformat())
+                write_text(names_file(path), describe_names(classes, counts[number], hectares_per_pixel(grid)))
+                write_text(style_file(path), describe_style(classes))
+                until = " ".join(day.isoformat() for day in files.dates[: number + 1])
+                publish(draft, path, {**tags, DATES: until})
+
+
+def _gather_by(
+    blocks: Iterable[BlockResult],
+    rasters: dict[str, tuple[RasterKind, Callable[[BlockResult], NDArray[Any]]]],
+    grid: Grid,
+    work: Path,
+    hold: ExitStack,
+) -> list[Draft]:
+    """A draft of each, there until `hold` ends."""
+    drafts: list[Draft] = []
+    with ExitStack() as writing:
+        for name, (kind, _) in rasters.items():
+            path = work / f"dated-{name}.tif"
+            hold.callback(path.unlink, missing_ok=True)
+            drafts.append(writing.enter_context(drafting(path, grid, kind)))
+        for block in blocks:
+            for draft, (_, take) in zip(drafts, rasters.values(), strict=True):
+                draft.write(block.window, take(block))
     return drafts

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.geo.grid import Grid, hectares_per_pixel
-from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
-from cropstar.reports.map import NODATA, NODATA_GROUND
+from cropstar.prediction.parcels import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
+from cropstar.reports.map import NODATA_GROUND
 from cropstar.reports.wording import areas, shares
 from cropstar.sources.labels import keys_of, open_vector
-from cropstar.store.classes import ClassTable
+from cropstar.store.classes import NODATA, ClassTable
 from cropstar.store.files import write_text
 
 MAXIMUM_PARCELS = 20_000
@@ -58,8 +58,8 @@ def write_page(
         "transform": list(grid.transform),
         "step": step,
         "classes": [{"name": entry.name, "colour": entry.colour} for entry in classes],
-        "values": _packed(thinned),
-        "confidence": _packed(confidence),
+        "values": _packed_pixels(thinned),
+        "confidence": _packed_pixels(confidence),
         "parcels": fields,
     }
     rows, unseen = legend_rows(counts, grid, classes)
@@ -110,7 +110,7 @@ def legend_rows(counts: NDArray[np.int64], grid: Grid, classes: ClassTable) -> t
 
 
 def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[list[dict[str, Any]], int]:
-    """Parcels that `zones` has written as paths on the picture, and how many were too many: the smallest go."""
+    """Parcels that have a class as paths on the picture, and how many were too many: the smallest go."""
     import shapely
 
     frame = open_vector(parcels)
@@ -125,13 +125,13 @@ def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[l
     drawn = shapely.simplify(shapely.transform(shapes, on_picture), TOLERANCE)
     order = np.argsort(-shapely.area(drawn), kind="stable")
     corners = np.cumsum(shapely.get_num_coordinates(drawn)[order])
-    kept = order[: min(MAXIMUM_PARCELS, int((corners <= MAXIMUM_CORNERS).sum()))]
+    drawn_rows = order[: min(MAXIMUM_PARCELS, int((corners <= MAXIMUM_CORNERS).sum()))]
     fields = []
-    for row in kept:
+    for row in drawn_rows:
         facts = frame.iloc[int(row)]
         fields.append(
             {
-                "path": _path(drawn[row]),
+                "path": _svg_path(drawn[row]),
                 "key": str(facts["key"]),
                 "number": int(facts[NUMBER]),
                 "probability": round(float(facts[PROBABILITY]), 4),
@@ -139,10 +139,10 @@ def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[l
                 "hectares": round(float(facts[HECTARES]), 4),
             }
         )
-    return fields, len(order) - len(kept)
+    return fields, len(order) - len(drawn_rows)
 
 
-def _path(shape: Any) -> str:
+def _svg_path(shape: Any) -> str:
     """SVG's words for an area; its holes too."""
     import shapely
 
@@ -154,5 +154,5 @@ def _path(shape: Any) -> str:
     return "".join(pieces)
 
 
-def _packed(values: NDArray[np.uint8]) -> str:
+def _packed_pixels(values: NDArray[np.uint8]) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes(), 9)).decode("ascii")

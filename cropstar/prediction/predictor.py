@@ -1,33 +1,46 @@
-"""A model that classifies windows of a series, one date after the other.
+"""A model that classifies windows of a series, one date after the other, and the state that it carries along.
 
 A window is read with the margin that the model looks at. Of models that step through the dates the margin shrinks on
 the way: the input of a date matters only as far as the dates that are still to come can carry it towards the core.
 With n dates to come, its own among them, that is `model.radius(n)`; the state before it is never read from further
 away, since no cell reads its state further than its input. So both are cropped before every step, and the map stays
 the one of a single pass over the whole raster.
+
+The state of a window is exact without any margin of its own: the margin that its map needs lets the last layer be
+right as far around the window as the head looks, and the layers below further still. What is kept is the window alone;
+one more date then reads it with the margin of one date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+import platform
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import count_periods, regularise
-from cropstar.errors import ArtifactError
+from cropstar.errors import ArtifactError, ResourceError, UsageError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.windows import Window
 from cropstar.models.backends import half_precision, half_type, use_backend
-from cropstar.models.contract import ModelState
+from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.sources.base import Observations, Series
+from cropstar.sources.workers import GDAL_CACHE_MEGABYTES
 from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192  # of a model of series: more only take memory
@@ -207,3 +220,313 @@ def _flat(valid: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _cropped(state: ModelState, place: Window) -> ModelState:
     rows, columns = place.slices
     return tuple(tuple(part[..., rows, columns] for part in layer) for layer in state)
+
+
+# --- Through the season: the class after every date, and the state after the last
+
+# The parts of all layers, from the first to the last, (h, w, C) each: how series have them, and the kernels' images.
+StateArrays = list[NDArray[np.float32]]
+StateLayout = tuple[tuple[int, ...], ...]  # channels of each part of each layer
+
+# Told of every date: its number, which pixels (of the window's, row by row), their probabilities (K, n) and which of
+# them were seen by then (n,).
+OnDate = Callable[[int, slice, NDArray[np.float32], NDArray[np.bool_]], None]
+
+
+@dataclass(frozen=True)
+class WindowResult:
+    """A window after the last date."""
+
+    probabilities: NDArray[np.float32]  # (K, h, w)
+    counts: NDArray[np.uint16]  # (h, w) valid dates, those before among them
+    state: StateArrays  # empty where it is not asked for
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        return self.counts > 0
+
+
+@dataclass(frozen=True)
+class EarlierState:
+    """What is known of a window and its margin from earlier dates."""
+
+    state: StateArrays
+    layout: StateLayout
+    counts: NDArray[np.integer[Any]]
+
+
+def require_streaming(predictor: Predictor, option: str) -> None:
+    """Refuse a model that has no state between two dates."""
+    if predictor.by_date:
+        return
+    why = "it sees the season at once" if not predictor.model.streaming else "it brings dates to regular ones"
+    remedy = "use a model that steps through the dates, such as convstar or star"
+    raise UsageError(f"{option} is not for this model", path=predictor.path, why=why, remedy=remedy)
+
+
+@torch.inference_mode()
+def layout_of(model: Classifier, bands: int) -> StateLayout:
+    """How many channels the state has, found by one step of a single pixel."""
+    device = next(iter(model.parameters()), torch.zeros(0)).device
+    place = (1, 1) if model.spatial else ()
+    x, valid = torch.zeros(1, bands, *place, device=device), torch.ones(1, *place, dtype=torch.bool, device=device)
+    state = model.step(x, valid, torch.zeros(1, dtype=torch.int32, device=device), None)
+    return tuple(tuple(part.shape[1] for part in layer) for layer in state)
+
+
+@torch.inference_mode()
+def advance(
+    predictor: Predictor,
+    series: Series,
+    window: Window,
+    observations: Observations,
+    *,
+    earlier: EarlierState | None = None,
+    on_date: OnDate | None = None,
+    keep_state: bool = True,
+) -> WindowResult:
+    """Take a window that was `read`, and the `earlier` state of the same pixels, through all dates of the series."""
+    outer = window.expand(predictor.halo(series), series.grid.shape)
+    inner = window.relative_to(outer).slices
+    valid = observations.valid[:, *inner]
+    every = on_date is not None
+    counts = np.cumsum(valid, axis=0, dtype=np.uint16) if every else valid.sum(axis=0, dtype=np.uint16)[None]
+    if earlier is not None:
+        counts += earlier.counts[inner].astype(np.uint16)
+    walk = _image_steps if predictor.model.spatial else _series_steps
+    size = window.height * window.width
+    classes = predictor.card.shape["classes"]
+    probabilities = np.empty((classes, size), dtype=np.float32)
+    arrays: StateArrays = []
+    last = len(series.dates) - 1
+    for date, pixels, state, scores in walk(predictor, series, window, observations, earlier, every):
+        found = predictor.calibrated(scores)
+        if on_date is not None:
+            on_date(date, pixels, found, counts[date].ravel()[pixels] > 0)
+        if date < last:
+            continue
+        probabilities[:, pixels] = found
+        if keep_state and predictor.model.spatial:
+            # A view, in whatever order of memory: the writer's thread copies it.
+            arrays = [part.permute(1, 2, 0).float().cpu().numpy() for part in state]
+        elif keep_state and pixels == slice(0, size):
+            arrays = [part.float().cpu().numpy() for part in state]
+        elif keep_state:
+            arrays = arrays or [np.empty((size, part.shape[1]), dtype=np.float32) for part in state]
+            for whole, part in zip(arrays, state, strict=True):
+                whole[pixels] = part.float().cpu().numpy()
+    shape = (window.height, window.width)
+    if not predictor.model.spatial:
+        arrays = [part.reshape(*shape, -1) for part in arrays]
+    return WindowResult(probabilities.reshape(classes, *shape), counts[-1], arrays)
+
+
+Step = tuple[int, slice, list[Tensor], Tensor]  # date, pixels, parts of the state, scores (K, n)
+
+
+def _image_steps(
+    predictor: Predictor,
+    series: Series,
+    window: Window,
+    observations: Observations,
+    earlier: EarlierState | None,
+    every: bool,
+) -> Iterator[Step]:
+    state = None if earlier is None else _model_state(predictor, earlier.state, earlier.layout)
+    last = len(series.dates) - 1
+    everything = slice(0, window.height * window.width)
+    for date, (after, place) in enumerate(predictor.images_by_date(series, window, observations, state)):
+        if not every and date < last:
+            continue
+        rows, columns = window.relative_to(place).slices
+        parts = [part[0, :, rows, columns] for layer in after for part in layer]
+        yield date, everything, parts, predictor.model.classify(after)[0, :, rows, columns].flatten(1)
+
+
+def _series_steps(
+    predictor: Predictor,
+    series: Series,
+    window: Window,
+    observations: Observations,
+    earlier: EarlierState | None,
+    every: bool,
+) -> Iterator[Step]:
+    """Every pixel is a series; some of them at a time, so that only their states live at once."""
+    values = observations.values.reshape(*observations.values.shape[:2], -1)
+    valid = observations.valid.reshape(len(observations.valid), -1)
+    last = len(series.dates) - 1
+    for start in range(0, window.height * window.width, predictor.series_at_once):
+        pixels = slice(start, min(start + predictor.series_at_once, window.height * window.width))
+        x, mask, days = predictor.inputs(series, Observations(values[:, :, pixels], valid[:, pixels]))
+        state = None
+        if earlier is not None:
+            flat = [part.reshape(-1, part.shape[-1])[pixels] for part in earlier.state]
+            state = _model_state(predictor, flat, earlier.layout)
+        # Where nobody asks for the dates in between, all of them at once.
+        for date, dates in [(t, slice(t, t + 1)) for t in range(last + 1)] if every else [(last, slice(None))]:
+            state = predictor.model.advance(x[:, dates], mask[:, dates], days[:, dates], state)
+            yield date, pixels, [part for layer in state for part in layer], predictor.model.classify(state).T
+
+
+def _model_state(predictor: Predictor, parts: Sequence[NDArray[np.float32]], layout: StateLayout) -> ModelState:
+    """Arrays, (h, w, C) of an image or (N, C) of series, as the model takes them."""
+    tensors = (torch.from_numpy(part).to(predictor.device) for part in parts)
+    if predictor.model.spatial:
+        tensors = (tensor.permute(2, 0, 1)[None] for tensor in tensors)
+        if predictor.backend != "native":  # in the order that a run over all dates has it, or PyTorch rounds otherwise
+            tensors = (tensor.contiguous() for tensor in tensors)
+    return tuple(tuple(islice(tensors, len(layer))) for layer in layout)
+
+
+def state_bytes(layout: StateLayout) -> int:
+    """Of a pixel."""
+    return 4 * sum(channels for layer in layout for channels in layer)
+
+
+# --- The size of windows: as large as the memory allows, in whole blocks of the raster
+#
+# What a window takes, a pixel of it and of its margin: the observations, of which one window is computed, one waits and
+# one is being read, and what lives at once in the model. Beside it stand the program itself and GDAL's blocks. All of
+# it follows from the model, the series and the options alone: another start, or another shard, plans the same windows.
+
+PROGRAM = 480 * 2**20  # torch, GDAL and matplotlib, without any pixel
+# For what convolutions lay out anew, and for holes in the heap: ConvSTAR 4 x 32 was measured to want 1.7, from the
+# peaks at windows of 256 and 512 pixels.
+SPARE = 1.9
+READ = 3  # windows of observations at a time
+MAKING = 2  # copies of a window while it is being read
+LARGEST, SMALLEST = 512, 16  # pixels a side: more than that is lost when a block is
+LARGEST_WITH_MARGIN = 1024  # of which a margin of 29 pixels costs half as much as of 512
+STEP = 32  # where windows cannot be whole blocks
+STEP_WITH_MARGIN = 64  # with a margin no window is whole blocks: larger ones save more than the blocks' edges cost
+FEWEST_SERIES = 64
+
+
+@dataclass(frozen=True)
+class WindowPlan:
+    """How large windows are."""
+
+    window: int  # pixels a side, without the margin
+    series_at_once: int  # of a model of series
+    bytes: int  # what that takes, all in all
+
+
+def plan_windows(
+    predictor: Predictor, series: Series, memory: int, window: int | None, block: int | None, *, beside: int = 0
+) -> WindowPlan:
+    """The largest windows within the memory; `window` is the user's wish, `block` the side of the raster's blocks.
+
+    `beside` are bytes a pixel that wait to be used or written, apart from observations and scores.
+    """
+    dates, bands = len(series.dates), len(series.bands)
+    halo, shape = predictor.halo(series), series.grid.shape
+    length = predictor.length(series)
+    model = bytes_per_pixel(predictor.model, len(predictor.card.fingerprint.bands), length, by_date=predictor.by_date)
+    image = dates * (2 * bands + 1)  # values and validity
+    reading = image * (READ + MAKING) + 4 * dates
+    fixed = PROGRAM + GDAL_CACHE_MEGABYTES * 2**20
+
+    def needed(side: int, at_once: int) -> int:
+        area = min(side + 2 * halo, shape[0]) * min(side + 2 * halo, shape[1])
+        together = area if predictor.model.spatial else min(at_once, area)
+        # Of models that see the season at once all of it stands there as float numbers, too.
+        whole = 0 if predictor.by_date and predictor.model.spatial else 8 * dates * bands
+        scores = 12 * predictor.card.shape["classes"]
+        return int(fixed + area * (reading + scores + beside) + together * (model + whole) * SPARE)
+
+    most = memory - fixed
+    at_once = SERIES_AT_ONCE
+    while not predictor.model.spatial and at_once > FEWEST_SERIES and at_once * model * SPARE > most / 2:
+        at_once //= 2
+    for side in [window] if window else _sides(block, halo):
+        if needed(side, at_once) <= memory:
+            return WindowPlan(side, at_once, needed(side, at_once))
+    least = needed(window or SMALLEST, FEWEST_SERIES)
+    why = f"windows of {window or SMALLEST} pixels and a margin of {halo} take {least / 1e9:.2f} GB"
+    remedy = "give --memory more, or a smaller --window" if window else "give --memory more, or bound the --halo"
+    raise ResourceError(f"{memory / 1e9:.2f} GB are not enough", why=why, remedy=remedy)
+
+
+def _sides(block: int | None, halo: int) -> list[int]:
+    """What to try, the best first: whole blocks where there is no margin; where not even one fits, parts of it."""
+    if halo:
+        return [*range(LARGEST_WITH_MARGIN, 0, -STEP_WITH_MARGIN), STEP, SMALLEST]
+    whole = range(LARGEST // block * block, 0, -block) if block and block <= LARGEST else ()
+    smaller = range(min(block or LARGEST, LARGEST) // STEP * STEP, 0, -STEP)
+    return [*whole, *(side for side in smaller if side not in whole), SMALLEST]
+
+
+# --- How much memory a model takes for each pixel, found by running it on a few
+
+TRIED_SIDE = 48  # pixels of the image that is tried
+TRIED_SERIES = 256
+
+
+class PeakMemory(TorchDispatchMode):
+    """Adds up the tensors that live at the same time, and remembers the most."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+        self.peak = 0
+        self._living: dict[int, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and to skip the compiler it would be imported: some seconds
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            if isinstance(result, torch.Tensor):
+                self._note(result.untyped_storage())
+        return results
+
+    def _note(self, storage: Any) -> None:
+        key = storage._cdata
+        if key in self._living:
+            return
+        self._living[key] = storage.nbytes()
+        self.bytes += storage.nbytes()
+        self.peak = max(self.peak, self.bytes)
+        weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.bytes -= self._living.pop(key, 0)
+
+
+@torch.inference_mode()
+def bytes_per_pixel(model: Classifier, bands: int, dates: int, *, by_date: bool) -> float:
+    """The most that lives at once, a pixel of an image or a series; the input is a part of it."""
+    device = next(iter(model.parameters()), torch.zeros(0)).device
+    place = (1, TRIED_SIDE, TRIED_SIDE) if model.spatial else (TRIED_SERIES,)
+    batch, *image = place
+    length = min(dates, 3) if by_date else dates  # after some steps the next ones take as much
+    days = torch.arange(18_000, 18_000 + 10 * length, 10, dtype=torch.int32, device=device).expand(batch, -1)
+    peak = PeakMemory()
+    with peak:
+        x = torch.zeros(batch, length, bands, *image, device=device)
+        valid = torch.ones(batch, length, *image, dtype=torch.bool, device=device)
+        valid[:, ::2] = False  # a mask that is not all true takes the longer way, with both states alive
+        if by_date:
+            state: ModelState | None = None
+            for t in range(length):
+                state = model.step(x[:, t], valid[:, t], days[:, t], state)
+            assert state is not None
+            scores = model.classify(state)
+        else:
+            scores = model(x, valid, days)
+        del scores
+    pixels = TRIED_SIDE * TRIED_SIDE if model.spatial else TRIED_SERIES
+    return peak.peak / pixels
+
+
+def release_free_memory() -> None:
+    """Hand free pages to the system, also those in the middle of the heap; the next block asks for them again.
+
+    Buffers that are kept for the next step (see `devices.keep_large_buffers`) leave holes in the heap, for the images
+    of a shrinking margin are of another size on every date. Without this, a window of 512 pixels took 1.6 GB for the
+    first block and 2.3 GB by the third.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)

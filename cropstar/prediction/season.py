@@ -1,183 +1,592 @@
-"""Following a window through the season: the class after every date, and the state after the last.
+"""The state of a season: the file that it lies in, and `cropstar update`, which takes later images into it.
 
-The state of a window is exact without any margin of its own: the margin that its map needs lets the last layer be
-right as far around the window as the head looks, and the layers below further still. What is kept is the window alone;
-one more date then reads it with the margin of one date.
+    card                JSON: model, fingerprint, grid, dates, and how the images were read
+    valid_dates (H, W)  on how many dates each pixel was seen
+    checks (H, W)       a checksum of each pixel
+    state/LAYER/PART    float32 (H, W, channels)
+
+The file is HDF5. Arrays lie in one piece each. HDF5 says where; rows of windows are then read and written at their
+places, straight from and to the arrays, since an update is little else. Any window can be checked, for every pixel has
+a checksum of its own. The file is replaced as a whole: whatever fails, the one before stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from typing import Any, Protocol
+import io
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, BinaryIO
 
+import h5py
 import numpy as np
-import torch
+import rasterio
 from numpy.typing import NDArray
-from torch import Tensor
+from rasterio.errors import RasterioError
 
-from cropstar.errors import UsageError
-from cropstar.geo.windows import Window
-from cropstar.models.contract import Classifier, ModelState
-from cropstar.prediction.predictor import Predictor
-from cropstar.sources.base import Observations, Series
+from cropstar.errors import ArtifactError, InputError, MismatchError
+from cropstar.execution.threads import AHEAD, WriteBehind, read_ahead
+from cropstar.geo.grid import Grid
+from cropstar.geo.resampling import grid_difference
+from cropstar.geo.windows import Window, split
+from cropstar.limits import MAXIMUM_HEADER_BYTES
+from cropstar.prediction.blocks import BlockResult, block_side, disk_needs, require_disk_space
+from cropstar.prediction.outputs import DATES, MapResult, provenance_tags, write_outputs
+from cropstar.prediction.parcels import require_parcels, require_pixel_model
+from cropstar.prediction.predictor import (
+    READ,
+    EarlierState,
+    Predictor,
+    StateArrays,
+    StateLayout,
+    WindowResult,
+    advance,
+    layout_of,
+    plan_windows,
+    release_free_memory,
+    require_streaming,
+    state_bytes,
+)
+from cropstar.prediction.request import MapFiles, MapInput, UpdateRequest
+from cropstar.reports.contents import crs_name
+from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
+from cropstar.sources.base import Bands, Observations, Series
+from cropstar.sources.workers import bound_gdal, default_workers
+from cropstar.store.classes import NODATA
+from cropstar.store.files import atomic_path, locked
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.reader import UNREADABLE
 
-# The parts of all layers, from the first to the last, (h, w, C) each: how series have them, and the kernels' images.
-Parts = list[NDArray[np.float32]]
-Layout = tuple[tuple[int, ...], ...]  # channels of each part of each layer
-
-
-class Follower(Protocol):
-    """Told of every date: its number, which pixels (of the window's, row by row), their probabilities (K, n)
-    and which of them were seen by then (n,)."""
-
-    def follow(self, date: int, pixels: slice, probabilities: NDArray[np.float32], seen: NDArray[np.bool_]) -> None: ...
+WINDOWS_WRITTEN = AHEAD + 2  # at a time: computed, waiting and being written
+FORMAT = 2  # raised when older readers would misread a newer file
+CARD, VALID_DATES, CHECKS, STATE = "card", "valid_dates", "checks", "state"
+REMEDY = "make it anew with 'cropstar predict --state'"
+FLUSH_BYTES = 2**27
+PLACE, COUNT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F  # odd, or a changed bit could vanish
+KIND = "season"
 
 
 @dataclass(frozen=True)
-class Advanced:
-    """A window after the last date."""
+class SeasonCard:
+    """What a state says of itself."""
 
-    probabilities: NDArray[np.float32]  # (K, h, w)
-    counts: NDArray[np.uint16]  # (h, w) valid dates, those before among them
-    state: Parts
+    model: str  # digest
+    model_path: Path
+    fingerprint: Fingerprint
+    grid: Grid
+    dates: tuple[date, ...]
+    layout: StateLayout
+    spatial: bool  # whether the model reads images
+    map: Path  # made with it
+    scale: float = 1.0  # of the last images; each image brings its own
+    offset: float = 0.0
+    reading: dict[str, Any] = field(default_factory=dict)  # how the user wanted images to be read
 
-    @property
-    def seen(self) -> NDArray[np.bool_]:
-        return self.counts > 0
+    @classmethod
+    def of(cls, predictor: Predictor, series: Series, output: Path, reading: Mapping[str, Any]) -> SeasonCard:
+        """What a state says of itself after a first prediction."""
+        return cls(
+            predictor.digest,
+            predictor.path.resolve(),
+            predictor.card.fingerprint,
+            series.grid,
+            series.dates,
+            layout_of(predictor.model, len(predictor.card.fingerprint.bands)),
+            predictor.model.spatial,
+            output.resolve(),
+            series.scale,
+            series.offset,
+            {"clear": list(reading["clear"])} if "clear" in reading else {},
+        )
+
+    def dumps(self) -> str:
+        said = {
+            "kind": KIND,
+            "model": self.model,
+            "model_path": str(self.model_path),
+            "fingerprint": self.fingerprint.to_json(),
+            "grid": self.grid.to_json(),
+            "dates": [day.isoformat() for day in self.dates],
+            "layout": self.layout,
+            "spatial": self.spatial,
+            "map": str(self.map),
+            "scale": self.scale,
+            "offset": self.offset,
+            "given": self.reading,
+        }
+        return json.dumps(said, sort_keys=True, ensure_ascii=False)
+
+    @classmethod
+    def loads(cls, text: str, path: Path) -> SeasonCard:
+        said = json.loads(text)
+        if said["kind"] != KIND:
+            raise ValueError("it is no state of a season")
+        dates = tuple(date.fromisoformat(day) for day in said["dates"])
+        if not dates or list(dates) != sorted(set(dates)):
+            raise ValueError("its dates are not in order")
+        return cls(
+            str(said["model"]),
+            Path(said["model_path"]),
+            Fingerprint.from_json(said["fingerprint"], path),
+            Grid.from_json(said["grid"]),
+            dates,
+            tuple(tuple(int(channels) for channels in layer) for layer in said["layout"]),
+            bool(said["spatial"]),
+            Path(said["map"]),
+            float(said["scale"]),
+            float(said["offset"]),
+            {"clear": tuple(int(number) for number in said["given"]["clear"])} if "clear" in said["given"] else {},
+        )
+
+
+def season_facts(path: Path) -> dict[str, Any]:
+    """Model, dates, grid and size of a state whose layout was checked."""
+    reader = SeasonReader(path)
+    reader.close()
+    card = reader.card
+    fingerprint = card.fingerprint.to_json()
+    return {
+        "kind": "season",
+        "path": str(path),
+        "bytes": path.stat().st_size,
+        "model": card.model,
+        "model_path": str(card.model_path),
+        "model_is_there": card.model_path.is_file(),
+        "map": str(card.map),
+        "dates": [day.isoformat() for day in card.dates],
+        "shape": list(card.grid.shape),
+        "crs": crs_name(card.grid.crs),
+        "bounds": list(card.grid.bounds),
+        "spatial": card.spatial,
+        "layers": [list(layer) for layer in card.layout],
+        "bytes_per_pixel": state_bytes(card.layout),
+        "given": card.reading,
+        **{name: fingerprint[name] for name in ("bands", "resolution", "season", "classes")},
+        "scale": card.scale,
+        "offset": card.offset,
+    }
+
+
+def _kinds(card: SeasonCard) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Shape and type of every array."""
+    shape = card.grid.shape
+    parts = {
+        f"{STATE}/{layer}/{part}": ((*shape, channels), np.dtype("<f4"))
+        for layer, parts in enumerate(card.layout)
+        for part, channels in enumerate(parts)
+    }
+    return {VALID_DATES: (shape, np.dtype("<u2")), CHECKS: (shape, np.dtype("<u8")), **parts}
+
+
+def pixel_checks(window: Window, width: int, counts: NDArray[np.uint16], parts: StateArrays) -> NDArray[np.uint64]:
+    """A number a pixel, which changes with every byte of it and with its place: sums, modulo 2 to the power of 64."""
+    rows = np.arange(window.top, window.top + window.height, dtype=np.uint64)[:, None]
+    columns = np.arange(window.left, window.left + window.width, dtype=np.uint64)
+    found: NDArray[np.uint64] = (rows * np.uint64(width) + columns) * np.uint64(PLACE)
+    found += counts.astype(np.uint64) * np.uint64(COUNT)
+    for number, part in enumerate(parts):
+        if part.shape[2] % 2:
+            total = part.view(np.uint32).sum(axis=2, dtype=np.uint64)
+        else:  # rows as short as these three times as fast as by sum
+            total = np.einsum("ijk->ij", part.view(np.uint64))
+        found += total * np.uint64(2 * number + 1)
+    return found
+
+
+class _ArrayOnDisk:
+    """An array in one piece, somewhere in an open file."""
+
+    def __init__(self, descriptor: int, offset: int, shape: tuple[int, ...], kind: np.dtype[Any]) -> None:
+        self._descriptor, self._offset, self._kind = descriptor, offset, kind
+        self._width, self._channels = shape[1], shape[2:]
+        self._pixel = kind.itemsize * math.prod(self._channels)
+
+    def read(self, window: Window) -> NDArray[Any]:
+        found = np.empty((window.height, window.width, *self._channels), dtype=self._kind)
+        for place, row in self._places(window, found):
+            if os.preadv(self._descriptor, [row], place) != len(row):
+                raise ValueError("it is cut off")
+        return found
+
+    def write(self, window: Window, values: NDArray[Any]) -> None:
+        for place, row in self._places(window, np.ascontiguousarray(values, dtype=self._kind)):
+            written = 0
+            while written < len(row):
+                written += os.pwrite(self._descriptor, row[written:], place + written)
+
+    def _places(self, window: Window, values: NDArray[Any]) -> Iterator[tuple[int, memoryview]]:
+        """Where each row of the window lies; windows as wide as the raster lie there in one piece."""
+        lines = values.reshape(1 if window.width == self._width else window.height, -1)
+        for number, line in enumerate(lines):
+            pixel = (window.top + number) * self._width + window.left
+            yield self._offset + pixel * self._pixel, line.data.cast("B")
+
+
+class SeasonReader:
+    """An open state."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise InputError("no such state", path=path, remedy=REMEDY)
+        self.path = path
+        self._disk: BinaryIO | None = None
+        try:
+            with h5py.File(path, "r") as file:
+                if int(file.attrs["format"]) != FORMAT:
+                    raise ValueError("it is of another version's format")
+                card = file[CARD]
+                if card.dtype != np.uint8 or card.ndim != 1 or card.size > MAXIMUM_HEADER_BYTES:
+                    raise ValueError("its card is no text")
+                self.card = SeasonCard.loads(card[()].tobytes().decode("utf-8"), path)
+                offsets = _offsets(file, self.card, path.stat().st_size)
+            self._disk = path.open("rb", buffering=0)
+        except UNREADABLE as failure:
+            raise self._unreadable(failure) from None
+        self._arrays = _arrays(self._disk.fileno(), offsets, self.card)
+
+    def read(self, window: Window) -> EarlierState:
+        """All that is known of a window."""
+        try:
+            found = {name: array.read(window) for name, array in self._arrays.items()}
+            counts, checks = found.pop(VALID_DATES), found.pop(CHECKS)
+            parts: StateArrays = list(found.values())
+            wrong = np.argwhere(pixel_checks(window, self.card.grid.width, counts, parts) != checks)
+            if len(wrong):
+                row, column = wrong[0] + (window.top, window.left)
+                raise ValueError(f"the checksum of row {row}, column {column} is wrong")
+        except UNREADABLE as failure:
+            raise self._unreadable(failure) from None
+        return EarlierState(parts, self.card.layout, counts)
+
+    def close(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
+            self._disk = None
+
+    def _unreadable(self, failure: Exception) -> ArtifactError:
+        return ArtifactError("the state cannot be used", path=self.path, why=str(failure), remedy=REMEDY)
+
+
+class SeasonWriter:
+    """A state in the making; takes windows in any order."""
+
+    def __init__(self, partial: Path, card: SeasonCard) -> None:
+        self._card = card
+        self._waiting = 0  # bytes that the system may not have brought to the disk
+        offsets = _lay_out(partial, card)
+        self._disk: BinaryIO = partial.open("r+b", buffering=0)
+        self._arrays = _arrays(self._disk.fileno(), offsets, card)
+
+    def write(self, window: Window, counts: NDArray[np.uint16], parts: StateArrays) -> None:
+        parts = [np.ascontiguousarray(part, dtype=np.float32) for part in parts]
+        checks = pixel_checks(window, self._card.grid.width, counts, parts)
+        given: list[NDArray[Any]] = [counts, checks, *parts]
+        for array, values in zip(self._arrays.values(), given, strict=True):
+            array.write(window, values)
+            self._waiting += values.nbytes
+        if self._waiting > FLUSH_BYTES:  # while others compute, so that little is left for the end
+            os.fsync(self._disk.fileno())
+            self._waiting = 0
+
+    def close(self) -> None:
+        self._disk.close()
+
+
+@contextmanager
+def writing_season(path: Path, card: SeasonCard) -> Iterator[SeasonWriter]:
+    """A state that takes its name when the block ends well."""
+    with atomic_path(path) as partial:
+        writer = SeasonWriter(partial, card)
+        try:
+            yield writer
+        finally:
+            writer.close()
+
+
+def _lay_out(partial: Path, card: SeasonCard) -> dict[str, int]:
+    """Make a file with the card and places for the arrays, which are holes for now; where those are."""
+    text = np.frombuffer(card.dumps().encode("utf-8"), dtype=np.uint8)
+    how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    how.set_layout(h5py.h5d.CONTIGUOUS)
+    how.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    how.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    how.set_obj_track_times(False)
+    links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+    links.set_create_intermediate_group(True)
+    offsets = {}
+    with _PatientFile(partial, "w+") as disk:
+        with h5py.File(disk, "w", libver=("v110", "v110")) as file:
+            file.attrs["format"] = FORMAT
+            file.create_dataset(CARD, data=text, chunks=text.shape, fletcher32=True)
+            for name, (shape, kind) in _kinds(card).items():
+                space, stored = h5py.h5s.create_simple(shape), h5py.h5t.py_create(kind, logical=True)
+                offsets[name] = h5py.h5d.create(file.id, name.encode(), stored, space, how, links).get_offset()
+        if disk.failure is not None:
+            raise disk.failure
+    return offsets
+
+
+def _offsets(file: h5py.File, card: SeasonCard, size: int) -> dict[str, int]:
+    """Where the arrays are; those of other shapes, or that reach beyond the file's end, are no work of ours."""
+    offsets = {}
+    for name, (shape, kind) in _kinds(card).items():
+        dataset = file[name]
+        offset = dataset.id.get_offset()
+        if dataset.shape != shape or dataset.dtype != kind or offset is None or dataset.external:
+            raise ValueError(f"{name} has the shape {dataset.shape} where {shape} is said")
+        if offset + kind.itemsize * math.prod(shape) > size:
+            raise ValueError("it is cut off")
+        offsets[name] = offset
+    return offsets
+
+
+def _arrays(descriptor: int, offsets: Mapping[str, int], card: SeasonCard) -> dict[str, _ArrayOnDisk]:
+    return {name: _ArrayOnDisk(descriptor, offsets[name], *kind) for name, kind in _kinds(card).items()}
+
+
+class _PatientFile(io.FileIO):
+    """A file that keeps a full disk to itself: HDF5 crashes when told of it. The failure is raised afterwards."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        written = 0
+        while self.failure is None and written < len(view):
+            try:
+                written += super().write(view[written:]) or 0
+            except OSError as failure:
+                self.failure = failure
+        if written < len(view):  # as if it had been
+            self.seek(len(view) - written, io.SEEK_CUR)
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        if self.failure is None:
+            try:
+                return super().truncate(size)
+            except OSError as failure:
+                self.failure = failure
+        return size or 0
+
+
+# --- `cropstar update`: later images into the state, and the map that a full run would give
+#
+# The new state is written beside the old one while the windows are computed; then the map is put together, and last the
+# state takes its name. Whatever fails before, the old state is as it was. A map that is there already when the state
+# did not get its name is the one that the same command makes again.
+
+# Pixels a side, of series and of images: a state is read and written beside the computing, which takes several windows.
+# What margins cost grows as images get smaller.
+LARGEST_WINDOW = {False: 128, True: 256}
+
+
+def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> MapResult:
+    """Take later images into the state; both the state and the map are replaced."""
+    keep_large_buffers()
+    bound_gdal(threads=default_workers())
+    if not state.is_file():
+        raise InputError("no such state", path=state, remedy=REMEDY)
+    work = state.with_name(f".{state.name}.update")
+    with locked(work, "the state"), ExitStack() as stack:
+        stack.callback(shutil.rmtree, work, ignore_errors=True)
+        reader = SeasonReader(state)
+        stack.callback(reader.close)
+        predictor = _load_predictor(reader, request)
+        require_pixel_model(predictor.card, request.parcels)
+        files = MapFiles(request.output or reader.card.map, request)
+        replace(files, state=state).require_apart([each.path for each in inputs])
+        if request.parcels is not None:
+            require_parcels(request.parcels, files.parcels)
+        series = open_later(inputs, reader.card, predictor, request.reading, any_dates=request.any_dates)
+        stack.callback(series.close)
+        dates = (*reader.card.dates, *series.dates)
+        own = request.output is None and _is_of_season(files.map, reader.card, dates)
+        files.require_new(overwrite=request.overwrite or own)
+        return _Update(reader, series, files, predictor, request, work).run()
+
+
+def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
+    path = request.model or reader.card.model_path
+    if request.model is None and not path.is_file():
+        raise ArtifactError(
+            "the model of the state is not there",
+            path=path,
+            why=f"{reader.path} was made with it",
+            remedy="give --model",
+        )
+    predictor = Predictor(path, choose_device(request.device), backend=request.backend)
+    if predictor.digest != reader.card.model:
+        why = f"the state is of model {reader.card.model[:12]}, this is {predictor.digest[:12]}"
+        raise MismatchError("not the model of the state", path=path, why=why, remedy="give the one that made the state")
+    require_streaming(predictor, "update")
+    if layout_of(predictor.model, len(predictor.card.fingerprint.bands)) != reader.card.layout:
+        why = "it does not hold what the model keeps"
+        raise ArtifactError("the state cannot be used", path=reader.path, why=why, remedy=REMEDY)
+    return predictor
+
+
+def _is_of_season(path: Path, card: SeasonCard, dates: Sequence[Any]) -> bool:
+    """Whether a map was made with this state, or by this very update before it was killed."""
+    try:
+        with rasterio.open(path, driver="GTiff") as dataset:
+            said = dataset.tags()
+    except RasterioError:
+        return False
+    known = [" ".join(day.isoformat() for day in some) for some in (card.dates, dates)]
+    return bool(said.get("CROPSTAR_MODEL") == card.model and said.get(DATES) in known)
 
 
 @dataclass(frozen=True)
-class Before:
-    """What is known of a window and its margin from earlier dates."""
+class _Update:
+    reader: SeasonReader
+    series: LaterSeries
+    files: MapFiles
+    predictor: Predictor
+    request: UpdateRequest
+    work: Path
 
-    state: Parts
-    layout: Layout
-    counts: NDArray[np.integer[Any]]
+    def run(self) -> MapResult:
+        old, series, predictor = self.reader.card, self.series, self.predictor
+        beside = state_bytes(old.layout) * (READ + WINDOWS_WRITTEN)
+        plan = plan_windows(
+            predictor, series, self.request.memory, self.request.window, block_side(series), beside=beside
+        )
+        side = plan.window if self.request.window else min(plan.window, LARGEST_WINDOW[predictor.model.spatial])
+        # All of such a window at once: what comes out of the model is then written as it is.
+        predictor.series_at_once = max(plan.series_at_once, LARGEST_WINDOW[False] ** 2)
+        windows = list(split(old.grid.shape, side))
+        card = replace(
+            old,
+            model_path=predictor.path.resolve(),
+            dates=(*old.dates, *series.dates),
+            map=self.files.map.resolve(),
+            scale=series.scale,
+            offset=series.offset,
+        )
+        event(
+            f"{self.reader.path}: {len(old.dates)} dates until {old.dates[-1]}, and now "
+            f"{', '.join(day.isoformat() for day in series.dates)}; {len(windows)} windows of {side} pixels, "
+            f"margin of {predictor.halo(series)} pixels",
+            window=side,
+            dates=len(card.dates),
+        )
+        classes = len(old.fingerprint.classes)
+        require_disk_space(
+            disk_needs(self.files, old.grid, classes, layout=old.layout, state=self.reader.path, in_blocks=False)
+        )
+        with writing_season(self.reader.path, card) as writer:
+            counts = write_outputs(
+                self._blocks(windows, writer),
+                self.files,
+                old.grid,
+                old.fingerprint.classes,
+                tags=provenance_tags(predictor, card.dates),
+                title=f"Crops, {card.dates[0]} to {card.dates[-1]}",
+                work=self.work,
+            )
+        return MapResult(
+            self.files.map, self.files.picture, counts[: len(old.fingerprint.classes)], int(counts[NODATA])
+        )
 
+    def _blocks(self, windows: Sequence[Window], writer: SeasonWriter) -> Iterator[BlockResult]:
+        """Each window one step further; its state goes into the new file. At the end all of that is written."""
+        total = self.series.grid.height * self.series.grid.width
+        started = time.monotonic()
 
-def require_streaming(predictor: Predictor, option: str) -> None:
-    """Refuse a model that has no state between two dates."""
-    if predictor.by_date:
-        return
-    why = "it sees the season at once" if not predictor.model.streaming else "it brings dates to regular ones"
-    remedy = "use a model that steps through the dates, such as convstar or star"
-    raise UsageError(f"{option} is not for this model", path=predictor.path, why=why, remedy=remedy)
+        def write(made: tuple[Window, WindowResult]) -> None:
+            window, found = made
+            writer.write(window, found.counts, found.state)
 
+        with (
+            progress_bar(total, "update", "px", scale=True) as bar,
+            WriteBehind(write) as behind,
+            read_ahead(windows, self._read) as ready,
+        ):
+            for window, (observations, earlier) in ready:
+                found = advance(self.predictor, self.series, window, observations, earlier=earlier)
+                del observations, earlier
+                behind.put((window, found))
+                yield BlockResult.of(
+                    window, found.probabilities, found.seen, found.counts, self.request.layers_of_blocks
+                )
+                del found
+                if len(self.series.dates) > 1:  # else windows are of one size all the time, and leave no holes
+                    release_free_memory()
+                bar.update(window.height * window.width)
+        seconds = time.monotonic() - started
+        event(f"{total:,} pixels in {seconds:.1f} s: {total / seconds:,.0f} px/s", pixels=total, seconds=seconds)
 
-@torch.inference_mode()
-def layout_of(model: Classifier, bands: int) -> Layout:
-    """How many channels the state has, found by one step of a single pixel."""
-    device = next(iter(model.parameters()), torch.zeros(0)).device
-    place = (1, 1) if model.spatial else ()
-    x, valid = torch.zeros(1, bands, *place, device=device), torch.ones(1, *place, dtype=torch.bool, device=device)
-    state = model.step(x, valid, torch.zeros(1, dtype=torch.int32, device=device), None)
-    return tuple(tuple(part.shape[1] for part in layer) for layer in state)
-
-
-@torch.inference_mode()
-def advance(
-    predictor: Predictor,
-    series: Series,
-    window: Window,
-    observations: Observations,
-    *,
-    before: Before | None = None,
-    follower: Follower | None = None,
-    keep: bool = True,
-) -> Advanced:
-    """A window that was `read`, and `before` of the same pixels, through all dates of the series.
-
-    Where the state is not to be kept it is empty.
-    """
-    outer = window.expand(predictor.halo(series), series.grid.shape)
-    inner = window.relative_to(outer).slices
-    valid = observations.valid[:, *inner]
-    every = follower is not None
-    counts = np.cumsum(valid, axis=0, dtype=np.uint16) if every else valid.sum(axis=0, dtype=np.uint16)[None]
-    if before is not None:
-        counts += before.counts[inner].astype(np.uint16)
-    walk = _images if predictor.model.spatial else _series
-    size = window.height * window.width
-    classes = predictor.card.shape["classes"]
-    probabilities = np.empty((classes, size), dtype=np.float32)
-    kept: Parts = []
-    last = len(series.dates) - 1
-    for date, pixels, state, scores in walk(predictor, series, window, observations, before, every):
-        found = predictor.calibrated(scores)
-        if follower is not None:
-            follower.follow(date, pixels, found, counts[date].ravel()[pixels] > 0)
-        if date < last:
-            continue
-        probabilities[:, pixels] = found
-        if keep and predictor.model.spatial:
-            # A view, in whatever order of memory: the writer's thread copies it.
-            kept = [part.permute(1, 2, 0).float().cpu().numpy() for part in state]
-        elif keep and pixels == slice(0, size):
-            kept = [part.float().cpu().numpy() for part in state]
-        elif keep:
-            kept = kept or [np.empty((size, part.shape[1]), dtype=np.float32) for part in state]
-            for whole, part in zip(kept, state, strict=True):
-                whole[pixels] = part.float().cpu().numpy()
-    shape = (window.height, window.width)
-    if not predictor.model.spatial:
-        kept = [part.reshape(*shape, -1) for part in kept]
-    return Advanced(probabilities.reshape(classes, *shape), counts[-1], kept)
-
-
-Step = tuple[int, slice, list[Tensor], Tensor]  # date, pixels, parts of the state, scores (K, n)
-
-
-def _images(
-    predictor: Predictor,
-    series: Series,
-    window: Window,
-    observations: Observations,
-    before: Before | None,
-    every: bool,
-) -> Iterator[Step]:
-    state = None if before is None else _model_state(predictor, before.state, before.layout)
-    last = len(series.dates) - 1
-    everything = slice(0, window.height * window.width)
-    for date, (after, place) in enumerate(predictor.images_by_date(series, window, observations, state)):
-        if not every and date < last:
-            continue
-        rows, columns = window.relative_to(place).slices
-        parts = [part[0, :, rows, columns] for layer in after for part in layer]
-        yield date, everything, parts, predictor.model.classify(after)[0, :, rows, columns].flatten(1)
+    def _read(self, window: Window) -> tuple[Observations, EarlierState]:
+        outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
+        return self.predictor.read(self.series, window), self.reader.read(outer)
 
 
-def _series(
-    predictor: Predictor,
-    series: Series,
-    window: Window,
-    observations: Observations,
-    before: Before | None,
-    every: bool,
-) -> Iterator[Step]:
-    """Every pixel is a series; some of them at a time, so that only their states live at once."""
-    values = observations.values.reshape(*observations.values.shape[:2], -1)
-    valid = observations.valid.reshape(len(observations.valid), -1)
-    last = len(series.dates) - 1
-    for start in range(0, window.height * window.width, predictor.series_at_once):
-        pixels = slice(start, min(start + predictor.series_at_once, window.height * window.width))
-        x, mask, days = predictor.inputs(series, Observations(values[:, :, pixels], valid[:, pixels]))
-        state = None
-        if before is not None:
-            flat = [part.reshape(-1, part.shape[-1])[pixels] for part in before.state]
-            state = _model_state(predictor, flat, before.layout)
-        # Where nobody asks for the dates in between, all of them at once.
-        for date, dates in [(t, slice(t, t + 1)) for t in range(last + 1)] if every else [(last, slice(None))]:
-            state = predictor.model.advance(x[:, dates], mask[:, dates], days[:, dates], state)
-            yield date, pixels, [part for layer in state for part in layer], predictor.model.classify(state).T
+class LaterSeries:
+    """Images of later dates as one series, in the order of their dates; the bands are those of the model."""
+
+    def __init__(self, pieces: Sequence[Series], bands: Bands) -> None:
+        self._pieces = pieces
+        self._order = np.argsort([day.toordinal() for piece in pieces for day in piece.dates], kind="stable")
+        days = [day for piece in pieces for day in piece.dates]
+        self.name, self.grid = pieces[0].name, pieces[0].grid
+        self.dates: tuple[date, ...] = tuple(days[place] for place in self._order)
+        self.bands = bands
+        self.scale, self.offset = pieces[0].scale, pieces[0].offset
+        self.provenance: dict[str, Any] = pieces[0].provenance
+        self.files: list[Path] = [path for piece in pieces for path in piece.files]
+
+    def read(self, window: Window) -> Observations:
+        read = [piece.read(window) for piece in self._pieces]
+        chosen = [[piece.bands.index(band) for band in self.bands] for piece in self._pieces]
+        values = np.concatenate([one.values[:, some] for one, some in zip(read, chosen, strict=True)])
+        return Observations(values[self._order], np.concatenate([one.valid for one in read])[self._order])
+
+    def close(self) -> None:
+        for piece in self._pieces:
+            piece.close()
 
 
-def _model_state(predictor: Predictor, parts: Sequence[NDArray[np.float32]], layout: Layout) -> ModelState:
-    """Arrays, (h, w, C) of an image or (N, C) of series, as the model takes them."""
-    tensors = (torch.from_numpy(part).to(predictor.device) for part in parts)
-    if predictor.model.spatial:
-        tensors = (tensor.permute(2, 0, 1)[None] for tensor in tensors)
-        if predictor.backend != "native":  # in the order that a run over all dates has it, or PyTorch rounds otherwise
-            tensors = (tensor.contiguous() for tensor in tensors)
-    return tuple(tuple(islice(tensors, len(layer))) for layer in layout)
+def open_later(
+    inputs: Sequence[MapInput], card: SeasonCard, predictor: Predictor, reading: Mapping[str, Any], *, any_dates: bool
+) -> LaterSeries:
+    """Images that go on where a state ends; anything else is refused before any compute."""
+    bands, learnt = predictor.card.fingerprint.bands, predictor.card.provenance.get("reading", {})
+    pieces: list[Series] = []
+    try:
+        for each in inputs:
+            remembered = card.reading if each.scene is None else {}
+            series = each.open(bands, learnt, {**remembered, **reading}, scratch=card.map.parent)
+            pieces.append(series)
+            predictor.require_fits(series, each.path, any_dates=any_dates)
+            _require_later(series, each.path, card)
+            if (series.scale, series.offset) != (pieces[0].scale, pieces[0].offset):
+                why = f"scale and offset of {inputs[0].path} are others"
+                raise MismatchError(
+                    "images of another scale", path=each.path, why=why, remedy="update with one after the other"
+                )
+        later = LaterSeries(pieces, bands)
+        twice = [day for day, following in zip(later.dates, later.dates[1:], strict=False) if day == following]
+        if twice:
+            raise MismatchError("two images of one date", why=str(twice[0]), remedy="give each date once")
+    except BaseException:
+        for series in pieces:
+            series.close()
+        raise
+    return later
+
+
+def _require_later(series: Series, path: Path, card: SeasonCard) -> None:
+    if series.grid != card.grid and (difference := grid_difference(series.grid, card.grid)):
+        why = f"{difference} as the state has"
+        raise MismatchError("not the grid of the state", path=path, why=why, remedy="give images of the same grid")
+    if series.dates[0] <= card.dates[-1]:
+        why = f"{series.dates[0]} is not after {card.dates[-1]}, the last date of the state"
+        raise MismatchError("not a later date", path=path, why=why, remedy="give only images that came after it")

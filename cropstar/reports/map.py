@@ -28,7 +28,7 @@ from cropstar.reports.drawing import (
     whole_pixels,
 )
 from cropstar.reports.wording import areas, shares
-from cropstar.store.classes import ClassTable
+from cropstar.store.classes import NODATA, ClassTable
 from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
@@ -234,7 +234,6 @@ class Legend:
 
 # --- pixels
 
-NODATA = 255
 NODATA_GROUND = "#f1f1ee"
 NODATA_LINES = "#cfcfca"
 THINNEST = 60  # a strip of one pixel must still be seen

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 Distances = NDArray[np.float64]
 
 UNLABELLED = -1  # in label rasters: no class here, never counted as class 0
+NODATA = 255  # in maps: a pixel that was never seen clearly
 
 # Colours people expect on a crop map; matched as whole words so that "winter wheat" finds "wheat".
 FAMILIAR_COLOURS = {

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cropstar.cli.ingest import ingest
 from cropstar.cli.predict import predict
 from cropstar.errors import UsageError
-from cropstar.prediction.shards import NUMBERS
+from cropstar.prediction.request import SHARD_NUMBERS
 from tests.cli.refusing import digests, error_line
 from tests.prediction.clusters import REPOSITORY, a_scheduler, a_worker, pretend_version, wait_for_workers
 from tests.prediction.making import untrained
@@ -79,7 +79,7 @@ def test_what_is_refused_before_anybody_is_asked(
     command: click.Command, arguments: tuple[str, ...], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in NUMBERS:
+    for name in SHARD_NUMBERS:
         monkeypatch.delenv(name, raising=False)
     failure = CliRunner().invoke(command, arguments, obj={}).exception
     assert isinstance(failure, UsageError)

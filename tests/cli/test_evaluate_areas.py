@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
-from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapRequest
 from cropstar.training.runs import Run
 from tests.cli.test_evaluate import facts, refusal, run_command, trained, warned
 from tests.reports.test_report import Page
@@ -22,7 +22,7 @@ def home(small_store: Path, small_scene: Path, tmp_path_factory: pytest.TempPath
     for seed, name in enumerate(("map", "other")):
         run = trained(small_store, home / name, **{"model.name": "star", "seed": seed, "epochs": 2})
         run.folder.rename(home / f"{name}-run")
-        options = PredictOptions(home / f"{name}-run" / "model.safetensors", torch.device("cpu"))
+        options = MapRequest(model=home / f"{name}-run" / "model.safetensors", device="cpu")
         predict(small_scene / "tile.tif", home / f"{name}.tif", options)
     return home
 

@@ -10,10 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import torch
 
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapRequest
 from cropstar.reports.results import RESULT
 from tests.cli.test_inspect import facts, model, refusal, said  # noqa: F401  # the model is a fixture
 from tests.examples import a_series_tile, store_of
@@ -27,7 +27,7 @@ def season(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("season")
     trained = untrained(folder / "model.safetensors", small_scene / "tile.tif", "star")
     state = folder / "season.h5"
-    predict(small_scene / "tile.tif", folder / "map.tif", PredictOptions(trained, torch.device("cpu"), state=state))
+    predict(small_scene / "tile.tif", folder / "map.tif", MapRequest(model=trained, device="cpu", state=state))
     return state
 
 

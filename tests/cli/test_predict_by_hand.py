@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import rasterio
-import torch
 
-from cropstar.prediction.predict import PredictOptions, predict
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapRequest
 from tests.cli.test_bad_input import assert_refused
 from tests.prediction.making import untrained
 
@@ -40,9 +38,9 @@ def test_the_map_of_a_bare_file_is_that_of_the_described_one(
     model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif", "star", layers=1)
     (tmp_path / "dates.txt").write_text("\n".join(days))
     by_hand = {"dates": f"@{tmp_path}/dates.txt", "bands": tuple(bands)}
-    options = PredictOptions(model, torch.device("cpu"), wanted=Wanted(picture=False))
+    options = MapRequest(model=model, device="cpu", picture=False)
     predict(small_scene / "tile.tif", tmp_path / "a.tif", options)
-    predict(tmp_path / "bare.tif", tmp_path / "b.tif", replace(options, given=by_hand))
+    predict(tmp_path / "bare.tif", tmp_path / "b.tif", options.replace(reading=by_hand))
     with rasterio.open(tmp_path / "a.tif") as one, rasterio.open(tmp_path / "b.tif") as other:
         np.testing.assert_array_equal(one.read(), other.read())
         assert one.tags()["CROPSTAR_DATES"] == other.tags()["CROPSTAR_DATES"] == " ".join(days)

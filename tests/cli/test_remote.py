@@ -168,7 +168,7 @@ def test_the_map_is_uploaded_last_and_a_stopped_upload_goes_on(
     assert bucket.uploads[-1] == "maps/a-crops.tif"
     assert set(bucket.uploads[:-1]) >= {"maps/b-crops.tif.aux.xml", "maps/b-crops.png"}
     bucket.failing.clear()
-    monkeypatch.setattr("cropstar.prediction.batch.predict_all", None)  # nothing is computed again
+    monkeypatch.setattr("cropstar.prediction.job.predict_all", None)  # nothing is computed again
     downloads = list(bucket.downloads)
     run(*words)
     assert bucket.uploads[-1] == "maps/b-crops.tif"

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import rasterio
-import torch
 
-from cropstar.prediction.predict import PredictOptions, predict
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapRequest
 from tests.cli.test_bad_input import assert_refused
 from tests.prediction.making import untrained
 from tests.prediction.seasons import cut, pixels
@@ -47,7 +46,7 @@ def test_a_season_that_grows(run_cli: Cli, images: Path, tmp_path: Path) -> None
     second = run_cli("update", "season.h5", images / "dated", "--confidence", cwd=tmp_path)
     assert second.returncode == 0, second.stderr
     assert "state   season.h5" in second.stderr
-    options = PredictOptions(model, torch.device("cpu"), wanted=Wanted(("confidence",), picture=False))
+    options = MapRequest(model=model, device="cpu", layers=("confidence",), picture=False)
     predict(images / "all.tif", tmp_path / "all.tif", options)
     assert (pixels(tmp_path / "map.tif") == pixels(tmp_path / "all.tif")).mean() > 0.999
     difference = pixels(tmp_path / "map-confidence.tif").astype(int) - pixels(tmp_path / "all-confidence.tif")

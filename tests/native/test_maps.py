@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from cropstar.geo.windows import Window, split
 from cropstar.native import available, why_not
-from cropstar.prediction.job import job_key
-from cropstar.prediction.planning import WindowPlan
-from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.season import Before, advance
+from cropstar.prediction.blocks import job_key
+from cropstar.prediction.predictor import EarlierState, Predictor, WindowPlan, advance
 from cropstar.sources.stack import StackSeries
 from tests.prediction.making import untrained
 from tests.prediction.seasons import cut
@@ -71,20 +69,20 @@ def test_an_update_has_the_bits_of_the_full_run(
     """In windows of other sizes, at even and odd pixels."""
     predictor = made("native", name, parts, tmp_path)
     full = advance(predictor, parts["all"], WHOLE, predictor.read(parts["all"], WHOLE))
-    kept: list[NDArray[np.float32]] = [np.zeros_like(part) for part in full.state]
+    states: list[NDArray[np.float32]] = [np.zeros_like(part) for part in full.state]
     counts = np.zeros(SHAPE, dtype=np.uint16)
 
     for window in split(SHAPE, size):
         found = advance(predictor, parts["early"], window, predictor.read(parts["early"], window))
         counts[window.slices] = found.counts
-        for whole, some in zip(kept, found.state, strict=True):
+        for whole, some in zip(states, found.state, strict=True):
             whole[window.slices] = some
-    layout = tuple((each.shape[-1],) for each in kept)
+    layout = tuple((each.shape[-1],) for each in states)
     last = parts["last"]
     for window in split(SHAPE, size + 4):
         outer = window.expand(predictor.halo(last), SHAPE)
-        before = Before([each[outer.slices] for each in kept], layout, counts[outer.slices])
-        found = advance(predictor, last, window, predictor.read(last, window), before=before)
+        earlier = EarlierState([each[outer.slices] for each in states], layout, counts[outer.slices])
+        found = advance(predictor, last, window, predictor.read(last, window), earlier=earlier)
         for one, other in zip(found.state, full.state, strict=True):
             np.testing.assert_array_equal(one, other[window.slices])
 

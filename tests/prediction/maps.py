@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import split
 from cropstar.prediction.blocks import BlockResult
-from cropstar.prediction.layers import layers_of
-from cropstar.prediction.outputs import Finished, write_outputs
-from cropstar.prediction.wanted import Files, Wanted
+from cropstar.prediction.layers import PixelResults
+from cropstar.prediction.outputs import write_outputs
+from cropstar.prediction.request import MapFiles, MapOptions
 from cropstar.store.classes import ClassTable
 from tests.examples import a_grid
 
@@ -38,6 +38,10 @@ class Landscape:
     def seen(self) -> NDArray[np.bool_]:
         return self.counts > 0
 
+    @property
+    def pixels(self) -> PixelResults:
+        return PixelResults(self.probabilities, self.classes, self.seen, self.counts)
+
     @cached_property
     def classes(self) -> NDArray[np.uint8]:
         return np.where(self.seen, self.probabilities.argmax(axis=0), 255).astype(np.uint8)
@@ -45,8 +49,7 @@ class Landscape:
     def blocks(self, names: tuple[str, ...], size: int = 23) -> Iterator[BlockResult]:
         for window in split(self.grid.shape, size):
             part = window.slices
-            layers = layers_of(self.probabilities[:, *part], self.seen[part], self.counts[part], names)
-            yield BlockResult(window, self.classes[part], layers)
+            yield BlockResult.of(window, self.probabilities[:, *part], self.seen[part], self.counts[part], names)
 
 
 def a_landscape(height: int = 60, width: int = 90, *, classes: int = len(CLASSES), seed: int = 0) -> Landscape:
@@ -59,12 +62,18 @@ def a_landscape(height: int = 60, width: int = 90, *, classes: int = len(CLASSES
     return Landscape(a_grid(height, width), (powers / powers.sum(axis=0)).astype(np.float32), counts)
 
 
-def write(folder: Path, landscape: Landscape, wanted: Wanted, *, size: int = 23, **changes: Any) -> Finished:
-    files = Files(folder / "map.tif", wanted)
-    files.require_ready(overwrite=bool(changes.pop("overwrite", False)))
+@dataclass(frozen=True)
+class Written:
+    files: MapFiles
+    counts: NDArray[np.int64]
+
+
+def write(folder: Path, landscape: Landscape, options: MapOptions, *, size: int = 23, **changes: Any) -> Written:
+    files = MapFiles(folder / "map.tif", options)
+    files.require_new(overwrite=bool(changes.pop("overwrite", False)))
     settings: dict[str, Any] = {"tags": TAGS, "title": "Crops, 2023-05-01 to 2023-06-10", "work": folder / ".work"}
-    blocks = landscape.blocks(wanted.needed, size)
-    return write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes})
+    blocks = landscape.blocks(options.layers_of_blocks, size)
+    return Written(files, write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes}))
 
 
 def square(row: float, column: float, side: float, grid: Grid) -> Any:

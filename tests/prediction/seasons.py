@@ -12,10 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from cropstar.geo.windows import Window
-from cropstar.prediction.inputs import MapInput
-from cropstar.prediction.predict import MapResult
-from cropstar.prediction.season_file import SeasonReader
-from cropstar.prediction.update import UpdateOptions, update
+from cropstar.prediction.outputs import MapResult
+from cropstar.prediction.request import MapInput, UpdateRequest
+from cropstar.prediction.season import SeasonReader, update
 
 CPU = torch.device("cpu")
 
@@ -38,7 +37,7 @@ def cut(source: Path, target: Path, dates: slice, **changes: Any) -> Path:
 
 
 def take_in(state: Path, *new: Path, **options: Any) -> MapResult:
-    return update(state, [MapInput(path) for path in new], UpdateOptions(CPU, **options))
+    return update(state, [MapInput(path) for path in new], UpdateRequest(device="cpu", **options))
 
 
 def whole_state(path: Path) -> tuple[list[NDArray[np.float32]], NDArray[Any], Sequence[str]]:

@@ -11,25 +11,19 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from cropstar.cluster import ClusterChoice, Machine
+from cropstar.cluster import Machine
 from cropstar.errors import InputError, PartialResult, ResourceError
-from cropstar.prediction.batch import predict_all
-from cropstar.prediction.cluster import choose_remote_device
-from cropstar.prediction.inputs import MapInput
-from cropstar.prediction.job import ENDS
-from cropstar.prediction.options import PredictOptions
-from cropstar.prediction.planning import WindowPlan
-from cropstar.prediction.predict import predict
-from cropstar.prediction.remote import RemoteJob, compute, device_of
-from cropstar.prediction.shards import Shard
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.blocks import ENDS
+from cropstar.prediction.cluster import WorkerJob, choose_cluster_device, compute, device_of
+from cropstar.prediction.job import predict, predict_all
+from cropstar.prediction.predictor import WindowPlan
+from cropstar.prediction.request import MapInput, MapRequest, Shard
 from tests.prediction.clusters import a_scheduler, a_worker, tasks_of, wait_for_workers
 from tests.prediction.making import untrained
 
@@ -52,23 +46,23 @@ def tiles(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> list[P
 
 
 @pytest.fixture(scope="module")
-def serial(tiles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> PredictOptions:
+def serial(tiles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> MapRequest:
     model = untrained(tmp_path_factory.mktemp("model") / "model.safetensors", tiles[0])
-    return PredictOptions(model, CPU, window=40, wanted=Wanted(layers=("confidence",), picture=False))
+    return MapRequest(model=model, device="cpu", window=40, layers=("confidence",), picture=False)
 
 
 @pytest.fixture(scope="module")
-def expected(serial: PredictOptions, tiles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def expected(serial: MapRequest, tiles: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return made(tiles, tmp_path_factory.mktemp("serial"), serial)
 
 
 @pytest.fixture
-def options(serial: PredictOptions, cluster: Any) -> PredictOptions:
+def options(serial: MapRequest, cluster: Any) -> MapRequest:
     wait_for_workers(cluster, WORKERS)
-    return replace(serial, cluster=ClusterChoice(cluster.scheduler_address))
+    return serial.replace(scheduler=cluster.scheduler_address)
 
 
-def made(tiles: list[Path], folder: Path, options: PredictOptions) -> dict[str, bytes]:
+def made(tiles: list[Path], folder: Path, options: MapRequest) -> dict[str, bytes]:
     """All that lies in the folder of the maps afterwards."""
     predict_all([MapInput(tile) for tile in tiles], [folder / f"{tile.stem}.tif" for tile in tiles], options)
     return contents(folder)
@@ -79,7 +73,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_maps_are_those_of_a_serial_run(
-    options: PredictOptions, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
+    options: MapRequest, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     assert made(tiles, tmp_path, options) == expected
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -88,13 +82,13 @@ def test_maps_are_those_of_a_serial_run(
 
 
 def test_it_goes_on_from_blocks_that_are_there(
-    options: PredictOptions, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
+    options: MapRequest, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
-    predict(tiles[0], tmp_path / "tile0.tif", replace(options, cluster=None, shard=Shard(1, 3)))
+    predict(tiles[0], tmp_path / "tile0.tif", options.replace(scheduler=None, shard=Shard(1, 3)))
     blocks = {path: path.stat().st_mtime_ns for path in tmp_path.glob(".*/*.npz")}
     assert len(blocks) == 3
     made(tiles[1:2], tmp_path, options)
-    broken = replace(options, cluster=ClusterChoice(options.cluster.address, "mps"))  # type: ignore[union-attr]
+    broken = options.replace(device="mps")
     with pytest.raises(ResourceError, match="mps"):
         made(tiles[:1], tmp_path, broken)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob(".*/*.npz")} == blocks
@@ -102,7 +96,7 @@ def test_it_goes_on_from_blocks_that_are_there(
 
 
 def test_a_killed_worker_is_replaced(
-    options: PredictOptions, cluster: Any, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
+    options: MapRequest, cluster: Any, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     with a_worker(cluster.scheduler_address, "victim") as victim:
         wait_for_workers(cluster, {*WORKERS, "victim"})
@@ -126,7 +120,7 @@ def test_a_killed_worker_is_replaced(
 
 
 def test_one_bad_input_does_not_keep_the_others(
-    options: PredictOptions, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
+    options: MapRequest, tiles: list[Path], expected: dict[str, bytes], tmp_path: Path
 ) -> None:
     content = tiles[1].read_bytes()
     bad, folder = tmp_path / "bad.tif", tmp_path / "maps"
@@ -140,9 +134,7 @@ def test_one_bad_input_does_not_keep_the_others(
     assert not list(folder.rglob("client-*"))
 
 
-def test_what_a_worker_finds_wrong_is_told_in_one_line(
-    options: PredictOptions, tiles: list[Path], tmp_path: Path
-) -> None:
+def test_what_a_worker_finds_wrong_is_told_in_one_line(options: MapRequest, tiles: list[Path], tmp_path: Path) -> None:
     tile = Path(shutil.copy(tiles[0], tmp_path / "tile.tif"))
     with tile.open("r+b") as handle:  # the header is good, and so are both ends
         handle.seek(ENDS)
@@ -174,17 +166,17 @@ def test_a_name_without_a_number_has_always_the_same_gpu() -> None:
 
 def test_all_workers_compute_on_one_kind_of_device() -> None:
     with_gpu, without = Machine(1, None, ("cpu", "cuda")), Machine(1, None, ("cpu",))
-    assert choose_remote_device("auto", [with_gpu, with_gpu]).type == "cuda"
-    assert choose_remote_device("auto", [with_gpu, without]).type == "cpu"
-    assert choose_remote_device("cpu", [with_gpu]).type == "cpu"
+    assert choose_cluster_device("auto", [with_gpu, with_gpu]).type == "cuda"
+    assert choose_cluster_device("auto", [with_gpu, without]).type == "cpu"
+    assert choose_cluster_device("cpu", [with_gpu]).type == "cpu"
     with pytest.raises(ResourceError, match="no cuda device on the cluster: 1 of 2 workers have none"):
-        choose_remote_device("cuda", [with_gpu, without])
+        choose_cluster_device("cuda", [with_gpu, without])
 
 
 def test_a_worker_without_the_clients_folder_writes_nothing(
-    serial: PredictOptions, tiles: list[Path], tmp_path: Path
+    serial: MapRequest, tiles: list[Path], tmp_path: Path
 ) -> None:
-    job = RemoteJob(MapInput(tiles[0]), tmp_path / "maps" / "map.tif", serial, "key", WindowPlan(40, 1, 1), "token")
+    job = WorkerJob(MapInput(tiles[0]), tmp_path / "maps" / "map.tif", serial, "key", WindowPlan(40, 1, 1), "token")
     with pytest.raises(ResourceError, match="not shared"):
         compute(job, [])
     assert not list(tmp_path.iterdir())

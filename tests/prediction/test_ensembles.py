@@ -15,16 +15,16 @@ from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.models.zoo import Ensemble, describe_model, restore_model, weights_of
 from cropstar.prediction.exporting import export_model
-from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction.job import predict
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.request import MapRequest
 from cropstar.sources.stack import StackSeries
 from cropstar.store.model_file import read_model, write_model
 from tests.prediction.making import untrained
 from tests.prediction.seasons import cut, pixels, take_in, whole_state
 
 CPU = torch.device("cpu")
-PLAIN = Wanted(picture=False)
+PLAIN: dict[str, Any] = {"picture": False}
 
 
 def joined(path: Path, raster: Path, *names: str) -> Path:
@@ -71,8 +71,8 @@ def test_an_update_gives_what_the_whole_season_gives(names: tuple[str, ...], sma
     )
     for name, raster in (("full", whole), ("season", early)):
         state = tmp_path / f"{name}.h5"
-        predict(raster, tmp_path / f"{name}-map.tif", PredictOptions(model, CPU, wanted=PLAIN, state=state))
-    take_in(tmp_path / "season.h5", late, output=tmp_path / "updated.tif", wanted=PLAIN)
+        predict(raster, tmp_path / f"{name}-map.tif", MapRequest(model=model, device="cpu", **PLAIN, state=state))
+    take_in(tmp_path / "season.h5", late, output=tmp_path / "updated.tif", **PLAIN)
     assert np.array_equal(pixels(tmp_path / "updated.tif"), pixels(tmp_path / "full-map.tif"))
     (parts, counts, dates), (wanted, seen, days) = (whole_state(tmp_path / f"{name}.h5") for name in ("season", "full"))
     assert dates == days

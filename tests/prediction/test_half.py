@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +12,8 @@ import torch
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window
 from cropstar.models.backends import half_type
-from cropstar.prediction.inputs import MapInput
-from cropstar.prediction.options import PredictOptions
-from cropstar.prediction.predict import opened_job, predict, predictor_of
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.job import load_predictor, open_job, predict
+from cropstar.prediction.request import MapInput, MapRequest
 from tests.prediction.making import untrained
 
 CPU = torch.device("cpu")
@@ -26,9 +25,9 @@ def test_probabilities_are_nearly_those_of_single_precision(name: str, small_sce
     model = untrained(tmp_path / "model", tile, name=name)
     found, keys = [], set()
     for half in (False, True):
-        options = PredictOptions(model, CPU, half=half, window=32)
-        predictor = predictor_of(options)
-        with opened_job(MapInput(tile), tmp_path / "map.tif", options, predictor) as job:
+        options = MapRequest(model=model, device="cpu", half=half, window=32)
+        predictor = load_predictor(options)
+        with open_job(MapInput(tile), tmp_path / "map.tif", options, predictor) as job:
             found.append(predictor.probabilities(job.series, Window(0, 0, 24, 24))[0])
             keys.add(job.key)
     assert found[1].dtype == np.float32
@@ -40,15 +39,16 @@ def test_probabilities_are_nearly_those_of_single_precision(name: str, small_sce
 def test_backends_of_single_precision_are_refused(backend: str, small_scene: Path, tmp_path: Path) -> None:
     model = untrained(tmp_path / "model", small_scene / "tile.tif")
     with pytest.raises(UsageError, match=f"--half with --backend {backend}"):
-        predictor_of(PredictOptions(model, CPU, half=True, backend=backend))
+        load_predictor(MapRequest(model=model, device="cpu", half=True, backend=backend))
 
 
 def test_no_state_of_it(small_scene: Path, tmp_path: Path) -> None:
     tile = small_scene / "tile.tif"
     model = untrained(tmp_path / "model", tile)
-    for more in ({"state": tmp_path / "season.h5"}, {"wanted": Wanted(stable=0.5)}):
+    chosen: tuple[dict[str, Any], ...] = ({"state": tmp_path / "season.h5"}, {"stable_confidence": 0.5})
+    for more in chosen:
         with pytest.raises(UsageError, match="--half with --state"):
-            predict(tile, tmp_path / "map.tif", PredictOptions(model, CPU, half=True, **more))
+            predict(tile, tmp_path / "map.tif", MapRequest(model=model, device="cpu", half=True, **more))
     assert not (tmp_path / "map.tif").exists()
 
 

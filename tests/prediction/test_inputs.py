@@ -11,10 +11,8 @@ import torch
 
 from cropstar.errors import InputError, PartialResult, UsageError
 from cropstar.geo.windows import Window
-from cropstar.prediction.batch import predict_all
-from cropstar.prediction.inputs import MapInput, find_inputs, find_outputs
-from cropstar.prediction.predict import PredictOptions
-from cropstar.prediction.stored import StoredSeries
+from cropstar.prediction.job import predict_all
+from cropstar.prediction.request import MapInput, MapRequest, StoredSeries, find_inputs, find_outputs
 from cropstar.sources.stack import StackSeries
 from tests.examples import a_series_tile, store_of
 from tests.prediction.making import untrained
@@ -73,7 +71,7 @@ def test_one_bad_input_does_not_keep_the_others_from_their_maps(
     inputs = find_inputs([str(tile), str(tmp_path / "bad.tif"), str(small_store)])
     outputs = [tmp_path / "maps" / f"{name}.tif" for name in ("one", "bad", "store")]
     with pytest.raises(PartialResult, match=r"bad\.tif: 1 of 3 inputs"):
-        predict_all(inputs, outputs, PredictOptions(model, CPU))
+        predict_all(inputs, outputs, MapRequest(model=model, device="cpu"))
     assert [path.exists() for path in outputs] == [True, False, True]
     with rasterio.open(outputs[0]) as one, rasterio.open(outputs[2]) as other:
         np.testing.assert_array_equal(one.read(), other.read())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,12 +18,21 @@ from cropstar.prediction.layers import (
     MARGIN,
     PROBABILITIES,
     VALID_DATES,
-    layers_of,
+    PixelResults,
+    compute_layers,
+    likeliest,
     stored_probabilities,
 )
 from tests.prediction.maps import CLASSES
 
 Probabilities = NDArray[np.float32]
+
+
+def results(
+    probabilities: Any, seen: NDArray[np.bool_], counts: NDArray[np.int64], names: Iterable[str]
+) -> dict[str, NDArray[Any]]:
+    """Layers of a map that shows the likeliest class."""
+    return compute_layers(PixelResults(probabilities, likeliest(probabilities, seen), seen, counts), list(names))
 
 
 @st.composite
@@ -36,7 +48,7 @@ def some_probabilities(draw: st.DrawFn) -> tuple[Probabilities, NDArray[np.bool_
 def test_values_by_hand() -> None:
     probabilities = np.array([[[0.7, 1.0, 0.25]], [[0.2, 0.0, 0.25]], [[0.1, 0.0, 0.25]], [[0.0, 0.0, 0.25]]])
     seen, counts = np.array([[True, True, True]]), np.array([[3, 300, 1]])
-    made = layers_of(probabilities, seen, counts, LAYERS)
+    made = results(probabilities, seen, counts, LAYERS)
     assert list(made) == list(LAYERS)
     assert made[CONFIDENCE].tolist() == [[[70, 100, 25]]]
     assert made[MARGIN].tolist() == [[[50, 0, 100]]]
@@ -49,7 +61,7 @@ def test_values_by_hand() -> None:
 @given(some_probabilities())
 def test_layers_are_bounded_and_nodata_where_nothing_was_seen(example: tuple[Probabilities, NDArray[np.bool_]]) -> None:
     probabilities, seen = example
-    made = layers_of(probabilities, seen, seen.astype(np.int64), LAYERS)
+    made = results(probabilities, seen, seen.astype(np.int64), LAYERS)
     for name, layer in LAYERS.items():
         values = made[name]
         assert values.dtype == layer.dtype
@@ -69,7 +81,8 @@ def test_layers_are_bounded_and_nodata_where_nothing_was_seen(example: tuple[Pro
 def test_confidence_is_that_of_the_class_on_the_map() -> None:
     probabilities = np.array([[[0.6, 0.6]], [[0.4, 0.4]]])
     seen, chosen = np.array([[True, False]]), np.array([[1, 255]], dtype=np.uint8)
-    made = layers_of(probabilities, seen, np.zeros((1, 2), dtype=np.int64), [CONFIDENCE], chosen)
+    pixels = PixelResults(probabilities, chosen, seen, np.zeros((1, 2), dtype=np.int64))
+    made = compute_layers(pixels, [CONFIDENCE])
     assert made[CONFIDENCE].tolist() == [[[40, 255]]]
 
 
@@ -77,7 +90,7 @@ def test_numbers_that_are_none_do_not_matter_where_nothing_was_seen() -> None:
     probabilities = np.full((2, 1, 2), np.nan)
     probabilities[:, 0, 0] = (0.9, 0.1)
     with np.errstate(invalid="ignore"):
-        made = layers_of(probabilities, np.array([[True, False]]), np.zeros((1, 2), dtype=np.int64), [CONFIDENCE])
+        made = results(probabilities, np.array([[True, False]]), np.zeros((1, 2), dtype=np.int64), [CONFIDENCE])
     assert made[CONFIDENCE].tolist() == [[[90, 255]]]
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.geo.grid import hectares_per_pixel
-from cropstar.prediction.names import describe_names, names_file
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.outputs import describe_names
+from cropstar.prediction.request import MapOptions, names_file
 from cropstar.store.classes import ClassTable, CropClass
 from tests.prediction.gdal import names_and_table
 from tests.prediction.maps import CLASSES, a_landscape, write
@@ -23,7 +23,7 @@ ODD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 def test_gdal_lists_names_and_table(tmp_path: Path) -> None:
     landscape = a_landscape()
-    finished = write(tmp_path, landscape, Wanted(picture=False))
+    finished = write(tmp_path, landscape, MapOptions(picture=False))
     names, rows, usages = names_and_table(finished.files.map)
     assert names == CLASSES.names
     assert [row["Class"] for row in rows] == CLASSES.names
@@ -40,7 +40,7 @@ def test_gdal_lists_names_and_table(tmp_path: Path) -> None:
 
 
 def test_a_copy_without_its_companion_has_the_names(tmp_path: Path) -> None:
-    finished = write(tmp_path, a_landscape(), Wanted(picture=False))
+    finished = write(tmp_path, a_landscape(), MapOptions(picture=False))
     names_file(finished.files.map).unlink()
     assert names_and_table(finished.files.map)[0] == []  # the test above looks at that file
     with rasterio.open(finished.files.map) as dataset:

@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from cropstar.prediction import page
-from cropstar.prediction.layers import CONFIDENCE, layers_of
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.layers import CONFIDENCE, compute_layers
+from cropstar.prediction.request import MapOptions
 from tests.prediction.maps import CLASSES, EVIL, Landscape, a_landscape, square, write
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -89,14 +89,14 @@ def make_page(folder: Path, landscape: Landscape, shapes: list[Any] | None = Non
         names = [f"<b>field {row}</b>" for row in range(len(shapes))]
         frame = geopandas.GeoDataFrame({"parcel_id": names}, geometry=shapes, crs=landscape.grid.rasterio_crs)
         frame.to_crs(4326).to_file(given, driver="GPKG")
-    return write(folder, landscape, Wanted(parcels=given, page=True, picture=False), size=256).files.page
+    return write(folder, landscape, MapOptions(parcels=given, page=True, picture=False), size=256).files.page
 
 
 def test_picture_and_numbers_are_those_of_the_map(tmp_path: Path) -> None:
     landscape = a_landscape()
     reader, data = read(make_page(tmp_path, landscape).read_text(encoding="utf-8"))
     np.testing.assert_array_equal(unpacked(data["values"], data), landscape.classes)
-    confidence = layers_of(landscape.probabilities, landscape.seen, landscape.counts, [CONFIDENCE])[CONFIDENCE][0]
+    confidence = compute_layers(landscape.pixels, [CONFIDENCE])[CONFIDENCE][0]
     np.testing.assert_array_equal(unpacked(data["confidence"], data), confidence)
     address = next(attributes["href"] for tag, attributes in reader.elements if tag == "image")
     assert address is not None
@@ -161,7 +161,7 @@ def test_a_large_map_is_thinned_and_parcels_are_bounded(tmp_path: Path, monkeypa
 def test_a_browser_answers(tmp_path: Path) -> None:
     landscape = a_landscape()
     path = make_page(tmp_path, landscape, [square(8, 16, 8, landscape.grid), square(30, 30, 9, landscape.grid)])
-    confidence = layers_of(landscape.probabilities, landscape.seen, landscape.counts, [CONFIDENCE])[CONFIDENCE][0]
+    confidence = compute_layers(landscape.pixels, [CONFIDENCE])[CONFIDENCE][0]
     # By an address that names a pixel, and by hand.
     named = answered(f"{path.as_uri()}#0,0", tmp_path / "profile")
     assert named.texts["span"][:2] == ["no data", "no valid date"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import geopandas
@@ -11,12 +10,11 @@ import pytest
 import torch
 
 from cropstar.errors import ResourceError
-from cropstar.prediction import space
-from cropstar.prediction.parcel_series import classify_parcel_series
-from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction import blocks
+from cropstar.prediction.job import predict
+from cropstar.prediction.parcels import AGREEMENT, CLASS, classify_parcel_series
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.wanted import Wanted
-from cropstar.prediction.zones import AGREEMENT, CLASS
+from cropstar.prediction.request import MapRequest
 from cropstar.sources.stack import StackSeries
 from tests.prediction.making import untrained
 
@@ -27,11 +25,11 @@ CPU = torch.device("cpu")
 def test_parcels_by_their_own_series(small_scene: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     raster, parcels = small_scene / "tile.tif", small_scene / "parcels.gpkg"
     model = untrained(tmp_path / "model", raster, "star", provenance={"target": "parcel"})
-    options = PredictOptions(model, CPU, wanted=Wanted(parcels=parcels, page=True))
+    options = MapRequest(model=model, device="cpu", parcels=parcels, page=True)
     with caplog.at_level(logging.WARNING, logger="cropstar"):
         predict(raster, tmp_path / "map.tif", options)
         assert "whole parcels" not in caplog.text
-        predict(raster, tmp_path / "pixels.tif", replace(options, wanted=Wanted(picture=False)))
+        predict(raster, tmp_path / "pixels.tif", options.replace(parcels=None, page=False, picture=False))
     assert "maps single pixels" in caplog.text
     series = StackSeries(raster)
     classify_parcel_series(parcels, tmp_path / "expected.gpkg", series, Predictor(model, CPU))
@@ -46,7 +44,7 @@ def test_parcels_by_their_own_series(small_scene: Path, tmp_path: Path, caplog: 
 def test_no_room_for_the_map(small_scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raster = small_scene / "tile.tif"
     model = untrained(tmp_path / "model", raster, "star")
-    monkeypatch.setattr(space, "LEAST_MAP", 1e15)  # as if no disk were large enough
+    monkeypatch.setattr(blocks, "LEAST_MAP", 1e15)  # as if no disk were large enough
     with pytest.raises(ResourceError, match="the disk is too small"):
-        predict(raster, tmp_path / "map.tif", PredictOptions(model, CPU))
+        predict(raster, tmp_path / "map.tif", MapRequest(model=model, device="cpu"))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
-from cropstar.prediction.parcel_series import announce_target, classify_parcel_series, of_parcels, pool
+from cropstar.prediction.parcels import (
+    AGREEMENT,
+    CLASS,
+    HECTARES,
+    NUMBER,
+    PIXELS,
+    PROBABILITY,
+    announce_target,
+    classify_parcel_series,
+    learnt_parcels,
+    pool_parcels,
+)
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.stored import StoredSeries, scenes_of
-from cropstar.prediction.zones import AGREEMENT, CLASS, HECTARES, NUMBER, PIXELS, PROBABILITY
+from cropstar.prediction.request import StoredSeries, scenes_of
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.store import Store
@@ -95,8 +105,8 @@ def test_pooled_in_groups_as_in_one(small_scene: Path) -> None:
     frame = geopandas.read_file(small_scene / "parcels.gpkg")
     series = StackSeries(small_scene / "tile.tif")
     shapes = frame.geometry.to_crs(series.grid.rasterio_crs).to_numpy()
-    (whole,) = pool(series, shapes)
-    groups = list(pool(series, shapes, most=5 * 8 * 6 * (len(series.bands) + 1)))
+    (whole,) = pool_parcels(series, shapes)
+    groups = list(pool_parcels(series, shapes, most=5 * 8 * 6 * (len(series.bands) + 1)))
     series.close()
     assert len(groups) == -(-len(shapes) // 5)
     assert sorted(np.concatenate([group.rows for group in groups])) == list(range(len(shapes)))
@@ -154,7 +164,7 @@ def test_pixels_of_a_model_of_parcels_come_with_a_warning(
     raster = small_scene / "tile.tif"
     of_parcel = Predictor(untrained(tmp_path / "m", raster, "star", provenance=OF_PARCELS), CPU).card
     of_pixels = Predictor(untrained(tmp_path / "n", raster, "star"), CPU).card
-    assert (of_parcels(of_parcel), of_parcels(of_pixels)) == (True, False)
+    assert (learnt_parcels(of_parcel), learnt_parcels(of_pixels)) == (True, False)
     with caplog.at_level(logging.WARNING, logger="cropstar"):
         announce_target(of_pixels, None)
         announce_target(of_parcel, small_scene / "parcels.gpkg")

@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from cropstar.errors import ResourceError, UsageError
-from cropstar.prediction.footprint import PeakMemory, bytes_per_pixel
-from cropstar.prediction.planning import parse_memory, plan_windows
-from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.predictor import PeakMemory, Predictor, bytes_per_pixel, plan_windows
+from cropstar.prediction.request import parse_memory
 from cropstar.sources.stack import StackSeries
 from tests.prediction.making import untrained
 
@@ -95,7 +94,7 @@ def test_a_wider_model_takes_more(small_scene: Path, tmp_path: Path) -> None:
 
 def test_the_compiler_is_not_imported_for_it() -> None:
     code = (
-        "import sys, torch; from cropstar.prediction.footprint import PeakMemory\n"
+        "import sys, torch; from cropstar.prediction.predictor import PeakMemory\n"
         "with PeakMemory(): torch.zeros(3) + 1\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )

@@ -15,8 +15,9 @@ from rasterio.transform import Affine
 from cropstar.config import resolve_config
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction.job import predict
 from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.request import MapRequest
 from cropstar.sources.base import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.training.train import TrainOptions, train
@@ -77,7 +78,7 @@ def test_a_margin_too_small_would_leave_seams(model: Path, small_scene: Path) ->
 
 
 def test_the_map_is_what_a_gis_expects(model: Path, small_scene: Path, tmp_path: Path) -> None:
-    result = predict(small_scene / "tile.tif", tmp_path / "map.tif", PredictOptions(model, CPU, window=40))
+    result = predict(small_scene / "tile.tif", tmp_path / "map.tif", MapRequest(model=model, device="cpu", window=40))
     classes = Predictor(model, CPU).card.fingerprint.classes
     with rasterio.open(result.raster) as dataset, rasterio.open(small_scene / "tile.tif") as source:
         assert dataset.dtypes == ("uint8",)
@@ -101,7 +102,7 @@ def test_a_pixel_never_seen_is_nodata(model: Path, small_scene: Path, tmp_path: 
         pixels = dataset.read()
         pixels[:, 10:30, 40:60] = 0  # nodata on every date, also in the scene classification
         dataset.write(pixels)
-    result = predict(tile, tmp_path / "map.tif", PredictOptions(model, CPU))
+    result = predict(tile, tmp_path / "map.tif", MapRequest(model=model, device="cpu"))
     with rasterio.open(result.raster) as dataset:
         values = dataset.read(1)
     assert (values[10:30, 40:60] == 255).all()
@@ -119,8 +120,8 @@ def test_bands_are_found_by_name(model: Path, small_scene: Path, tmp_path: Path)
                 new.write(old.read(index), position)
                 new.set_band_description(position, old.descriptions[index - 1])
             new.scales = [old.scales[index - 1] for index in order]
-    first = predict(small_scene / "tile.tif", tmp_path / "a.tif", PredictOptions(model, CPU))
-    second = predict(shuffled, tmp_path / "b.tif", PredictOptions(model, CPU))
+    first = predict(small_scene / "tile.tif", tmp_path / "a.tif", MapRequest(model=model, device="cpu"))
+    second = predict(shuffled, tmp_path / "b.tif", MapRequest(model=model, device="cpu"))
     with rasterio.open(first.raster) as one, rasterio.open(second.raster) as two:
         np.testing.assert_array_equal(one.read(1), two.read(1))
 
@@ -130,7 +131,7 @@ def test_a_model_of_other_bands_is_refused_before_anything_is_written(
 ) -> None:
     fewer = change(small_scene / "tile.tif", tmp_path / "fewer.tif", bands=("B02", "B03", "B04", "SCL"))
     with pytest.raises(MismatchError, match=r"bands \[.*B08.*\] are missing"):
-        predict(fewer, tmp_path / "map.tif", PredictOptions(model, CPU))
+        predict(fewer, tmp_path / "map.tif", MapRequest(model=model, device="cpu"))
     assert not (tmp_path / "map.tif").exists()
 
 
@@ -139,16 +140,16 @@ def test_pixels_of_another_size_are_refused(model: Path, small_scene: Path, tmp_
         coarser = Affine(20, 0, old.transform.c, 0, -20, old.transform.f)
     coarse = change(small_scene / "tile.tif", tmp_path / "coarse.tif", transform=coarser)
     with pytest.raises(MismatchError, match="pixels of 20 m"):
-        predict(coarse, tmp_path / "map.tif", PredictOptions(model, CPU))
+        predict(coarse, tmp_path / "map.tif", MapRequest(model=model, device="cpu"))
 
 
 def test_nothing_is_overwritten_unless_asked(model: Path, small_scene: Path, tmp_path: Path) -> None:
     output = tmp_path / "map.tif"
     output.write_text("precious")
     with pytest.raises(UsageError, match="--overwrite"):
-        predict(small_scene / "tile.tif", output, PredictOptions(model, CPU))
+        predict(small_scene / "tile.tif", output, MapRequest(model=model, device="cpu"))
     assert output.read_text() == "precious"
-    predict(small_scene / "tile.tif", output, PredictOptions(model, CPU, overwrite=True))
+    predict(small_scene / "tile.tif", output, MapRequest(model=model, device="cpu", overwrite=True))
     with rasterio.open(output) as dataset:
         assert dataset.count == 1
 
@@ -158,12 +159,12 @@ def test_the_input_is_never_the_output(model: Path, small_scene: Path, tmp_path:
     shutil.copy(small_scene / "tile.tif", tile)
     before = tile.read_bytes()
     with pytest.raises(UsageError, match="the output is the input"):
-        predict(tile, tile, PredictOptions(model, CPU, overwrite=True))
+        predict(tile, tile, MapRequest(model=model, device="cpu", overwrite=True))
     assert tile.read_bytes() == before
 
 
 def test_gdal_finds_the_names_of_the_classes(model: Path, small_scene: Path, tmp_path: Path) -> None:
-    result = predict(small_scene / "tile.tif", tmp_path / "map.tif", PredictOptions(model, CPU))
+    result = predict(small_scene / "tile.tif", tmp_path / "map.tif", MapRequest(model=model, device="cpu"))
     names = ElementTree.parse(f"{result.raster}.aux.xml").findall("PAMRasterBand/CategoryNames/Category")
     assert [name.text for name in names] == Predictor(model, CPU).card.fingerprint.classes.names
 
@@ -175,6 +176,6 @@ def test_a_truncated_raster_loses_nothing(model: Path, small_scene: Path, tmp_pa
     output = tmp_path / "map.tif"
     output.write_text("the old map")
     with pytest.raises(InputError):
-        predict(tile, output, PredictOptions(model, CPU, overwrite=True))
+        predict(tile, output, MapRequest(model=model, device="cpu", overwrite=True))
     assert output.read_text() == "the old map"
     assert not list(tmp_path.glob(".*"))

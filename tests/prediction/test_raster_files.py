@@ -13,13 +13,13 @@ import pytest
 import rasterio
 
 from cropstar.errors import ResourceError, UsageError
-from cropstar.prediction.cog import read_thinned
-from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, layers_of
-from cropstar.prediction.wanted import Files, Wanted
+from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, compute_layers
+from cropstar.prediction.outputs import read_thinned
+from cropstar.prediction.request import MapFiles, MapOptions
 from cropstar.store.classes import ClassTable
 from tests.prediction.maps import CLASSES, TAGS, Landscape, a_landscape, write
 
-EVERYTHING = Wanted(tuple(LAYERS), picture=False)
+EVERYTHING = MapOptions(layers=tuple(LAYERS), picture=False)
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def test_the_files_are_cloud_optimised(tmp_path: Path) -> None:
 
 def test_a_gis_finds_what_it_expects(tmp_path: Path) -> None:
     landscape = a_landscape()
-    finished = write(tmp_path, landscape, Wanted(tuple(LAYERS)))
+    finished = write(tmp_path, landscape, MapOptions(layers=tuple(LAYERS)))
     with rasterio.open(finished.files.map) as dataset:
         assert (dataset.dtypes, dataset.nodata, dataset.shape) == (("uint8",), 255, landscape.grid.shape)
         assert dataset.crs == landscape.grid.rasterio_crs
@@ -58,7 +58,7 @@ def test_a_gis_finds_what_it_expects(tmp_path: Path) -> None:
         colours = dataset.colormap(1)
         assert all(colours[entry.number][:3] == entry.rgb for entry in CLASSES)
         np.testing.assert_array_equal(dataset.read(1), landscape.classes)
-    wanted = layers_of(landscape.probabilities, landscape.seen, landscape.counts, LAYERS)
+    wanted = compute_layers(landscape.pixels, LAYERS)
     for name, layer in LAYERS.items():
         with rasterio.open(finished.files.layer(name)) as dataset:
             np.testing.assert_array_equal(dataset.read(), wanted[name])
@@ -79,7 +79,7 @@ def test_overviews_show_the_class_that_most_pixels_have(tmp_path: Path) -> None:
     probabilities[0, 0::2, 1::2] = probabilities[0, 1::2] = 0
     probabilities[3] = 1 - probabilities[0]
     odd = Landscape(landscape.grid, probabilities, np.ones_like(landscape.counts))
-    finished = write(tmp_path, odd, Wanted(picture=False), size=256)
+    finished = write(tmp_path, odd, MapOptions(picture=False), size=256)
     with rasterio.open(finished.files.map) as dataset:
         assert (dataset.read(1) == 0).mean() == 0.25
     with rasterio.open(finished.files.map, overview_level=0) as dataset:
@@ -93,8 +93,10 @@ def test_the_bytes_do_not_depend_on_the_blocks(size: int, tmp_path: Path) -> Non
     contents = []
     for name, side in (("one", 23), ("other", size)):
         (tmp_path / name).mkdir()
-        finished = write(tmp_path / name, landscape, Wanted((PROBABILITIES, VALID_DATES), picture=False), size=side)
-        contents.append([path.read_bytes() for path in finished.files.everything()])
+        finished = write(
+            tmp_path / name, landscape, MapOptions(layers=(PROBABILITIES, VALID_DATES), picture=False), size=side
+        )
+        contents.append([path.read_bytes() for path in finished.files.all()])
     assert contents[0] == contents[1]
 
 
@@ -103,7 +105,7 @@ def test_a_full_disk_leaves_the_old_map(largest: int, tmp_path: Path) -> None:
     landscape = a_landscape(500, 500)
     (tmp_path / "map.tif").write_text("the old map")
     with largest_file(largest), pytest.raises(ResourceError, match="free some disk space"):
-        write(tmp_path, landscape, Wanted((PROBABILITIES,), picture=False), size=200, overwrite=True)
+        write(tmp_path, landscape, MapOptions(layers=(PROBABILITIES,), picture=False), size=200, overwrite=True)
     assert (tmp_path / "map.tif").read_text() == "the old map"
     assert not list(tmp_path.rglob("*.partial"))
     assert list((tmp_path / ".work").iterdir()) == []
@@ -112,21 +114,21 @@ def test_a_full_disk_leaves_the_old_map(largest: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("taken", ["map.tif", "map.qml", "map.png", "map.tif.aux.xml", "map-valid-dates.tif"])
 def test_no_file_of_the_map_is_overwritten_unless_asked(taken: str, tmp_path: Path) -> None:
     (tmp_path / taken).write_text("precious")
-    files = Files(tmp_path / "map.tif", Wanted((VALID_DATES,)))
+    files = MapFiles(tmp_path / "map.tif", MapOptions(layers=(VALID_DATES,)))
     with pytest.raises(UsageError, match="--overwrite"):
-        files.require_ready(overwrite=False)
-    files.require_ready(overwrite=True)
+        files.require_new(overwrite=False)
+    files.require_new(overwrite=True)
     assert (tmp_path / taken).read_text() == "precious"
 
 
 def test_a_name_that_is_no_geotiff_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"ends in \.tif"):
-        Files(tmp_path / "map.png", Wanted()).require_ready(overwrite=False)
+        MapFiles(tmp_path / "map.png", MapOptions()).require_apart([])
 
 
 def test_two_rasters_are_thinned_to_the_same_pixels(tmp_path: Path) -> None:
     landscape = a_landscape(300, 700)
-    finished = write(tmp_path, landscape, Wanted((VALID_DATES,), picture=False), size=256)
+    finished = write(tmp_path, landscape, MapOptions(layers=(VALID_DATES,), picture=False), size=256)
     classes, counts = (read_thinned(path, 100) for path in (finished.files.map, finished.files.layer(VALID_DATES)))
     assert classes.shape == counts.shape == (43, 100)
     rows, columns = ((np.arange(43) + 0.5) * 300 / 43).astype(int), ((np.arange(100) + 0.5) * 7).astype(int)
@@ -139,8 +141,8 @@ def test_one_class_and_one_pixel(tmp_path: Path) -> None:
 
     landscape = a_landscape(1, 1, classes=1)
     seen = Landscape(landscape.grid, landscape.probabilities, np.ones_like(landscape.counts))
-    files = Files(tmp_path / "map.tif", EVERYTHING)
-    blocks = seen.blocks(EVERYTHING.needed)
+    files = MapFiles(tmp_path / "map.tif", EVERYTHING)
+    blocks = seen.blocks(EVERYTHING.layers_of_blocks)
     only = ClassTable.from_names(["maize"])
-    finished = write_outputs(blocks, files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work")
-    assert finished.counts[0] == 1
+    counts = write_outputs(blocks, files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work")
+    assert counts[0] == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,9 @@ import torch
 from cropstar.errors import ArtifactError, InputError, UsageError
 from cropstar.geo.windows import Window
 from cropstar.prediction.blocks import BlockFolder, BlockResult
-from cropstar.prediction.predict import PredictOptions, predict
+from cropstar.prediction.job import predict
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.shards import Shard
+from cropstar.prediction.request import MapRequest, Shard
 from cropstar.sources.base import Observations, Series
 from cropstar.store.files import locked
 from tests.prediction.making import untrained
@@ -46,12 +45,12 @@ def model(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def options(model: Path) -> PredictOptions:
-    return PredictOptions(model, CPU, window=40)
+def options(model: Path) -> MapRequest:
+    return MapRequest(model=model, device="cpu", window=40)
 
 
 @pytest.fixture(scope="module")
-def unbroken(options: PredictOptions, small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def unbroken(options: MapRequest, small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     output = tmp_path_factory.mktemp("unbroken") / "map.tif"
     predict(small_scene / "tile.tif", output, options)
     return contents(output.parent)
@@ -61,13 +60,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def break_off(tile: Path, output: Path, options: PredictOptions, after: int) -> None:
+def break_off(tile: Path, output: Path, options: MapRequest, after: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         predict(tile, output, options, predictor=Breaking(options.model, after=after))
 
 
 def test_it_goes_on_from_finished_blocks(
-    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+    options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
 ) -> None:
     tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
     break_off(tile, output, options, after=4)
@@ -80,13 +79,13 @@ def test_it_goes_on_from_finished_blocks(
 
 
 def test_blocks_of_another_model_or_input_are_never_reused(
-    options: PredictOptions, small_scene: Path, tmp_path: Path
+    options: MapRequest, small_scene: Path, tmp_path: Path
 ) -> None:
     tile, output = tmp_path / "tile.tif", tmp_path / "map.tif"
     shutil.copy(small_scene / "tile.tif", tile)
     other = untrained(tmp_path / "other.safetensors", tile, seed=1)
     break_off(tile, output, options, after=4)
-    break_off(tile, output, replace(options, model=other), after=WINDOWS - 1)
+    break_off(tile, output, options.replace(model=other), after=WINDOWS - 1)
     os.utime(tile, (1, 1))  # touched: it may be another image now
     fresh = Breaking(options.model)
     predict(tile, output, options, predictor=fresh)
@@ -95,7 +94,7 @@ def test_blocks_of_another_model_or_input_are_never_reused(
 
 
 def test_a_map_that_was_being_put_together_is_ours_to_replace(
-    options: PredictOptions,
+    options: MapRequest,
     small_scene: Path,
     tmp_path: Path,
     unbroken: dict[str, bytes],
@@ -114,18 +113,18 @@ def test_a_map_that_was_being_put_together_is_ours_to_replace(
 
 
 def test_an_old_map_is_not_replaced_because_blocks_lie_beside_it(
-    options: PredictOptions, small_scene: Path, tmp_path: Path
+    options: MapRequest, small_scene: Path, tmp_path: Path
 ) -> None:
     tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
     output.write_text("precious")
-    break_off(tile, output, replace(options, overwrite=True), after=2)
+    break_off(tile, output, options.replace(overwrite=True), after=2)
     with pytest.raises(UsageError, match="the output exists"):
         predict(tile, output, options)
     assert output.read_text() == "precious"
 
 
 def test_a_damaged_block_is_told_and_made_anew(
-    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+    options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
 ) -> None:
     tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
     break_off(tile, output, options, after=4)
@@ -138,34 +137,34 @@ def test_a_damaged_block_is_told_and_made_anew(
 
 
 def test_shards_cover_all_and_the_last_one_assembles(
-    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+    options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
 ) -> None:
     tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
     computed: list[Window] = []
     for number in (2, 0, 1):
         worker = Breaking(options.model)
-        result = predict(tile, output, replace(options, shard=Shard(number, 3)), predictor=worker)
+        result = predict(tile, output, options.replace(shard=Shard(number, 3)), predictor=worker)
         computed += worker.computed
         assert result.finished == output.exists() == (number == 1)
     assert len(computed) == len(set(computed)) == WINDOWS
     assert contents(tmp_path) == unbroken
     again = Breaking(options.model)  # a scheduler that starts a shard once more
-    assert predict(tile, output, replace(options, shard=Shard(0, 3)), predictor=again).finished
+    assert predict(tile, output, options.replace(shard=Shard(0, 3)), predictor=again).finished
     assert again.computed == []
 
 
 def test_a_call_without_a_shard_does_the_rest(
-    options: PredictOptions, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+    options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
 ) -> None:
     tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
-    predict(tile, output, replace(options, shard=Shard(0, 3)))
+    predict(tile, output, options.replace(shard=Shard(0, 3)))
     rest = Breaking(options.model)
     predict(tile, output, options, predictor=rest)
     assert len(rest.computed) == WINDOWS - 3
     assert contents(tmp_path) == unbroken
 
 
-def test_two_at_once_are_refused(options: PredictOptions, small_scene: Path, tmp_path: Path) -> None:
+def test_two_at_once_are_refused(options: MapRequest, small_scene: Path, tmp_path: Path) -> None:
     tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
     break_off(tile, output, options, after=1)
     (work,) = tmp_path.glob(".*.blocks")
@@ -173,7 +172,7 @@ def test_two_at_once_are_refused(options: PredictOptions, small_scene: Path, tmp
         predict(tile, output, options)
 
 
-def test_a_damaged_input_loses_no_finished_block(options: PredictOptions, small_scene: Path, tmp_path: Path) -> None:
+def test_a_damaged_input_loses_no_finished_block(options: MapRequest, small_scene: Path, tmp_path: Path) -> None:
     class Damaged(Breaking):
         def read(self, series: Series, window: Window) -> Observations:
             if window.top:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,10 @@ import torch
 
 from cropstar.errors import ResourceError, UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.prediction.kept import Kept
-from cropstar.prediction.planning import plan_windows
-from cropstar.prediction.predict import PredictOptions, predict
-from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.season import advance
-from cropstar.prediction.season_file import SeasonReader
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.job import bytes_beside, predict
+from cropstar.prediction.predictor import Predictor, advance, layout_of, plan_windows
+from cropstar.prediction.request import MapRequest
+from cropstar.prediction.season import SeasonReader
 from cropstar.sources.stack import StackSeries
 from tests.prediction.making import untrained
 from tests.prediction.seasons import cut, pixels, take_in, whole_state
@@ -32,7 +28,7 @@ MODELS: list[tuple[str, dict[str, Any]]] = [
     ("star", {"pool": "mean"}),
     ("convstar", {"pool": "mean"}),
 ]
-PLAIN = Wanted(("valid-dates",), picture=False)
+PLAIN: dict[str, Any] = {"layers": ("valid-dates",), "picture": False}
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +49,10 @@ def test_updates_equal_the_full_run(
     name: str, settings: dict[str, Any], parts: dict[str, Path], tmp_path: Path
 ) -> None:
     model = untrained(tmp_path / "model", parts["all"], name, seed=2, **settings)  # of several classes
-    options = PredictOptions(model, CPU, window=32, wanted=PLAIN)
+    options = MapRequest(model=model, device="cpu", window=32, **PLAIN)
     full, state, output = tmp_path / "full.h5", tmp_path / "season.h5", tmp_path / "map.tif"
-    predict(parts["all"], tmp_path / "full.tif", replace(options, state=full, window=29))
-    predict(parts["first"], output, replace(options, state=state))
+    predict(parts["all"], tmp_path / "full.tif", options.replace(state=full, window=29))
+    predict(parts["first"], output, options.replace(state=state))
     first = pixels(output)
 
     predictor = Predictor(model, CPU)
@@ -65,12 +61,12 @@ def test_updates_equal_the_full_run(
     reader = SeasonReader(state)
     for window in split((52, 41), 29):
         outer = window.expand(predictor.halo(rest), (52, 41))
-        found = advance(predictor, rest, window, predictor.read(rest, window), before=reader.read(outer))
+        found = advance(predictor, rest, window, predictor.read(rest, window), earlier=reader.read(outer))
         np.testing.assert_allclose(found.probabilities, whole[:, *window.slices], rtol=0, atol=1e-5)
     reader.close()
 
-    take_in(state, parts["fifth"], wanted=PLAIN, window=16)
-    take_in(state, parts["sixth"], wanted=PLAIN, window=40)
+    take_in(state, parts["fifth"], **PLAIN, window=16)
+    take_in(state, parts["sixth"], **PLAIN, window=40)
     after, counts, dates = whole_state(state)
     expected, expected_counts, expected_dates = whole_state(full)
     for one, other in zip(after, expected, strict=True):
@@ -87,10 +83,10 @@ def test_updates_equal_the_full_run(
 def test_several_images_at_once(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
     """In whatever order they are given."""
     for name in ("one", "two"):
-        options = PredictOptions(convstar, CPU, wanted=PLAIN, state=tmp_path / f"{name}.h5")
+        options = MapRequest(model=convstar, device="cpu", **PLAIN, state=tmp_path / f"{name}.h5")
         predict(parts["first"], tmp_path / f"{name}.tif", options)
-    take_in(tmp_path / "one.h5", parts["sixth"], parts["fifth"], wanted=PLAIN)
-    take_in(tmp_path / "two.h5", parts["late"], wanted=PLAIN)
+    take_in(tmp_path / "one.h5", parts["sixth"], parts["fifth"], **PLAIN)
+    take_in(tmp_path / "two.h5", parts["late"], **PLAIN)
     (one, counts, dates), (two, other_counts, other_dates) = (whole_state(tmp_path / f"{n}.h5") for n in ("one", "two"))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert np.array_equal(counts, other_counts)
@@ -98,9 +94,9 @@ def test_several_images_at_once(convstar: Path, parts: dict[str, Path], tmp_path
 
 
 def test_the_state_leaves_the_map_as_it_is(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
-    options = PredictOptions(convstar, CPU, window=32, wanted=Wanted(picture=False))
+    options = MapRequest(model=convstar, device="cpu", window=32, picture=False)
     predict(parts["all"], tmp_path / "plain.tif", options)
-    predict(parts["all"], tmp_path / "stateful.tif", replace(options, state=tmp_path / "season.h5"))
+    predict(parts["all"], tmp_path / "stateful.tif", options.replace(state=tmp_path / "season.h5"))
     np.testing.assert_array_equal(pixels(tmp_path / "plain.tif"), pixels(tmp_path / "stateful.tif"))
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -118,7 +114,7 @@ class Breaking(Predictor):
 
 
 def test_a_killed_prediction_goes_on_to_the_same_state(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
-    options = PredictOptions(convstar, CPU, window=32, wanted=Wanted(picture=False), state=tmp_path / "season.h5")
+    options = MapRequest(model=convstar, device="cpu", window=32, picture=False, state=tmp_path / "season.h5")
     predict(parts["first"], tmp_path / "map.tif", options)
     whole = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for path in tmp_path.iterdir():
@@ -140,11 +136,9 @@ def test_models_without_a_state(
     option: str, name: str, provenance: dict[str, Any] | None, reason: str, parts: dict[str, Path], tmp_path: Path
 ) -> None:
     model = untrained(tmp_path / "model", parts["all"], name, provenance=provenance)
-    options = PredictOptions(model, CPU)
+    options = MapRequest(model=model, device="cpu")
     chosen = (
-        replace(options, state=tmp_path / "season.h5")
-        if option == "--state"
-        else replace(options, wanted=Wanted(stable=0.5))
+        options.replace(state=tmp_path / "season.h5") if option == "--state" else options.replace(stable_confidence=0.5)
     )
     with pytest.raises(UsageError, match=f"{option} is not for this model.*{reason}"):
         predict(parts["all"], tmp_path / "map.tif", chosen)
@@ -152,24 +146,26 @@ def test_models_without_a_state(
 
 
 def test_a_state_wants_the_exact_margin(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
-    options = PredictOptions(convstar, CPU, halo=2, state=tmp_path / "season.h5")
+    options = MapRequest(model=convstar, device="cpu", halo=2, state=tmp_path / "season.h5")
     with pytest.raises(UsageError, match="leave --halo out"):
         predict(parts["all"], tmp_path / "map.tif", options)
 
 
-def test_what_is_kept_counts_as_memory(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
+def test_what_waits_to_be_written_counts_as_memory(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
     predictor, series = Predictor(convstar, CPU), StackSeries(parts["all"])
-    kept = Kept.of(Wanted(stable=0.5), tmp_path / "season.h5", predictor)
+    request = MapRequest(model=convstar, stable_confidence=0.5, state=tmp_path / "season.h5")
+    layout = layout_of(predictor.model, len(series.bands))
+    beside = bytes_beside(request, layout, len(series.dates))
     series.close()
-    assert kept.bytes_per_pixel(6) >= 3 * (4 * 2 * 5 + 6)  # two layers of five channels and six classes, three windows
+    assert beside >= 3 * (4 * 2 * 5 + 6)  # two layers of five channels and six classes, three windows
     least = plan_windows(predictor, series, 10**12, 40, None).bytes
     with pytest.raises(ResourceError, match="not enough"):
-        plan_windows(predictor, series, least, 40, None, beside=kept.bytes_per_pixel(6))
+        plan_windows(predictor, series, least, 40, None, beside=beside)
 
 
 def test_a_state_that_exists(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "season.h5").write_text("mine")
-    options = PredictOptions(convstar, CPU, state=tmp_path / "season.h5")
+    options = MapRequest(model=convstar, device="cpu", state=tmp_path / "season.h5")
     with pytest.raises(UsageError, match="the output exists"):
         predict(parts["all"], tmp_path / "map.tif", options)
     assert (tmp_path / "season.h5").read_text() == "mine"

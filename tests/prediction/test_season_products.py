@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from cropstar.prediction.inputs import MapInput
-from cropstar.prediction.predict import PredictOptions, predict
-from cropstar.prediction.update import UpdateOptions, update
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapInput, MapRequest, UpdateRequest
+from cropstar.prediction.season import update
 from tests.prediction.making import untrained
 from tests.prediction.seasons import pixels, whole_state
 
 CPU = torch.device("cpu")
-WANTED = Wanted(("probabilities",), picture=False)
+PRODUCTS: dict[str, Any] = {"layers": ("probabilities",), "picture": False}
 DATES = ["2018-01-23", "2018-01-28", "2018-04-18"]
 
 
@@ -28,11 +27,11 @@ def test_one_product_more(real_data: Path, small_scene: Path, tmp_path: Path) ->
         for product in some:
             (tmp_path / name / product.name).symlink_to(product)
     model = untrained(tmp_path / "model", small_scene / "tile.tif", seed=2)
-    options = PredictOptions(model, CPU, wanted=WANTED, any_dates=True)
+    options = MapRequest(model=model, device="cpu", **PRODUCTS, any_dates=True)
     predict(tmp_path / "all", tmp_path / "full.tif", options)
     state = tmp_path / "season.h5"
-    predict(tmp_path / "early", tmp_path / "map.tif", replace(options, state=state))
-    update(state, [MapInput(products[2])], UpdateOptions(CPU, wanted=WANTED, any_dates=True))
+    predict(tmp_path / "early", tmp_path / "map.tif", options.replace(state=state))
+    update(state, [MapInput(products[2])], UpdateRequest(device="cpu", **PRODUCTS, any_dates=True))
     assert whole_state(state)[2] == DATES
     one, other = (pixels(tmp_path / f"{name}-probabilities.tif").astype(int) for name in ("map", "full"))
     assert np.abs(one - other).max() <= 1  # steps of 0.0001, rounded

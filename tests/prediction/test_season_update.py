@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,15 @@ import rasterio
 import torch
 
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError, from_os_error
-from cropstar.prediction.predict import PredictOptions, predict
-from cropstar.prediction.season_file import SeasonReader
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapRequest
+from cropstar.prediction.season import SeasonReader
 from tests.prediction.making import untrained
 from tests.prediction.seasons import cut, pixels, take_in, whole_state
 from tests.prediction.test_raster_files import largest_file
 
 CPU = torch.device("cpu")
-PLAIN = Wanted(picture=False)
+PLAIN: dict[str, Any] = {"picture": False}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def finished(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("finished")
     tile = cut(small_scene / "tile.tif", folder / "tile.tif", slice(0, 4), height=50, width=40)
     model = untrained(folder / "model", small_scene / "tile.tif")
-    predict(tile, folder / "map.tif", PredictOptions(model, CPU, wanted=PLAIN, state=folder / "season.h5"))
+    predict(tile, folder / "map.tif", MapRequest(model=model, device="cpu", **PLAIN, state=folder / "season.h5"))
     return folder
 
 
@@ -89,7 +88,7 @@ def test_a_truncated_image(season: Path, finished: Path, new: Path, tmp_path: Pa
     whole = new.read_bytes()
     (tmp_path / "new.tif").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError):
-        take_in(season, tmp_path / "new.tif", output=tmp_path / "map.tif", wanted=PLAIN)
+        take_in(season, tmp_path / "new.tif", output=tmp_path / "map.tif", **PLAIN)
     assert_untouched(season, finished)
     assert not list(tmp_path.glob("map*"))
 
@@ -110,7 +109,7 @@ def test_a_changed_byte_is_noticed(season: Path, new: Path, name: str) -> None:
     damaged[place] ^= 4
     season.write_bytes(damaged)
     with pytest.raises(ArtifactError, match="cannot be used"):
-        take_in(season, new, output=season.with_name("map.tif"), wanted=PLAIN)
+        take_in(season, new, output=season.with_name("map.tif"), **PLAIN)
     assert season.read_bytes() == damaged
 
 
@@ -128,21 +127,21 @@ def test_a_full_disk_keeps_the_old_state(largest: int, season: Path, finished: P
     """HDF5 itself may crash there."""
     assert season.stat().st_size > largest
     with largest_file(largest), pytest.raises((CropstarError, OSError)) as caught:
-        take_in(season, new, output=season.with_name("map.tif"), wanted=PLAIN)
+        take_in(season, new, output=season.with_name("map.tif"), **PLAIN)
     failure = caught.value
     assert (from_os_error(failure) if isinstance(failure, OSError) else failure).exit_code == 6  # type: ignore[attr-defined]
     assert_untouched(season, finished)
     assert not season.with_name("map.tif").exists()
-    take_in(season, new, output=season.with_name("map.tif"), wanted=PLAIN)
+    take_in(season, new, output=season.with_name("map.tif"), **PLAIN)
     assert len(whole_state(season)[2]) == 5
 
 
 def test_a_map_that_exists(season: Path, finished: Path, new: Path, tmp_path: Path) -> None:
     other = Path(shutil.copy(finished / "map.tif", tmp_path / "other.tif"))
     with pytest.raises(UsageError, match="the output exists"):
-        take_in(season, new, output=other, wanted=PLAIN)
+        take_in(season, new, output=other, **PLAIN)
     assert_untouched(season, finished)
-    take_in(season, new, output=other, wanted=PLAIN, overwrite=True)
+    take_in(season, new, output=other, **PLAIN, overwrite=True)
     with rasterio.open(other) as dataset:
         assert len(dataset.tags()["CROPSTAR_DATES"].split()) == 5
     reader = SeasonReader(season)
@@ -154,11 +153,11 @@ def test_nothing_is_written_over_what_is_read(season: Path, finished: Path, new:
     before = new.read_bytes()
     with pytest.raises(UsageError, match="the output is the input"):
         take_in(season, new, output=new, overwrite=True)
-    options = PredictOptions(finished / "model", CPU, state=finished / "tile.tif", overwrite=True)
+    options = MapRequest(model=finished / "model", device="cpu", state=finished / "tile.tif", overwrite=True)
     with pytest.raises(UsageError, match="the output is the input"):
         predict(finished / "tile.tif", season.with_name("map.tif"), options)
     with pytest.raises(UsageError, match="map and state have one name"):
-        predict(new, season.with_name("m.tif"), replace(options, state=season.with_name("m.tif")))
+        predict(new, season.with_name("m.tif"), options.replace(state=season.with_name("m.tif")))
     assert new.read_bytes() == before
     assert_untouched(season, finished)
 
@@ -182,21 +181,21 @@ def test_the_map_of_the_season_is_replaced_without_asking_and_no_other(
 ) -> None:
     folder = tmp_path / "copy"
     folder.mkdir()
-    options = PredictOptions(finished / "model", CPU, wanted=PLAIN, state=folder / "season.h5")
+    options = MapRequest(model=finished / "model", device="cpu", **PLAIN, state=folder / "season.h5")
     predict(finished / "tile.tif", folder / "map.tif", options)
     old = (folder / "season.h5").read_bytes()
-    take_in(folder / "season.h5", new, wanted=PLAIN)
+    take_in(folder / "season.h5", new, **PLAIN)
     made = pixels(folder / "map.tif")
     # As if the process had been killed before the state got its name: the same command makes the same map.
     (folder / "season.h5").write_bytes(old)
-    take_in(folder / "season.h5", new, wanted=PLAIN)
+    take_in(folder / "season.h5", new, **PLAIN)
     assert np.array_equal(pixels(folder / "map.tif"), made)
     # Made of other dates: not ours.
     (folder / "season.h5").write_bytes(old)
     with rasterio.open(folder / "map.tif", "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
         dataset.update_tags(CROPSTAR_DATES="2001-01-01")
     with pytest.raises(UsageError, match="the output exists"):
-        take_in(folder / "season.h5", new, wanted=PLAIN)
+        take_in(folder / "season.h5", new, **PLAIN)
 
 
 def test_another_model(season: Path, finished: Path, new: Path, small_scene: Path, tmp_path: Path) -> None:
@@ -204,7 +203,7 @@ def test_another_model(season: Path, finished: Path, new: Path, small_scene: Pat
     with pytest.raises(MismatchError, match="not the model of the state"):
         take_in(season, new, model=other, output=tmp_path / "map.tif")
     moved = Path(shutil.copy(finished / "model", tmp_path / "moved"))
-    take_in(season, new, model=moved, output=tmp_path / "map.tif", wanted=PLAIN)
+    take_in(season, new, model=moved, output=tmp_path / "map.tif", **PLAIN)
     moved.unlink()
     with pytest.raises(ArtifactError, match="give --model"):
         take_in(season, new)

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from cropstar.errors import UsageError
 from cropstar.geo.windows import split
-from cropstar.prediction.shards import Shard
+from cropstar.prediction.request import Shard
 
 
 @given(height=some.integers(1, 300), width=some.integers(1, 300), count=some.integers(1, 40), turn=some.integers(0, 50))

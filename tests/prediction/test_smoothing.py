@@ -14,10 +14,19 @@ from numpy.typing import NDArray
 
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.prediction.layers import CONFIDENCE, ENTROPY, PROBABILITIES, VALID_DATES, layers_of
+from cropstar.prediction.layers import (
+    CONFIDENCE,
+    ENTROPY,
+    LEAST,
+    PROBABILITIES,
+    VALID_DATES,
+    Smoothing,
+    bayesian,
+    compute_layers,
+    majority,
+)
 from cropstar.prediction.outputs import smoothed_block
-from cropstar.prediction.smoothing import LEAST, Smoothing, bayesian, majority
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.request import MapOptions
 from tests.prediction.maps import Landscape, a_landscape, write
 
 Map = NDArray[np.uint8]
@@ -88,13 +97,18 @@ def test_bayesian_is_what_its_definition_says(classes: Map, window: int, smoothn
 
 
 def stored(landscape: Landscape) -> NDArray[np.uint16]:
-    layers = layers_of(landscape.probabilities, landscape.seen, landscape.counts, [PROBABILITIES])
+    layers = compute_layers(landscape.pixels, [PROBABILITIES])
     return layers[PROBABILITIES].astype(np.uint16)
 
 
 @pytest.mark.parametrize("size", [5, 16, 33])
 @pytest.mark.parametrize(
-    "smoothing", [Smoothing("majority", 5), Smoothing("bayesian", 7), Smoothing("bayesian", 3, 0.5)]
+    "smoothing",
+    [
+        Smoothing(method="majority", window=5),
+        Smoothing(method="bayesian", window=7),
+        Smoothing(method="bayesian", window=3, smoothness=0.5),
+    ],
 )
 def test_blocks_give_the_very_numbers_of_the_whole(smoothing: Smoothing, size: int) -> None:
     landscape = a_landscape(21, 33)
@@ -115,7 +129,7 @@ def test_blocks_give_the_very_numbers_of_the_whole(smoothing: Smoothing, size: i
 
 def test_a_margin_too_small_would_leave_seams() -> None:
     """The test above can fail."""
-    landscape, smoothing = a_landscape(21, 33), Smoothing("majority", 5)
+    landscape, smoothing = a_landscape(21, 33), Smoothing(method="majority", window=5)
     whole = majority(landscape.classes, smoothing.window)
     parts = [majority(landscape.classes[window.slices], 5) for window in split(whole.shape, 7)]
     wanted = [whole[window.slices] for window in split(whole.shape, 7)]
@@ -125,9 +139,9 @@ def test_a_margin_too_small_would_leave_seams() -> None:
 @pytest.mark.parametrize("method", ["majority", "bayesian"])
 def test_the_files_are_the_smoothed_ones(method: str, tmp_path: Path) -> None:
     landscape = a_landscape()
-    smoothing = Smoothing("majority" if method == "majority" else "bayesian", 5)
-    wanted = Wanted((CONFIDENCE, VALID_DATES), smoothing, picture=False)
-    assert wanted.needed == (PROBABILITIES, VALID_DATES)
+    smoothing = Smoothing(method="majority" if method == "majority" else "bayesian", window=5)
+    wanted = MapOptions(layers=(CONFIDENCE, VALID_DATES), smoothing=smoothing, picture=False)
+    assert wanted.layers_of_blocks == (PROBABILITIES, VALID_DATES)
     finished = write(tmp_path, landscape, wanted)
     height, width = landscape.classes.shape
     whole = Window(0, 0, height, width).slices
@@ -155,12 +169,12 @@ def test_specks_go_and_edges_stay() -> None:
 )
 def test_what_cannot_be_smoothed_with_is_refused(window: int, smoothness: float) -> None:
     with pytest.raises(UsageError, match="cannot smooth"):
-        Smoothing("bayesian", window, smoothness)
+        Smoothing(method="bayesian", window=window, smoothness=smoothness)
 
 
 def test_a_majority_alone_needs_no_probabilities() -> None:
-    assert Wanted((), Smoothing("majority")).needed == ()
-    assert Wanted((CONFIDENCE,), Smoothing("majority")).needed == (PROBABILITIES,)
-    assert Wanted((), Smoothing("bayesian")).needed == (PROBABILITIES,)
-    assert Wanted((VALID_DATES,), Smoothing("majority")).needed == (VALID_DATES,)
-    assert Wanted((CONFIDENCE,), None).needed == (CONFIDENCE,)
+    assert MapOptions(layers=(), smoothing=Smoothing(method="majority")).layers_of_blocks == ()
+    assert MapOptions(layers=(CONFIDENCE,), smoothing=Smoothing(method="majority")).layers_of_blocks == (PROBABILITIES,)
+    assert MapOptions(layers=(), smoothing=Smoothing(method="bayesian")).layers_of_blocks == (PROBABILITIES,)
+    assert MapOptions(layers=(VALID_DATES,), smoothing=Smoothing(method="majority")).layers_of_blocks == (VALID_DATES,)
+    assert MapOptions(layers=(CONFIDENCE,), smoothing=None).layers_of_blocks == (CONFIDENCE,)

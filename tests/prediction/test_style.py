@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.prediction.style import describe_style, style_file
-from cropstar.prediction.wanted import Wanted
+from cropstar.prediction.outputs import describe_style
+from cropstar.prediction.request import MapOptions, style_file
 from cropstar.store.classes import ClassTable, CropClass
 from tests.prediction.maps import CLASSES, a_landscape, write
 
@@ -24,7 +24,7 @@ def entries_of(text: str) -> list[ElementTree.Element]:
 
 
 def test_the_style_lies_beside_the_map(tmp_path: Path) -> None:
-    finished = write(tmp_path, a_landscape(), Wanted(picture=False))
+    finished = write(tmp_path, a_landscape(), MapOptions(picture=False))
     assert style_file(finished.files.map) == tmp_path / "map.qml"
     entries = entries_of((tmp_path / "map.qml").read_text(encoding="utf-8"))
     assert [entry.get("label") for entry in entries] == CLASSES.names

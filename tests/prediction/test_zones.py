@@ -13,8 +13,7 @@ import pytest
 import shapely
 
 from cropstar.errors import InputError, UsageError
-from cropstar.prediction.wanted import Files, Wanted
-from cropstar.prediction.zones import (
+from cropstar.prediction.parcels import (
     AGREEMENT,
     CLASS,
     HECTARES,
@@ -22,7 +21,9 @@ from cropstar.prediction.zones import (
     PIXELS,
     PROBABILITY,
     hectares_of,
+    require_parcels,
 )
+from cropstar.prediction.request import MapOptions
 from tests.prediction.maps import CLASSES, Landscape, a_landscape, place, square, write
 
 pytest.importorskip("exactextract")
@@ -39,7 +40,7 @@ def classify(folder: Path, landscape: Landscape, frame: Any, name: str = "fields
         frame.to_file(given, driver="GPKG")
     else:
         frame.to_parquet(given)
-    files = write(folder, landscape, Wanted(parcels=given, picture=False), **changes).files
+    files = write(folder, landscape, MapOptions(parcels=given, picture=False), **changes).files
     reader = geopandas.read_file if files.parcels.suffix == ".gpkg" else geopandas.read_parquet
     return reader(files.parcels)
 
@@ -132,7 +133,7 @@ def test_columns_of_the_user_stay(tmp_path: Path) -> None:
     assert found["FID"].tolist() == ["x", "x"]
     assert found["crop"].iloc[0] == "mine"
     assert "MAP_Class" not in found
-    from cropstar.prediction.zones import write_frame
+    from cropstar.prediction.parcels import write_frame
 
     write_frame(found, tmp_path / "again.gpkg")
     assert geopandas.read_file(tmp_path / "again.gpkg")["FID"].tolist() == ["x", "x"]
@@ -166,15 +167,15 @@ def test_what_cannot_be_parcels_is_refused_before_there_is_a_map(tmp_path: Path)
     broken = tmp_path / "fields.gpkg"
     broken.write_text("no parcels")
     with pytest.raises(InputError, match=r"fields\.gpkg"):
-        Files(tmp_path / "map.tif", Wanted(parcels=broken)).require_ready(overwrite=False)
+        require_parcels(broken, tmp_path / "map-parcels.gpkg")
     mine = tmp_path / "map-parcels.gpkg"
     frame_of([square(8, 16, 8, a_landscape().grid)], a_landscape()).to_file(mine, driver="GPKG")
     with pytest.raises(UsageError, match="would be overwritten"):
-        Files(tmp_path / "map.tif", Wanted(parcels=mine)).require_ready(overwrite=True)
+        require_parcels(mine, mine)
 
 
 def test_names_that_a_database_takes_for_one() -> None:
-    from cropstar.prediction.zones import _probability_columns
+    from cropstar.prediction.parcels import _probability_columns
 
     columns = _probability_columns(["Maize", "maize", "maize_2"])
     assert len({column.lower() for column in columns}) == 3

@@ -19,7 +19,7 @@ from rasterio.errors import NotGeoreferencedWarning
 
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.windows import Window, split
-from cropstar.prediction.inputs import MapInput
+from cropstar.prediction.request import MapInput
 from cropstar.sources.base import Observations
 from cropstar.sources.catalogue import open_raster_series
 from cropstar.sources.stack import StackOptions, StackSeries, open_stack

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from cropstar.errors import InputError
+from cropstar.execution.threads import AHEAD, WriteBehind, read_ahead
 from cropstar.geo.windows import Window, split
-from cropstar.prediction.pipeline import AHEAD, WriteBehind, read_ahead
 
 WINDOWS = list(split((40, 40), 10))
 

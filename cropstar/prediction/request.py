@@ -1,0 +1,423 @@
+"""What the user asks of `cropstar predict` and `cropstar update`: inputs, options, and the files that come of them.
+
+    map.tif  map.tif.aux.xml  map.qml  map.png         the map, names and colours for GIS, its picture
+    map-confidence.tif  map-probabilities.tif ...      the layers that were asked for
+    map-parcels.gpkg (or .parquet)  map.html           with parcels, as a page
+    map-2023-04-09.tif ...  map-earliest.tif           a map a date, and since when the class is settled
+
+Nothing here needs torch: what is wrong with a request is said before that is loaded.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from cropstar.config import LaxPath, Options
+from cropstar.errors import ArtifactError, InputError, UsageError
+from cropstar.geo.grid import Grid
+from cropstar.geo.windows import Window
+from cropstar.prediction.decoded import keep_decoded
+from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
+from cropstar.sources.base import Bands, Observations, Series
+from cropstar.sources.catalogue import open_raster_series
+from cropstar.store.reader import TileReader
+from cropstar.store.store import MANIFEST, Store, tile_path
+
+MEMORY = "2GB"
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+
+
+def parse_memory(text: str) -> int:
+    """Bytes of '2GB', '1500 MB' or '2GiB'."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", text.strip().lower(), re.ASCII)
+    if match is None:
+        raise UsageError(f"--memory '{text}' is no amount", remedy="give it as in --memory 2GB")
+    unit = 1024 ** ("kmgt".index(match[2]) + 1) if match[2] and match[3] else UNITS[match[2]]
+    return int(float(match[1]) * unit)
+
+
+class MapOptions(Options):
+    """The options that `predict` and `update` share."""
+
+    layers: tuple[str, ...] = ()  # names of `LAYERS`
+    smoothing: Smoothing | None = None
+    parcels: LaxPath | None = None  # outlines that get a class each
+    page: bool = False  # the map as one HTML file
+    picture: bool = True
+    device: str = "auto"
+    backend: str = "auto"  # see models/backends.py
+    memory: int = parse_memory(MEMORY)  # bytes
+    window: int | None = None  # pixels a side; None takes what the memory allows
+    any_dates: bool = False
+    overwrite: bool = False
+    reading: dict[str, Any] = Field(default_factory=dict)  # how the input is to be read: bands, dates, clear, ...
+
+    @property
+    def layers_of_files(self) -> tuple[str, ...]:
+        """The layers that the files are made from, published or not."""
+        also = {PROBABILITIES} if self.parcels else set()
+        also |= {CONFIDENCE} if self.page else set()
+        return tuple(name for name in LAYERS if name in {*self.layers, *also})
+
+    @property
+    def layers_of_blocks(self) -> tuple[str, ...]:
+        """The layers that blocks must have. What is smoothed is smoothed as probabilities, the rest follows."""
+        layers = self.layers_of_files
+        if self.smoothing is None:
+            return layers
+        smoothed = self.smoothing.method == "bayesian" or bool(set(layers) - {VALID_DATES})
+        return (PROBABILITIES,) * smoothed + (VALID_DATES,) * (VALID_DATES in layers)
+
+
+class MapRequest(MapOptions):
+    """What the user asked of `cropstar predict`."""
+
+    model: LaxPath
+    state: LaxPath | None = None  # where the hidden state after the last date goes
+    stable_confidence: float | None = None  # a map a date, and since when each class is this likely
+    halo: int | None = None  # a margin below the model's own: faster, and not exact
+    half: bool = False  # products in half precision
+    shard: Shard | None = None
+    scheduler: str | None = None  # the address of a Dask cluster whose workers compute
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is one call of several for the same maps: those that are there already are done."""
+        return self.shard is not None or self.scheduler is not None
+
+    def require_consistent(self) -> None:
+        """Refuse options that exclude each other."""
+        if self.half and (self.state is not None or self.stable_confidence is not None):
+            why = "later updates start from the state, which must be exact"
+            raise UsageError("--half with --state or --every-date", why=why, remedy="leave one of them out")
+        if self.half and self.backend in ("native", "onnx"):
+            why = "it computes in float32"
+            raise UsageError(f"--half with --backend {self.backend}", why=why, remedy="leave one of them out")
+        if self.stable_confidence is not None and self.smoothing is not None:
+            why = "maps of single dates are not smoothed"
+            raise UsageError("--every-date with --smooth", why=why, remedy="leave one of them out")
+
+
+class UpdateRequest(MapOptions):
+    """What the user asked of `cropstar update`."""
+
+    model: LaxPath | None = None  # where it is now; None takes the place that the state knows
+    output: LaxPath | None = None  # None writes the state's map anew
+
+
+@dataclass(frozen=True)
+class MapFiles:
+    """Where everything goes, by the name of the map."""
+
+    map: Path
+    options: MapOptions
+    dates: tuple[date, ...] = ()  # those that get a map of their own
+    state: Path | None = None  # of the season
+
+    @property
+    def picture(self) -> Path:
+        return self.map.with_suffix(".png")
+
+    @property
+    def page(self) -> Path:
+        return self.map.with_suffix(".html")
+
+    @property
+    def parcels(self) -> Path:
+        given = self.options.parcels
+        ending = ".parquet" if given is not None and given.suffix.lower() in (".parquet", ".geoparquet") else ".gpkg"
+        return self.map.with_name(f"{self.map.stem}-parcels{ending}")
+
+    def layer(self, name: str) -> Path:
+        return self.map.with_name(f"{self.map.stem}-{name}{self.map.suffix}")
+
+    @property
+    def earliest(self) -> Path:
+        return self.layer(EARLIEST)
+
+    def all(self) -> list[Path]:
+        """The map first."""
+        paths = [self.map, names_file(self.map), style_file(self.map)]
+        paths += [self.picture] if self.options.picture else []
+        paths += [self.layer(name) for name in self.options.layers]
+        paths += [self.parcels] if self.options.parcels else []
+        paths += [self.state] if self.state else []
+        paths += [self.earliest, *(self.layer(day.isoformat()) for day in self.dates)] if self.dates else []
+        return [*paths, self.page] if self.options.page else paths
+
+    def require_new(self, *, overwrite: bool) -> None:
+        """Refuse to write over files, unless that was asked for."""
+        existing = [path for path in self.all() if path.exists()]
+        if existing and not overwrite:
+            remedy = "choose another with -o, or give --overwrite"
+            raise UsageError("the output exists", path=existing[0], remedy=remedy)
+
+    def require_apart(self, inputs: Sequence[Path]) -> None:
+        """Refuse names that cannot be: no GeoTIFF, an input, or the same one twice."""
+        if self.map.suffix.lower() not in (".tif", ".tiff"):
+            raise UsageError(f"the output {self.map} is no GeoTIFF", remedy="give it a name that ends in .tif")
+        outputs = [self.map, *([self.state] if self.state else [])]
+        for path in outputs:
+            if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
+                raise UsageError("the output is the input", path=path, remedy="choose another output with -o")
+        if len({path.resolve() for path in outputs}) < len(outputs):
+            raise UsageError("map and state have one name", path=outputs[0], remedy="give each its own")
+
+
+def names_file(path: Path) -> Path:
+    """Where GDAL and QGIS look for the names of a raster's values."""
+    return path.with_name(f"{path.name}.aux.xml")
+
+
+def style_file(path: Path) -> Path:
+    """Where QGIS looks for the style of a raster."""
+    return path.with_suffix(".qml")
+
+
+# --- Shards: which part of the blocks one job of an array does, `--shard 2/8`, or `auto/8` with the scheduler's number
+#
+# Kubernetes   JOB_COMPLETION_INDEX          from 0
+# AWS Batch    AWS_BATCH_JOB_ARRAY_INDEX     from 0
+# Slurm        SLURM_ARRAY_TASK_ID           from SLURM_ARRAY_TASK_MIN, which is 0 if it is not set
+
+
+SHARD_NUMBERS = ("JOB_COMPLETION_INDEX", "AWS_BATCH_JOB_ARRAY_INDEX", "SLURM_ARRAY_TASK_ID")
+FIRST_NUMBERS = {"SLURM_ARRAY_TASK_ID": "SLURM_ARRAY_TASK_MIN"}  # arrays that need not begin at 0
+MOST_SHARDS = 100_000
+SHARD_REMEDY = "give --shard 0/3, 1/3 and 2/3 to three jobs, or auto/3 to an array job"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `count` parts, counted from 0."""
+
+    number: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str, environment: Mapping[str, str]) -> Shard:
+        match = re.fullmatch(r"(auto|\d{1,9})/(\d{1,9})", text.strip(), re.ASCII)
+        if match is None:
+            raise UsageError(f"--shard wants i/n and got '{text}'", remedy=SHARD_REMEDY)
+        number = _scheduler_number(environment) if match[1] == "auto" else int(match[1])
+        count = int(match[2])
+        if not 1 <= count <= MOST_SHARDS:
+            why = f"1 to {MOST_SHARDS} are possible"
+            raise UsageError(f"--shard {text}: {count} shards", why=why, remedy=SHARD_REMEDY)
+        if not 0 <= number < count:
+            why = f"shard {number} of {count}; the first is 0 and the last {count - 1}"
+            raise UsageError(f"--shard {text} is out of range", why=why, remedy=SHARD_REMEDY)
+        return cls(number, count)
+
+    def of(self, windows: Sequence[Window], turn: int = 0) -> list[Window]:
+        """Its windows: neighbours, since they share what is decoded. `turn` deals the parts of a further input out
+        to others, or of many small inputs one shard would get all."""
+        total = len(windows)
+        return [
+            window
+            for place, window in enumerate(windows)
+            if (place * self.count // total + turn) % self.count == self.number
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def _scheduler_number(environment: Mapping[str, str]) -> int:
+    """The number that the scheduler gave to this job."""
+    for name in SHARD_NUMBERS:
+        if name in environment:
+            texts = environment[name].strip(), environment.get(FIRST_NUMBERS.get(name, ""), "0").strip()
+            if not all(re.fullmatch(r"\d{1,9}", text, re.ASCII) for text in texts):
+                why = f"{name} is '{environment[name]}'"
+                raise UsageError("--shard auto got no number", why=why, remedy="give the number as in --shard 0/3")
+            return int(texts[0]) - int(texts[1])
+    why = f"none of {', '.join(SHARD_NUMBERS)} is set"
+    raise UsageError("--shard auto outside of an array job", why=why, remedy="give the number as in --shard 0/3")
+
+
+# --- Inputs: what is to be mapped, and where each map goes
+
+
+SUFFIXES = (".tif", ".tiff")
+ENDING = "-crops.tif"
+
+
+@dataclass(frozen=True)
+class MapInput:
+    """A raster series on the disk, or a scene of a store."""
+
+    path: Path
+    scene: str | None = None
+
+    @property
+    def stem(self) -> str:
+        named = self.path if self.path.name else self.path.resolve()  # "." has no name of its own
+        return self.scene or named.stem
+
+    def __str__(self) -> str:
+        return str(self.path) if self.scene is None else f"{self.path} ({self.scene})"
+
+    def open(
+        self,
+        bands: Sequence[str],
+        reading: Mapping[str, Any],
+        asked: Mapping[str, Any],
+        *,
+        scratch: Path | None = None,
+    ) -> Series:
+        """Open the images as the model learnt to read them, and as the user asks.
+
+        `scratch` is a folder where compressed images may lie decoded while windows are read.
+        """
+        if self.scene is None:
+            series = open_raster_series(self.path, bands, reading, asked)
+            if scratch is not None:
+                keep_decoded(series, scratch)
+            return series
+        for name in asked:
+            why = "its bands have their names and dates"
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is not for a store", path=self.path, why=why, remedy="leave it out")
+        return StoredSeries(self.path, self.scene)
+
+
+def find_inputs(texts: Sequence[str]) -> list[MapInput]:
+    """Paths and patterns, each input once. A shell that knows the pattern expands it itself; batch systems do not."""
+    paths: dict[Path, None] = {}
+    for text in texts:
+        given = Path(text)
+        if given.exists() or not glob.has_magic(text):
+            paths[given] = None
+            continue
+        found = sorted(glob.glob(text, recursive=True))
+        if not found:
+            raise InputError("no such file", path=text, why="nothing fits the pattern", remedy="check the pattern")
+        paths |= dict.fromkeys(map(Path, found))
+    inputs: list[MapInput] = []
+    for path in paths:
+        inputs += [MapInput(path, scene) for scene in scenes_of(path)] if is_store(path) else [MapInput(path)]
+    return inputs
+
+
+def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
+    """The name of each map: the one that is given, or `<input>-crops.tif` in a folder, or beside the input."""
+    if output is None:
+        outputs = [_beside(each) for each in inputs]
+    elif len(inputs) == 1 and not output.is_dir():
+        outputs = [output]
+    elif output.suffix.lower() in SUFFIXES and not output.is_dir():
+        why = f"{len(inputs)} inputs make as many maps"
+        raise UsageError("one output for several inputs", path=output, why=why, remedy="give a folder with -o")
+    elif output.exists() and not output.is_dir():
+        raise UsageError("the output is no folder", path=output, remedy="give a folder with -o")
+    else:
+        outputs = [output / f"{each.stem}{ENDING}" for each in inputs]
+    for place, path in enumerate(outputs):
+        if path in outputs[:place]:
+            first = inputs[outputs.index(path)]
+            remedy = "map them one by one, or rename one of them"
+            raise UsageError("two maps of one name", path=path, why=f"{first} and {inputs[place]}", remedy=remedy)
+    return outputs
+
+
+def _beside(each: MapInput) -> Path:
+    named = each.path if each.path.name else each.path.resolve()
+    return named.with_name(f"{each.stem}{ENDING}")
+
+
+# --- A scene of an ingested store as a Series: its tiles side by side on the scene's grid
+
+
+EPOCH = date(1970, 1, 1)
+
+
+def is_store(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
+def scenes_of(folder: Path) -> list[str]:
+    """The scenes of a store that can be mapped: those of raster tiles."""
+    store = Store.open(folder)
+    try:
+        scenes = sorted({entry.scene for entry in store.manifest.tiles if entry.layout == "raster"})
+    finally:
+        store.close()
+    if not scenes:
+        why = "it holds series or single patches"
+        raise InputError("nothing to map in the store", path=folder, why=why, remedy="give a store of whole images")
+    return scenes
+
+
+class StoredSeries:
+    """One scene of a store; for one thread. Where the store has no tile, nothing was seen."""
+
+    def __init__(self, folder: Path, scene: str) -> None:
+        self._store = Store.open(folder)
+        try:
+            said = self._store.manifest.scenes[scene]
+            self.grid = Grid.from_json(said["grid"])
+            entries = [entry for entry in self._store.manifest.tiles if entry.scene == scene]
+            self.files: list[Path] = [tile_path(folder, entry.name) for entry in entries]
+            readers = [self._store.reader(entry.name) for entry in entries]
+            self._tiles = [(_place(reader.grid, self.grid), reader) for reader in readers]
+            self._days = [int(day) for day in readers[0].days]
+            self._require_one_season(readers, folder)
+        except (KeyError, TypeError, ValueError) as failure:
+            self.close()
+            why = f"the manifest says nothing of the grid of {scene} ({failure})"
+            raise ArtifactError("the scene cannot be mapped", path=folder, why=why, remedy="ingest it again") from None
+        except BaseException:
+            self.close()
+            raise
+        fingerprint = self._store.fingerprint
+        self.name = scene
+        self.dates: tuple[date, ...] = tuple(EPOCH + timedelta(days=day) for day in self._days)
+        self.bands: Bands = fingerprint.bands
+        self.scale, self.offset = fingerprint.scale, fingerprint.offset
+        self.provenance: dict[str, Any] = {"source": "store", "scene": scene, "recipe": said.get("recipe")}
+
+    def read(self, window: Window) -> Observations:
+        """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
+        shape = (window.height, window.width)
+        values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
+        valid = np.zeros((len(self.dates), *shape), dtype=bool)
+        for place, reader in self._tiles:
+            shared = _shared(place, window)
+            if shared is None:
+                continue
+            rows, columns = shared.relative_to(window).slices
+            valid[:, rows, columns] = reader.valid(shared.relative_to(place))
+            values[:, :, rows, columns] = reader.values(shared.relative_to(place))
+        values *= valid[:, None]
+        return Observations(values, valid)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _require_one_season(self, readers: list[TileReader], folder: Path) -> None:
+        for reader in readers:
+            if [int(day) for day in reader.days] != self._days:
+                why = "its tiles have different dates"
+                raise InputError("the scene cannot be mapped", path=folder, why=why, remedy="give its images instead")
+
+
+def _place(tile: Grid, scene: Grid) -> Window:
+    """Where a tile lies on the scene's grid."""
+    left, top = ~scene.affine @ (tile.transform[2], tile.transform[5])
+    return Window(round(top), round(left), tile.height, tile.width)
+
+
+def _shared(one: Window, other: Window) -> Window | None:
+    top, left = max(one.top, other.top), max(one.left, other.left)
+    height, width = min(one.bottom, other.bottom) - top, min(one.right, other.right) - left
+    return Window(top, left, height, width) if height > 0 and width > 0 else None
