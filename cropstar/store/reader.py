@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.tile import FORMAT, REMEDY, ParcelTable, read_attribute
+from cropstar.store.tile import CHECKSUMS, FORMAT, REMEDY, ParcelTable, checksum, read_attribute
 
 # What h5py says of a damaged file.
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
@@ -37,6 +38,56 @@ class OpenFiles:
         self._readers[reader.path] = reader
 
 
+class Chunks:
+    """Where the chunks of an array lie in its file, and their checksums."""
+
+    def __init__(self, dataset: h5py.Dataset, checksums: NDArray[np.uint64]) -> None:
+        self._shape = dataset.shape
+        self._chunk: tuple[int, ...] = dataset.chunks or dataset.shape
+        if dataset.chunks is None:
+            places = [((0,) * dataset.ndim, dataset.id.get_offset(), dataset.id.get_storage_size())]
+        else:
+            found = (dataset.id.get_chunk_info(number) for number in range(dataset.id.get_num_chunks()))
+            places = [(chunk.chunk_offset, chunk.byte_offset, chunk.size) for chunk in found]
+        if len(checksums) != len(places):
+            raise ValueError(f"{len(checksums)} checksums of {len(places)} chunks")
+        self._whole: set[tuple[int, ...]] = set()  # those that were found to be as written
+        self._places: dict[tuple[int, ...], tuple[int, int, int]] = {
+            tuple(first // size if size else 0 for first, size in zip(corner, self._chunk, strict=True)): (
+                offset or 0,
+                length,
+                int(known),
+            )
+            for (corner, offset, length), known in zip(places, checksums, strict=True)
+        }
+
+    def damaged(self, selection: Any, content: mmap.mmap) -> bool:
+        """Whether any of the chunks that a selection (of slices and numbers) lies in is not as written.
+
+        Each is looked at when it is first read from an open file: to do it again would find no more, and cost a tenth.
+        """
+        if len(self._whole) == len(self._places):
+            return False
+        for place in self._touched(selection):
+            if place in self._whole:
+                continue
+            offset, length, known = self._places[place]
+            if checksum(memoryview(content)[offset : offset + length]) != known:
+                return True
+            self._whole.add(place)
+        return False
+
+    def _touched(self, selection: Any) -> Iterable[tuple[int, ...]]:
+        if selection == ():
+            return self._places
+        ranges = []
+        for axis, (size, chunk) in enumerate(zip(self._shape, self._chunk, strict=True)):
+            part = selection[axis] if axis < len(selection) else slice(None)
+            start, stop, _ = part.indices(size) if isinstance(part, slice) else (part, part + 1, 1)
+            ranges.append(range(start // chunk, -(-stop // chunk)) if stop > start else range(0))
+        return product(*ranges)
+
+
 class TileReader:
     """An open tile. Arrays are read on demand; what is small is kept."""
 
@@ -47,8 +98,10 @@ class TileReader:
         self._map: mmap.mmap | None = None
         # Kept open: looking a dataset up by name takes about as long as reading a patch of it.
         self._datasets: dict[str, h5py.Dataset] = {}
+        self._chunks: dict[str, Chunks] = {}
         try:
             version = int(self._handle.attrs["format"])
+            self.has_checksums = CHECKSUMS in self._handle
             self.layout = read_attribute(self._handle, "layout")
             self.scene = read_attribute(self._handle, "scene")
         except UNREADABLE as failure:
@@ -173,23 +226,43 @@ class TileReader:
     def _mapped(self, name: str) -> NDArray[Any]:
         """An array as it lies in the file, brought into memory by the system where it is touched."""
         dataset = self._dataset(name)
+        self._check(name)
         try:
             offset = dataset.id.get_offset()  # None of chunks, as older tiles have them, and of nothing
             if offset is None:
                 return self._read(name)
-            if self._map is None:
-                with self.path.open("rb") as handle:
-                    self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-            array: NDArray[Any] = np.frombuffer(self._map, dataset.dtype, dataset.size, offset)
+            array: NDArray[Any] = np.frombuffer(self._bytes, dataset.dtype, dataset.size, offset)
         except UNREADABLE as failure:  # a size that the file does not have is a ValueError of frombuffer
             raise _unreadable(self.path, failure) from None
         return array.reshape(dataset.shape)
+
+    def _check(self, name: str, selection: Any = ()) -> None:
+        """Compare the bytes that a selection is read from with their checksums."""
+        if not self.has_checksums:
+            return
+        try:
+            if name not in self._chunks:
+                self._chunks[name] = Chunks(self._dataset(name), self._handle[f"{CHECKSUMS}/{name}"][()])
+            damaged = self._chunks[name].damaged(selection, self._bytes)
+        except UNREADABLE as failure:
+            raise _unreadable(self.path, failure) from None
+        if damaged:
+            raise ArtifactError("a tile is damaged", path=self.path, why=f"{name} are not as written", remedy=REMEDY)
+
+    @property
+    def _bytes(self) -> mmap.mmap:
+        """The file as it lies on the disk, brought into memory by the system where it is touched."""
+        if self._map is None:
+            with self.path.open("rb") as handle:
+                self._map = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._map
 
     def close(self) -> None:
         """Let the file go; it is opened again when something more is read."""
         self.__dict__.pop("series", None)  # a map holds a file open too; it goes with the last array that looks into it
         self._map = None
         self._datasets.clear()
+        self._chunks.clear()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -208,6 +281,7 @@ class TileReader:
 
     def _read(self, name: str, selection: Any = ()) -> NDArray[Any]:
         dataset = self._dataset(name)
+        self._check(name, selection)
         try:
             array: NDArray[Any] = dataset[selection]
         except UNREADABLE as failure:

@@ -8,23 +8,25 @@ Tiles that the manifest does not name do not exist for readers: a killed ingest 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from cropstar.errors import ArtifactError, InputError
+from cropstar.runtime import logger
 from cropstar.store.files import locked, sweep, write_json
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.reader import OpenFiles, TileReader
-from cropstar.store.tile import FORMAT, REMEDY
+from cropstar.store.tile import FORMAT, REMEDY, is_whole
 
 MANIFEST = "manifest.json"
 TILES = "tiles"
-MOST_OPEN = 256  # tiles at once: systems allow a process some 1,000 open files
+MOST_OPEN = 256  # tiles at once, each opened and mapped: systems allow a process some 1,000 open files
 
 
 @dataclass(frozen=True, order=True)
@@ -45,12 +47,13 @@ class Manifest:
     scenes: dict[str, dict[str, Any]]  # what ingest said of each scene: source, recipe, dates, parcels
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        content = {
             "format": FORMAT,
             "fingerprint": self.fingerprint.to_json(),
             "tiles": [asdict(entry) for entry in sorted(self.tiles)],
             "scenes": self.scenes,
         }
+        return {**content, "checksum": _checksum(content)}
 
 
 class Store:
@@ -61,6 +64,7 @@ class Store:
         self.manifest = manifest
         self._readers: dict[str, TileReader] = {}
         self._open_files = OpenFiles(MOST_OPEN)
+        self._warned = False
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -90,7 +94,24 @@ class Store:
         """The tile's reader; it may be kept: its file is opened again where it had to make room for another."""
         if name not in self._readers:
             self._readers[name] = TileReader(tile_path(self.folder, name), self._open_files)
+            if not self._readers[name].has_checksums and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "%s has tiles without checksums, of an older version: damage to them goes unnoticed; check them "
+                    "with 'cropstar inspect --verify', or ingest again",
+                    self.folder,
+                )
         return self._readers[name]
+
+    def verify(self, on_tile: Callable[[], None] = lambda: None) -> list[Path]:
+        """Read every byte of every tile; the paths of those that are not as they were written."""
+        damaged = []
+        for entry in self.manifest.tiles:
+            path = tile_path(self.folder, entry.name)
+            if not is_whole(path, entry.recipe):
+                damaged.append(path)
+            on_tile()
+        return damaged
 
     @property
     def tiles(self) -> list[TileReader]:
@@ -121,6 +142,14 @@ def read_manifest(folder: Path) -> Manifest | None:
         if version > FORMAT:  # before its fields are looked at: they may be others
             why = f"format {version}"
             raise ArtifactError("a store of a newer format", path=path, why=why, remedy="update cropstar")
+        written = data.pop("checksum", None)  # none in manifests of older versions
+        if written is not None and written != _checksum(data):
+            raise ArtifactError(
+                "the manifest is damaged",
+                path=path,
+                why="it does not match its checksum",
+                remedy="run the ingest again, or restore it from a copy",
+            )
         tiles = tuple(TileEntry(**row) for row in data["tiles"])
         fingerprint, scenes = data["fingerprint"], dict(data["scenes"])
     except (ValueError, KeyError, TypeError) as failure:
@@ -128,6 +157,11 @@ def read_manifest(folder: Path) -> Manifest | None:
             "the manifest cannot be read", path=path, why=str(failure), remedy="delete it and run the ingest again"
         ) from None
     return Manifest(Fingerprint.from_json(fingerprint, path), tiles, scenes)
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 @contextmanager

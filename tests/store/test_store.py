@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -99,8 +101,50 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
 def test_a_spoilt_manifest_is_refused(store: Path, edit: Callable[[dict[str, Any]], None]) -> None:
     change(store, edit)
+    with pytest.raises(ArtifactError, match=r"the manifest is damaged|cannot be read"):
+        Store.open(store)
+    change(store, lambda data: data.pop("checksum"))  # as older versions write it
     with pytest.raises(ArtifactError, match="cannot be read"):
         Store.open(store)
+
+
+def test_a_changed_manifest_is_told_by_its_checksum(store: Path) -> None:
+    change(store, lambda data: data["fingerprint"]["classes"][0].update(name="another"))
+    with pytest.raises(ArtifactError, match="the manifest is damaged") as caught:
+        Store.open(store)
+    assert caught.value.exit_code == 4
+
+
+def test_tiles_of_older_versions_are_read_with_one_warning(store: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sizes = {}
+    for path in (store / "tiles").glob("*.h5"):
+        with h5py.File(path, "r+") as handle:
+            del handle["checksums"]
+        sizes[path.stem] = path.stat().st_size
+    change(store, lambda data: as_before(data, sizes))
+    logging.getLogger("cropstar").addHandler(caplog.handler)
+    opened = Store.open(store)
+    assert all(len(reader.days) for reader in opened.tiles)
+    opened.close()
+    logging.getLogger("cropstar").removeHandler(caplog.handler)
+    assert len({id(record) for record in caplog.records if "without checksums" in record.message}) == 1
+
+
+def as_before(data: dict[str, Any], sizes: dict[str, int]) -> None:
+    """A manifest as older versions wrote it."""
+    data.pop("checksum")
+    for row in data["tiles"]:
+        row["bytes"] = sizes[row["name"]]
+
+
+def test_verifying_reads_every_tile(store: Path) -> None:
+    opened = Store.open(store)
+    assert opened.verify() == []
+    path = next((store / "tiles").glob("*.h5"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert opened.verify() == [path]
 
 
 def test_a_manifest_that_is_no_table(store: Path) -> None:
@@ -180,5 +224,5 @@ def test_a_reader_may_be_kept_when_others_take_its_place(tmp_path: Path, monkeyp
     for _ in range(2):
         for reader, tile in zip(readers, tiles.values(), strict=True):
             assert np.array_equal(reader.values(Window(0, 0, 4, 4)), tile.values)
-    assert not before or len(os.listdir("/proc/self/fd")) <= before
+    assert not before or len(os.listdir("/proc/self/fd")) <= before + 2  # two are mapped as well
     store.close()
