@@ -1,3 +1,78 @@
-"""cropstar: crop maps from Sentinel-2 time series with the STAR recurrent cell."""
+"""cropstar: crop maps from Sentinel-2 time series with the STAR recurrent cell.
+
+    import cropstar
+
+    store = cropstar.ingest("tile.tif", parcels="parcels.gpkg")
+    run = cropstar.train(store=store, model="convstar")
+    maps = cropstar.predict("tile.tif", model=run)
+
+What is imported here is loaded when it is first used: `import cropstar` itself takes neither torch nor GDAL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cropstar.errors import (
+    ArtifactError,
+    CropstarError,
+    InputError,
+    Interrupted,
+    MismatchError,
+    PartialResult,
+    ResourceError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from cropstar.api.commands import EvaluationResult, TrainingResult, evaluate, ingest, predict, train, update
+    from cropstar.api.data import SceneView, StoreView, open_store
+    from cropstar.api.model import CropModel, load_model
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ArtifactError",
+    "CropModel",
+    "CropstarError",
+    "EvaluationResult",
+    "InputError",
+    "Interrupted",
+    "MismatchError",
+    "PartialResult",
+    "ResourceError",
+    "SceneView",
+    "StoreView",
+    "TrainingResult",
+    "UsageError",
+    "__version__",
+    "evaluate",
+    "ingest",
+    "load_model",
+    "open_store",
+    "predict",
+    "train",
+    "update",
+]
+
+_MODULES = {
+    **dict.fromkeys(("CropModel", "load_model"), "cropstar.api.model"),
+    **dict.fromkeys(("SceneView", "StoreView", "open_store"), "cropstar.api.data"),
+    **dict.fromkeys(
+        ("EvaluationResult", "TrainingResult", "evaluate", "ingest", "predict", "train", "update"),
+        "cropstar.api.commands",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'cropstar' has no attribute '{name}'")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -92,6 +92,19 @@ class Interrupted(CropstarError):
         self.exit_code = 128 + signal_number
 
 
+OUT_OF_MEMORY = ("can't allocate memory", "CUDA out of memory", "MPS backend out of memory")  # torch's words
+
+
+def expected_error(failure: BaseException) -> CropstarError | None:
+    """A failure of the system as one of ours; None for what is a bug."""
+    if isinstance(failure, CropstarError):
+        return failure
+    if isinstance(failure, MemoryError) or any(text in str(failure) for text in OUT_OF_MEMORY):
+        why = str(failure).partition("\n")[0] or None
+        return ResourceError("out of memory", why=why, remedy="use smaller windows or batches")
+    return from_os_error(failure) if isinstance(failure, OSError) else None
+
+
 def from_os_error(failure: OSError) -> CropstarError:
     """The operating system's word turned into ours; a full disk is a resource, the rest is input."""
     reason = failure.strerror or str(failure)

@@ -14,9 +14,11 @@ import platform
 import resource
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -93,14 +95,27 @@ def event(message: str, **fields: object) -> None:
 # --- progress: a bar with rate and time left on a terminal; silent where nobody looks
 
 
+_progress_shown: ContextVar[bool | None] = ContextVar("progress", default=None)
+
+
+@contextmanager
+def showing_progress(shown: bool | None) -> Iterator[None]:
+    """Within, progress bars are drawn or not; None leaves it to the terminal, as on the command line."""
+    token = _progress_shown.set(shown)
+    try:
+        yield
+    finally:
+        _progress_shown.reset(token)
+
+
 def progress_bar(total: int, label: str, unit: str, *, scale: bool = False) -> Any:
-    """A tqdm bar; drawn only on a terminal and unless --quiet or --log-json were given."""
+    """A tqdm bar; by default drawn only on a terminal and unless --quiet or --log-json were given."""
     from tqdm import tqdm
 
-    plain_terminal = sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not getattr(logger, "as_json", False)
-    return tqdm(
-        total=total, desc=label, unit=unit, unit_scale=scale, disable=not plain_terminal, leave=False, file=sys.stderr
-    )
+    shown = _progress_shown.get()
+    if shown is None:
+        shown = sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not getattr(logger, "as_json", False)
+    return tqdm(total=total, desc=label, unit=unit, unit_scale=scale, disable=not shown, leave=False, file=sys.stderr)
 
 
 def track(items: Iterable[Item], total: int, label: str, unit: str) -> Iterator[Item]:
@@ -125,8 +140,14 @@ class StopRequest:
 
 @contextmanager
 def stop_on_request() -> Iterator[StopRequest]:
-    """Within, a first SIGINT or SIGTERM only sets the request; a second one acts as it would outside."""
+    """Within, a first SIGINT or SIGTERM only sets the request; a second one acts as it would outside.
+
+    Only the main thread gets signals: in another one, such as a server's, nothing changes.
+    """
     request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
     handled = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in handled}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cropstar.cli.main import cropstar
+from cropstar.cli.main import COMMANDS, cropstar
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "cropstar"
@@ -27,7 +27,7 @@ LAYERS = [
     {"datasets", "models", "sources"},
     {"reports"},
     {"training", "prediction"},
-    {"benchmarks"},
+    {"benchmarks", "api"},
     {"cli"},
 ]
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
@@ -43,6 +43,8 @@ def names_of(path: Path) -> tuple[str, str]:
     parts = path.relative_to(REPOSITORY).with_suffix("").parts
     if parts[-1] == "__main__":
         return "cropstar.__main__", "cli"  # it only starts the command line
+    if parts == ("cropstar", "__init__"):
+        return "cropstar", "api"  # it only names the API
     return ".".join(part for part in parts if part != "__init__"), parts[1] if len(parts) > 2 else "core"
 
 
@@ -119,6 +121,8 @@ def test_imports_go_down(path: Path) -> None:
         ("models", "from cropstar.geo import grid"),
         ("store", "from .tile import Tile"),
         ("store", "from cropstar import sources"),
+        ("training", "from cropstar.api.commands import train"),
+        ("api", "from cropstar.cli.options import PATH"),
     ],
 )
 def test_a_wrong_import_is_found(layer: str, source: str) -> None:
@@ -166,9 +170,12 @@ def test_help_is_light(arguments: list[str]) -> None:
     assert held & heavy == set()
 
 
-@pytest.mark.parametrize("name", sorted(cropstar.commands))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_page_has_examples(name: str) -> None:
-    command = cropstar.commands[name]
+    command = cropstar.get_command(click.Context(cropstar), name)
+    assert command is not None
+    assert command.help is not None
+    assert COMMANDS[name].rstrip(".") in " ".join(command.help.split())  # what `cropstar --help` says of it
     page = command.get_help(click.Context(command, info_name=f"cropstar {name}"))
     _, heading, examples = page.partition("Examples:\n")
     assert heading

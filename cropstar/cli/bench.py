@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from cropstar.cli.bench_suite import TaskOrSuite
-from cropstar.cli.options import PATH, checkpoints, device, examples, speech
-from cropstar.cli.values import Decimal
+from cropstar.cli.options import PATH, Decimal, checkpoints, device, examples, speech
 from cropstar.errors import UsageError
 from cropstar.runtime import RUNS, event
 
@@ -24,28 +23,33 @@ cropstar bench suite short                            many at once, with tables 
 
 @click.command(cls=TaskOrSuite, epilog=EXAMPLES)
 @click.argument("task", required=False)
-@click.option("--list", "listed", is_flag=True, help="Show the tasks and stop.")
+@click.option("--list", "listed", is_flag=True, help="List the tasks and exit.")
 @click.option("--config", "config_file", type=PATH, help="A YAML file.  [default: the paper's settings]")
 @click.option("--data", type=PATH, help="The data set's file or folder.  [default: a folder of data/]")
-@click.option("--model", help="See 'cropstar models'.")
-@click.option("--layers", type=int, help="Layers.")
+@click.option("--model", help="A name from 'cropstar models'.")
+@click.option("--layers", type=int, help="Number of layers.")
 @click.option("--hidden", type=int, help="Width of a layer.")
-@click.option("--match-parameters", type=click.IntRange(1), metavar="N", help="Choose the width by the model's size.")
-@click.option("--length", type=int, help="Steps of a generated sequence (adding, copy).")
+@click.option(
+    "--match-parameters",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Choose the width so that the model has about N parameters.",
+)
+@click.option("--length", type=int, help="Length of generated sequences (adding, copy).")
 @click.option("--pool", type=int, metavar="N", help="Average N x N pixels to one (mnist, pmnist).")
 @click.option("--epochs", type=int, help="Passes over the training data.")
-@click.option("--batch", type=int, help="Sequences or clips a step.")
+@click.option("--batch", type=int, help="Sequences or clips per step.")
 @click.option("--learning-rate", type=float, help="Peak learning rate.")
 @click.option("--seed", type=int, help="Seed of weights, order and generated samples.")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key, such as task.length=200.")
-@click.option("--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="End training after that.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any key, such as task.length=200.")
+@click.option("--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="Stop training after this time.")
 @click.option("--runs", type=PATH, default=RUNS / "bench", show_default=True, help="Where the run folder goes.")
-@click.option("--resume", type=PATH, metavar="RUN", help="Go on with this run, also one that a budget ended.")
-@click.option("--fresh", is_flag=True, help="Start anew even if an unfinished run of these settings is there.")
+@click.option("--resume", type=PATH, metavar="RUN", help="Continue this run, also one that ran out of --budget.")
+@click.option("--fresh", is_flag=True, help="Start a new run even if there is an unfinished one with these settings.")
 @checkpoints
-@click.option("--tensorboard", is_flag=True, help="Write TensorBoard's event files to the run folder.")
-@click.option("--no-test", is_flag=True, help="Leave the test data alone: to choose settings by validation.")
-@click.option("--print-config", is_flag=True, help="Show the resolved configuration and stop.")
+@click.option("--tensorboard", is_flag=True, help="Write TensorBoard event files to the run folder.")
+@click.option("--no-test", is_flag=True, help="Do not evaluate on the test data, to choose settings on validation.")
+@click.option("--print-config", is_flag=True, help="Print the resolved configuration and exit.")
 @device
 @speech
 def bench(
@@ -76,8 +80,8 @@ def bench(
 ) -> None:
     """Run one of the paper's sequence tasks, with the models and the training of crops.
 
-    The best epoch is chosen on validation data and the test data are looked at once, at the end or when the
-    budget is spent; minutes are counted over all restarts. A run that was stopped goes on by the same command.
+    The best epoch is chosen on validation data; the test data are used once, at the end or when the budget is spent.
+    Minutes are counted over all restarts. Run the same command again to continue a run that was stopped.
     See also 'cropstar bench suite --help'.
     """
     from cropstar.benchmarks.settings import headline, show_config, table_of_tasks
@@ -100,7 +104,7 @@ def bench(
     if resume is not None and (print_config or any(value is not None for value in given)):
         raise UsageError("--resume takes the settings of the run", remedy="leave out all but --budget")
     if task is None and resume is None:
-        raise UsageError("which task?", remedy="see 'cropstar bench --list'")
+        raise UsageError("no task given", remedy="see 'cropstar bench --list'")
     width = hidden is not None or any(each.startswith("model.hidden") for each in assignments)
     if match_parameters is not None and (width or print_config):
         raise UsageError("--match-parameters finds the width", remedy="leave out --hidden and --print-config")

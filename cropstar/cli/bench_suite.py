@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, checkpoints, device, examples, speech
-from cropstar.cli.values import Decimal
+from cropstar.cli.options import PATH, Decimal, checkpoints, device, examples, speech
 from cropstar.runtime import RUNS, event
 
 EXAMPLES = examples("""
@@ -21,9 +20,11 @@ cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
 
 @click.command("suite", epilog=EXAMPLES)
 @click.argument("file", type=PATH)
-@click.option("-o", "--output", type=PATH, help="Its folder.  [default: data/runs/bench/suite-NAME]")
+@click.option("-o", "--output", type=PATH, help="Output folder.  [default: data/runs/bench/suite-NAME]")
 @click.option("--data", type=PATH, help="The folder of mnist/, music/ and so on.  [default: data]")
-@click.option("--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="For each training, over the file's.")
+@click.option(
+    "--budget", type=Decimal(0, min_open=True), metavar="MINUTES", help="Time for each training; overrides the file."
+)
 @checkpoints
 @device
 @speech
@@ -37,10 +38,10 @@ def suite(
 ) -> None:
     """Run a matrix of tasks, models, depths and seeds, and write tables and figures.
 
-    FILE is a YAML file, or 'short' or 'paper': those that ship with cropstar.
+    FILE is a YAML file, or 'short' or 'paper', which ship with cropstar.
 
-    results.csv, results.md, depth.png and curves.png are written anew after every training. A suite that was
-    stopped goes on by the same command; what failed is noted, tried again then, and makes the exit code 7.
+    results.csv, results.md, depth.png and curves.png are rewritten after every training. Run the same command again to
+    continue a suite that was stopped. Failed trainings are recorded and tried again; the exit code is then 7.
     """
     from cropstar.benchmarks.suite import PAGE, SuiteOptions, run_suite
     from cropstar.runtime import choose_device

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.evaluate import require_free
 from cropstar.cli.options import PATH, examples, speech
 from cropstar.errors import ArtifactError
 from cropstar.runtime import RUNS, event, logger
@@ -21,16 +20,18 @@ cropstar compare data/runs/star-4x128-001 data/runs/gru-4x128-001 --json
 
 @click.command(epilog=EXAMPLES)
 @click.argument("runs", type=PATH, nargs=-1, metavar="[RUN]...")
-@click.option("-o", "--output", type=PATH, help="Draw the figures and the validation curves (.png).")
+@click.option("-o", "--output", type=PATH, help="Draw the metrics and the validation curves (.png).")
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @speech
 def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Put finished runs side by side, the best first by its macro-F1 on test parcels.
+    """Compare finished runs, the best first by its macro-F1 on test parcels.
 
-    Figures come with 95 % intervals: runs whose intervals overlap widely may differ by luck alone. A warning says so
-    where runs were tested on different parcels and do not compare.
+    Metrics have 95 % intervals: runs whose intervals overlap widely may differ by chance alone. A warning is given if
+    runs were tested on different parcels and cannot be compared.
     """
+    from cropstar.api.commands import require_free
+
     if output is not None:
         require_free(output, (".png",), overwrite)
     from cropstar.reports.comparison import compare_runs, format_comparison

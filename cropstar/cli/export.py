@@ -16,11 +16,11 @@ cropstar export model.safetensors -o crops.onnx --dates 30
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=PATH, metavar="MODEL|RUN")
-@click.option("-o", "--output", type=PATH, help="The name of the file.  [default: model.onnx beside the model]")
+@click.option("-o", "--output", type=PATH, help="Output file.  [default: model.onnx beside the model]")
 @click.option(
     "--dates",
     type=click.IntRange(1, 1000),
-    help="Dates of a season; shorter ones are filled up.  [default: as in training]",
+    help="Dates of a season; shorter seasons are padded.  [default: as in training]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @speech
@@ -28,8 +28,8 @@ def export(path: Path, output: Path | None, dates: int | None, overwrite: bool) 
     """Write a recurrent model as ONNX, for programs without PyTorch.
 
     The file takes a whole season; a model that steps through the dates also gets a second file, NAME-step.onnx,
-    that takes one date and the state before it. Bands, classes and normalisation are in the metadata of both. They
-    are compared with the model by onnxruntime before they are written. Needs the extra: pip install 'cropstar[onnx]'.
+    that takes one date and the state before it. Bands, classes and normalisation are in the metadata of both. Both
+    are checked against the model with onnxruntime before they are written. Needs pip install 'cropstar[onnx]'.
     """
     from cropstar.prediction.exporting import export_model
     from cropstar.training.runs import MODEL

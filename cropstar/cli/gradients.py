@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech
-from cropstar.cli.values import Decimal, split_names
+from cropstar.cli.options import PATH, Decimal, examples, speech, split_names
 from cropstar.errors import UsageError
 from cropstar.runtime import event
 
@@ -34,21 +33,25 @@ cropstar gradients -o lattice --data mnist MNIST_FOLDER --cells lstm,star
 @click.option("--steps", type=click.IntRange(1, 5000), help="Steps in time.  [default: 10, or an image's pixels]")
 @click.option("--hidden", type=click.IntRange(1, 512), default=64, show_default=True, help="Width of every layer.")
 @click.option("--alpha", type=Decimal(0, 1, max_open=True), default=0.5, show_default=True, help="Smoothness of noise.")
-@click.option("--runs", type=click.IntRange(2, 100_000), help="Networks and inputs.  [default: 100, or 4 for images]")
+@click.option(
+    "--runs", type=click.IntRange(2, 100_000), help="Random networks and inputs.  [default: 100, or 4 for images]"
+)
 @click.option(
     "--loss",
     type=click.Choice(["last", "all", "both"]),
     default="both",
     show_default=True,
-    help="On the top layer's last state, on its states at all steps, or the one and the other.",
+    help="Loss on the last state of the top layer, on its states at all steps, or both.",
 )
 @click.option(
     "--data",
     type=(click.Choice(["mnist"]), PATH),
     metavar="mnist PATH",
-    help="Images pixel by pixel for input: MNIST's folder or an idx file.  [default: noise]",
+    help="Use images as input, pixel by pixel: the MNIST folder or an idx file.  [default: noise]",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of weights and inputs.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of weights and inputs."
+)
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
 @speech
 def gradients(
@@ -64,14 +67,14 @@ def gradients(
     seed: int,
     overwrite: bool,
 ) -> None:
-    """Show how gradients fare on their way through a deep recurrent network.
+    """Measure how gradients change on their way through a deep recurrent network.
 
-    A network of layers x steps with orthogonal weights and zero biases is run forwards and backwards many
-    times; at every layer and step the gradient of that place's parameters is measured. A factor of one
-    from layer to layer means that depth neither swallows gradients nor makes them explode.
+    A network of layers x steps with orthogonal weights and zero biases is run forwards and backwards many times; the
+    gradient of the parameters is measured at every layer and step. A factor of one from layer to layer means that
+    gradients neither vanish nor explode with depth.
     """
     if data is not None and steps is not None:
-        raise UsageError("--steps is for noise", why="an image has as many as pixels", remedy="leave out --steps")
+        raise UsageError("--steps with --data", why="an image has one step per pixel", remedy="leave out --steps")
     if cells is None:
         raise UsageError("no cells", remedy="name some with --cells, such as lstm,star")
 

@@ -13,26 +13,26 @@ from cropstar.runtime import event
 
 EXAMPLES = examples("""
 cropstar inspect data/stores/demo                     dates, bands and classes of a store
-cropstar inspect data/stores/demo -o sheet.png        and a picture sheet of it
+cropstar inspect data/stores/demo -o sheet.png        the same, and a sheet of pictures
 cropstar inspect data/stores/demo/tiles/NAME.h5       one tile
-cropstar inspect data/runs/convstar-4x32-001          a model and how it did on the test parcels
+cropstar inspect data/runs/convstar-4x32-001          a model and its accuracy on the test parcels
 cropstar inspect season.h5                            the state of a season: its model, dates and grid
-cropstar inspect model.safetensors --json             facts for another program
+cropstar inspect model.safetensors --json             for another program
 """)
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("path", type=PATH, metavar="STORE|TILE|MODEL|STATE")
-@click.option("-o", "--output", type=PATH, help="Draw a picture sheet (.png) of a store or a tile.")
-@click.option("--scene", help="The scene to draw, where a store holds several.  [default: the largest; tables: all]")
+@click.option("-o", "--output", type=PATH, help="Draw a sheet (.png) of a store or a tile.")
+@click.option("--scene", help="The scene to draw, if a store has several.  [default: the largest; of tables: all]")
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @speech
 def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, as_json: bool) -> None:
-    """Say what is inside a store, a tile, a model file, a run or a season's state, and draw it.
+    """Show what is in a store, a tile, a model file, a run or the state of a season.
 
-    The sheet shows an RGB picture of each date with clouds hatched, the labelled parcels, and the mean
-    NDVI of each class through the season.
+    With -o, draw a sheet of a store or a tile: an RGB picture of each date with clouds hatched, the labelled parcels,
+    and the mean NDVI of each class through the season.
     """
     from cropstar.reports.contents import kind_of, model_facts, open_tile_set, tile_set_facts
     from cropstar.reports.text import format_contents
@@ -58,17 +58,15 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
 
 
 def _require_drawable(kind: str, output: Path | None, scene: str | None, overwrite: bool) -> None:
-    """All that can be wrong with the wish for a picture, before anything is read."""
+    """Refuse a picture that cannot be drawn, before anything is read."""
     if output is None:
         if scene is not None:
-            raise UsageError("--scene chooses what to draw", remedy="give -o sheet.png too")
+            raise UsageError("--scene without -o", why="it chooses what to draw", remedy="give -o sheet.png too")
         return
     if kind in ("model", "run", "season"):
         what = "a state" if kind == "season" else "a model"
         raise UsageError(f"{what} has no picture sheet", remedy="leave out -o, or give a store or a tile")
     if output.suffix.lower() != ".png":
-        raise UsageError("the sheet is a PNG", path=output, remedy="give a name that ends in .png")
+        raise UsageError("unknown type of output file", path=output, remedy="give a name that ends in .png")
     if output.exists() and not overwrite:
-        raise UsageError(
-            "the picture exists", path=output, remedy="choose another name, or replace it with --overwrite"
-        )
+        raise UsageError("the output exists", path=output, remedy="choose another name, or give --overwrite")

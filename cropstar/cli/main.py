@@ -2,54 +2,67 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
+from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from cropstar import __version__
-from cropstar.cli.bench import bench
-from cropstar.cli.compare import compare
-from cropstar.cli.doctor import doctor
-from cropstar.cli.evaluate import evaluate
-from cropstar.cli.export import export
-from cropstar.cli.gradients import gradients
-from cropstar.cli.ingest import ingest
-from cropstar.cli.inspect import inspect
-from cropstar.cli.models import models
-from cropstar.cli.predict import predict
-from cropstar.cli.train import train
-from cropstar.cli.tune import tune
-from cropstar.cli.update import update
-from cropstar.errors import CropstarError, Interrupted, ResourceError, UsageError, from_os_error
-from cropstar.runtime import raise_on_termination
+from cropstar.errors import CropstarError, Interrupted, UsageError, expected_error
+
+# The commands in the order of --help and the first sentence of each: a command's module is imported when it is used.
+COMMANDS = {
+    "ingest": "Turn images and parcels into a store of HDF5 tiles.",
+    "inspect": "Show what is in a store, a tile, a model file, a run or the state of a season.",
+    "models": "List the models: what they read, what they cost, how far they look.",
+    "train": "Train a model on a store and evaluate it on parcels that it never saw.",
+    "tune": "Search for the settings that do best on the validation parcels.",
+    "evaluate": "Evaluate a model on the test parcels of its training, or on another store.",
+    "compare": "Compare finished runs, the best first by its macro-F1 on test parcels.",
+    "predict": "Classify a raster series: a GeoTIFF with one byte per pixel, and a picture of it.",
+    "update": "Add new images to the map of a season, at the cost of these images alone.",
+    "export": "Write a recurrent model as ONNX, for programs without PyTorch.",
+    "gradients": "Measure how gradients change on their way through a deep recurrent network.",
+    "bench": "Run one of the paper's sequence tasks, with the models and the training of crops.",
+    "doctor": "Show what this machine offers: versions, processors, GPUs, memory, formats.",
+}
 
 EPILOG = """\b
 Start here:
   cropstar ingest                               make the demonstration scene and store it
   cropstar train --model convstar --layers 4    train on the newest store
   cropstar predict data/demo/tile.tif           map it with the newest model
-  cropstar update season.h5 NEW                 one more image into a map made with --state
-  cropstar inspect data/stores/demo             what is in a store, a tile or a model
-  cropstar models                               what can be trained, and what it costs
-  cropstar evaluate data/runs/NAME              judge a model again, or on another store
-  cropstar tune --config NAME                   search for better options on validation
-  cropstar compare                              finished runs side by side
-  cropstar export data/runs/NAME                its model as ONNX
-  cropstar gradients -o lattice                 how gradients fare in deep stacks of each cell
-  cropstar bench --list                         the paper's sequence tasks
-  cropstar doctor                               what this machine offers, and what is missing
+  cropstar update season.h5 NEW                 add an image to a map made with --state
+  cropstar COMMAND --help                       all options of a command, with examples
 
 Exit codes: 0 done, 2 usage, 3 input, 4 damaged or locked file, 5 mismatch, 6 disk or memory,
 7 partial result, 130/143 stopped by a signal after saving.
 """
 
-OUT_OF_MEMORY = ("can't allocate memory", "CUDA out of memory", "MPS backend out of memory")  # torch's words
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is used: --help takes a tenth of a second."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"cropstar.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="cropstar")
 @click.pass_context
 def cropstar(context: click.Context) -> None:
@@ -57,13 +70,10 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
 
 
-COMMANDS = (ingest, inspect, models, train, tune, evaluate, compare, predict, update, export, gradients, bench, doctor)
-for command in COMMANDS:
-    cropstar.add_command(command)
-
-
 def main() -> NoReturn:
     """The entry point: no traceback reaches the user unless --debug asks for it."""
+    from cropstar.runtime import raise_on_termination
+
     raise_on_termination()
     said: dict[str, Any] = {}
     try:
@@ -74,6 +84,8 @@ def main() -> NoReturn:
     except (click.ClickException, click.Abort, KeyboardInterrupt, Exception) as failure:
         error = _translate(failure)
         if said.get("debug"):
+            import traceback
+
             traceback.print_exc()
         _say(error, as_json=bool(said.get("log_json")))
         code = error.exit_code
@@ -82,20 +94,12 @@ def main() -> NoReturn:
 
 def _translate(failure: BaseException) -> CropstarError:
     """Any failure as one of ours, with its exit code."""
-    if isinstance(failure, CropstarError):
-        return failure
     if isinstance(failure, click.ClickException):
         command = failure.ctx.command_path if isinstance(failure, click.UsageError) and failure.ctx else "cropstar"
         return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")
     if isinstance(failure, (click.Abort, KeyboardInterrupt)):
         return Interrupted(2, "what was finished is kept")
-    if isinstance(failure, MemoryError) or any(text in str(failure) for text in OUT_OF_MEMORY):
-        return ResourceError(
-            "out of memory", why=str(failure).partition("\n")[0] or None, remedy="use smaller windows or batches"
-        )
-    if isinstance(failure, OSError):
-        return from_os_error(failure)
-    return CropstarError(
+    return expected_error(failure) or CropstarError(
         "internal error",
         why=f"{type(failure).__name__}: {failure}",
         remedy="run again with --debug and report the traceback",
@@ -104,6 +108,8 @@ def _translate(failure: BaseException) -> CropstarError:
 
 def _say(error: CropstarError, *, as_json: bool) -> None:
     if as_json:
+        import json
+
         line = json.dumps({"level": "error", "message": str(error), "exit_code": error.exit_code})
         click.echo(line, err=True)
     else:

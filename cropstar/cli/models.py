@@ -20,14 +20,20 @@ cropstar models star --set model.variant=janet --json
 
 @click.command(epilog=EXAMPLES)
 @click.argument("name", required=False)
-@click.option("--bands", type=click.IntRange(1, 1000), default=10, show_default=True, help="Bands of an image.")
-@click.option("--classes", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Classes to tell apart.")
-@click.option("--dates", type=click.IntRange(1, 1000), default=24, show_default=True, help="Dates of a season.")
+@click.option("--bands", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of bands.")
+@click.option("--classes", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Number of classes.")
+@click.option(
+    "--dates", type=click.IntRange(1, 1000), default=24, show_default=True, help="Number of dates in a season."
+)
 @click.option("--layers", type=int, help="Layers.  [default: 4]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: 32, or 128 for series models]")
-@click.option("--day-encoding", help="The season as input: sincos, thermal (the last band) or none.  [default: sincos]")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any model.* key of the configuration.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@click.option(
+    "--day-encoding", help="How the model sees the date: sincos, thermal (the last band) or none.  [default: sincos]"
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any model.* key of the configuration."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @speech
 def models(
     name: str | None,
@@ -42,8 +48,8 @@ def models(
 ) -> None:
     """List the models: what they read, what they cost, how far they look.
 
-    With a NAME, one of them layer by layer, with its settings and its equations. Names are composed: conv before a
-    cell reads images, bi both directions of time, + stacks cells from the lowest layer up.
+    With a NAME, show one of them layer by layer, with its settings and its equations. Names are composed: conv before
+    a cell reads images, bi reads both directions of time, + stacks cells from the lowest layer up.
     """
     from cropstar.config import ModelConfig, resolve_config
     from cropstar.models.contract import Shape
@@ -53,7 +59,7 @@ def models(
 
     for assignment in assignments:
         if not assignment.startswith("model.") or assignment.startswith("model.name"):
-            raise UsageError(f"--set {assignment}", why="only the model is looked at", remedy="give a key of model.*")
+            raise UsageError(f"--set {assignment}", why="not a setting of the model", remedy="give a key of model.*")
 
     def configured(model: str) -> ModelConfig:
         options = {"store": STORES, "model.name": model, "model.layers": layers, "model.hidden": hidden}

@@ -1,18 +1,27 @@
-"""Options that several commands share, and how click's words become cropstar's."""
+"""Options that several commands share, their types, and the sections of a --help page."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from datetime import date, datetime
 from functools import wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from cropstar.cli.remote_options import PATH as PATH
-from cropstar.cli.values import Decimal
-from cropstar.runtime import set_up_logging
+from cropstar.errors import UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def examples(text: str) -> str:
+    """A block of example commands for the end of a --help page, kept as it is written."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in text.strip().splitlines())
+
+
+# --- Sections of a --help page
 
 
 class HeadedOption(click.Option):
@@ -42,15 +51,85 @@ def headed(heading: str, *names: str, **settings: Any) -> Callable[[Command], Co
     return click.option(*names, cls=kind, **settings)
 
 
+def _all_of(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+# --- Types of values
+
+ALLOW_REMOTE = "allow_remote"
+
+
+class PathOrAddress(click.Path):
+    """A path. The address of a bucket or web server stays a text, which only commands with --allow-remote take."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or "://" not in value:
+            return super().convert(value, param, ctx)
+        from cropstar.store.remote.addresses import is_remote, redacted
+
+        if not is_remote(value):
+            return super().convert(value, param, ctx)
+        if ctx is None or ALLOW_REMOTE not in ctx.params:
+            raise UsageError(f"{redacted(value)} is remote", remedy="copy it to this machine first")
+        return value
+
+
+PATH = PathOrAddress(path_type=Path)
+DAY = click.DateTime(["%Y-%m-%d"])
+
+
+class Decimal(click.FloatRange):
+    """A number within a range, which is neither infinite nor NaN: click would let both through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """Names separated by commas, as the callback of an option."""
+    return tuple(part.strip() for part in value.split(",")) if value else None
+
+
+def split_numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Whole numbers separated by commas."""
+    try:
+        return tuple(int(part) for part in value.split(",")) if value else None
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is not a list of numbers such as 4,5,6") from None
+
+
+def split_decimals(_: click.Context, __: click.Parameter, value: str | None) -> tuple[float, ...] | None:
+    """Numbers separated by commas."""
+    try:
+        return tuple(float(part) for part in value.split(",")) if value else None
+    except ValueError:
+        raise click.BadParameter(f"'{value}' is not a list of numbers such as 7.5,47.2,7.9,47.4") from None
+
+
+def only_day(_: click.Context, __: click.Parameter, value: datetime | None) -> date | None:
+    return value.date() if value else None
+
+
+# --- Every command
+
+
 def speech(command: Command) -> Command:
     """--quiet, --verbose, --debug and --log-json, on every command."""
 
     @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
     @click.option("-v", "--verbose", is_flag=True, help="Print more.")
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-    @click.option("--log-json", is_flag=True, help="One JSON object a line on stderr, for batch jobs.")
+    @click.option("--log-json", is_flag=True, help="Log to stderr as JSON, one object per line.")
     @wraps(command)
     def speaking(*args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any) -> Any:
+        from cropstar.runtime import set_up_logging
+
         context = click.get_current_context()
         context.find_root().obj["debug"] = debug
         context.find_root().obj["log_json"] = log_json
@@ -58,6 +137,9 @@ def speech(command: Command) -> Command:
         return command(*args, **kwargs)
 
     return speaking  # type: ignore[return-value]
+
+
+# --- The machine
 
 
 def device(command: Command) -> Command:
@@ -77,7 +159,7 @@ def checkpoints(command: Command) -> Command:
 
 
 def backend(*, training: bool = False) -> Callable[[Command], Command]:
-    """Who computes the recurrent layers; cropstar/models/backends.py says what each is."""
+    """The implementation of recurrent layers; cropstar/models/backends.py says what each is."""
     names = ["auto", "naive", "torch", "native", *([] if training else ["onnx"])]
     return click.option(
         "--backend",
@@ -88,6 +170,210 @@ def backend(*, training: bool = False) -> Callable[[Command], Command]:
     )
 
 
-def examples(text: str) -> str:
-    """A block of example commands for the end of a --help page, kept as it is written."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in text.strip().splitlines())
+# --- Remote files
+
+
+def remote(command: Command) -> Command:
+    """--allow-remote and --scratch; what they do is in cropstar/api/entry.py."""
+    options = (
+        click.option(
+            "--allow-remote", is_flag=True, is_eager=True, help="Accept s3://, gs:// and https:// names as files."
+        ),
+        click.option(
+            "--scratch",
+            metavar="DIR",
+            type=click.Path(path_type=Path),
+            help="Folder for local copies of remote files.  [default: in the temporary folder]",
+        ),
+    )
+    return _all_of(options, command)
+
+
+# --- Sources of `cropstar ingest`, under a heading each
+
+LABELS = "Parcels on images (stack, sentinel2, stac)"
+IMAGES = "Images"
+STAC = "STAC catalogues"
+TABLES = "Tables"
+PUBLISHED = "Published data sets (breizhcrops, tum, zuericrop)"
+
+SOURCE_OPTIONS = (
+    headed(
+        LABELS,
+        "--parcels",
+        type=PATH,
+        help="Vector file of labelled parcels.  [default for stack: the one beside PATH]",
+    ),
+    headed(LABELS, "--label-column", help="Column of the crop, also in tables.  [default: crop, label, class, ...]"),
+    headed(LABELS, "--classes", type=PATH, help="A YAML file that merges, renames and drops labels."),
+    headed(
+        LABELS,
+        "--erode",
+        type=Decimal(0),
+        metavar="METRES",
+        help="Shrink parcels by this distance.  [default: 0]",
+    ),
+    headed(
+        LABELS,
+        "--tile-size",
+        type=click.IntRange(16, 4096),
+        metavar="PIXELS",
+        help="Width and height of a tile.  [default: 240]",
+    ),
+    headed(
+        IMAGES,
+        "--bands",
+        callback=split_names,
+        help="B04,B08 to select; B04=red,B08=nir to rename.  [default: all, or Sentinel-2's]",
+    ),
+    headed(
+        IMAGES, "--clear", callback=split_numbers, help="Classes of the SCL band that are clear.  [default: 2,4,5,6,7]"
+    ),
+    headed(
+        IMAGES, "--resampling", help="Resampling of coarser bands: bilinear, cubic or nearest.  [default: bilinear]"
+    ),
+    headed(IMAGES, "--pattern", help="Names of dated files, e.g. 'S2_{tile}_{band}_{date}.tif'.  [default: guessed]"),
+    headed(IMAGES, "--masks", metavar="PATTERN", help="Names of cloud masks beside dated files; 0 is clear."),
+    headed(STAC, "--collection", help="The collection.  [default: sentinel-2-l2a]"),
+    headed(
+        STAC,
+        "--bbox",
+        callback=split_decimals,
+        metavar="W,S,E,N",
+        help="Bounding box in degrees.  [default: that of the parcels]",
+    ),
+    headed(STAC, "--from", "start", type=DAY, callback=only_day, metavar="DATE", help="First day, e.g. 2018-03-01."),
+    headed(STAC, "--to", "end", type=DAY, callback=only_day, metavar="DATE", help="Last day."),
+    headed(STAC, "--max-cloud", type=float, metavar="PERCENT", help="Skip items with more cloud.  [default: 100]"),
+    headed(STAC, "--crs", help="Coordinate system of the mosaic.  [default: that of most items]"),
+    headed(STAC, "--resolution", type=float, metavar="METRES", help="Pixel size.  [default: 10]"),
+    headed(TABLES, "--id-column", help="Column of the series id.  [default: guessed]"),
+    headed(TABLES, "--date-column", help="Column of the date.  [default: guessed]"),
+    headed(TABLES, "--group-column", help="Column of year or region, or 'none'.  [default: guessed]"),
+    headed(TABLES, "--field-column", help="Column of the field: series of one field stay together in every split."),
+    headed(TABLES, "--mask-column", help="Column of the cloud mask."),
+    headed(TABLES, "--scale", type=float, help="Reflectance = value x scale + offset.  [default: guessed]"),
+    headed(TABLES, "--offset", type=float, help="See --scale.  [default: 0]"),
+    headed(TABLES, "--nodata", type=float, multiple=True, help="Values that mean no data."),
+    headed(TABLES, "--keep-unlabelled", is_flag=True, default=None, help="Keep fields without a crop."),
+    headed(PUBLISHED, "--year", type=int, help="breizhcrops: 2017 or 2018; tum, zuericrop: year of the dates."),
+    headed(PUBLISHED, "--level", help="breizhcrops: L1C or L2A; zuericrop: classes of level 1, 2 or 3."),
+    headed(PUBLISHED, "--regions", callback=split_names, help="breizhcrops: frh01,frh02,...  [default: all]"),
+    headed(PUBLISHED, "--download", is_flag=True, default=None, help="breizhcrops: fetch missing regions."),
+    headed(PUBLISHED, "--mask", help="breizhcrops: cloud mask: none, QA60 or CLD.  [default: none]"),
+    headed(PUBLISHED, "--data", metavar="FOLDER", help="tum: data folder, if there are several."),
+    headed(PUBLISHED, "--labels", type=PATH, help="zuericrop: label table.  [default: labels.csv beside the file]"),
+    headed(
+        IMAGES,
+        "--dates",
+        type=PATH,
+        help="2023-04-01,... or a file with one per line, for a stack without dates, or zuericrop.",
+    ),
+    headed(
+        IMAGES,
+        "--by-band",
+        is_flag=True,
+        default=None,
+        help="With --dates: the stack is ordered by band, not by date.",
+    ),
+    headed(
+        PUBLISHED,
+        "--cloud-limit",
+        type=float,
+        help="zuericrop: share of cloud that counts as clear.  [default: 0.1]",
+    ),
+)
+
+
+def source_options(command: Command) -> Command:
+    """The options that only some sources take."""
+    return _all_of(SOURCE_OPTIONS, command)
+
+
+# --- Maps of `cropstar predict` and `cropstar update`
+
+OUTPUTS, SEASON = "More outputs", "In season"
+INPUTS, MACHINE = "Reading the input", "Machine"
+
+MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (OUTPUTS, "--confidence", {"is_flag": True, "help": "The calibrated probability of the class, in percent."}),
+    (OUTPUTS, "--probabilities", {"is_flag": True, "help": "The calibrated probability of every class."}),
+    (
+        OUTPUTS,
+        "--uncertainty",
+        {
+            "type": click.Choice(["entropy", "margin"]),
+            "help": "Entropy of the probabilities, or margin between the best two.",
+        },
+    ),
+    (OUTPUTS, "--valid-dates", {"is_flag": True, "help": "Number of clear dates of each pixel."}),
+    (OUTPUTS, "--parcels", {"type": PATH, "help": "Parcel outlines; the class of each goes to <map>-parcels.gpkg."}),
+    (OUTPUTS, "--html", {"is_flag": True, "help": "Also write a self-contained HTML page with legend and hectares."}),
+    (
+        OUTPUTS,
+        "--smooth",
+        {"type": click.Choice(["majority", "bayesian"]), "help": "Smooth the map: majority vote or Bayesian."},
+    ),
+    (OUTPUTS, "--smooth-window", {"type": int, "metavar": "PIXELS", "help": "Window of --smooth.  [default: 5]"}),
+    (SEASON, "--state", {"type": PATH, "help": "Save the hidden state after the last date, for 'cropstar update'."}),
+    (
+        SEASON,
+        "--every-date",
+        {"is_flag": True, "help": "One map per date, and <map>-earliest.tif: when the class was settled."},
+    ),
+    (
+        SEASON,
+        "--stable-confidence",
+        {"type": Decimal(0, 1), "help": "Confidence at which a class counts as settled.  [default: 0.5]"},
+    ),
+    (
+        INPUTS,
+        "--bands",
+        {"callback": split_names, "help": "B04,B08 to select, or to name bands without names; B04=red to rename."},
+    ),
+    (
+        INPUTS,
+        "--dates",
+        {"help": "2023-04-01,2023-05-11,... or @FILE, for a file without dates, ordered by date."},
+    ),
+    (INPUTS, "--by-band", {"is_flag": True, "default": None, "help": "With --dates: the file is ordered by band."}),
+    (
+        INPUTS,
+        "--clear",
+        {"callback": split_numbers, "help": "Classes of the SCL band that are clear.  [default: as in training]"},
+    ),
+    (INPUTS, "--pattern", {"help": "Names of dated files, e.g. 'S2_{band}_{date}.tif'.  [default: guessed]"}),
+    (INPUTS, "--masks", {"metavar": "PATTERN", "help": "Names of cloud masks beside dated files; 0 is clear."}),
+    (INPUTS, "--any-dates", {"is_flag": True, "help": "Accept dates outside the season of the training."}),
+    (
+        MACHINE,
+        "--memory",
+        {"default": "2GB", "show_default": True, "help": "Choose windows to stay below this memory."},
+    ),
+    (
+        MACHINE,
+        "--window",
+        {"type": click.IntRange(16, 8192), "help": "Width and height of windows.  [default: by --memory]"},
+    ),
+    (
+        MACHINE,
+        "--halo",
+        {"type": click.IntRange(0, 8192), "help": "Use a smaller overlap of windows: faster, not exact."},
+    ),
+    (MACHINE, "--half", {"is_flag": True, "help": "Compute in half precision: faster on GPUs, not exact."}),
+    (MACHINE, "--shard", {"metavar": "I/N", "help": "Compute part I of N, from 0; auto/N takes I from the array job."}),
+)
+
+
+def map_options(*headings: str, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """The options under some headings."""
+
+    def decorate(command: Command) -> Command:
+        chosen = (
+            headed(heading, name, **settings)
+            for heading, name, settings in MAP_OPTIONS
+            if heading in headings and name not in without
+        )
+        return _all_of(tuple(chosen), command)
+
+    return decorate

@@ -12,8 +12,8 @@ from cropstar.runtime import RUNS, STORES, event
 EXAMPLES = examples("""
 cropstar tune --config demo-star --trials 20
 cropstar tune --store data/stores/crop --model star --split published --space space.yaml -o data/runs/tune-001
-cropstar tune --config demo-star --folds 5            the mean over five folds in place of one validation part
-cropstar train --config data/runs/tune-001/best.yaml  train the best and judge it on the test parcels
+cropstar tune --config demo-star --folds 5            the mean over five folds instead of one validation part
+cropstar train --config data/runs/tune-001/best.yaml  train the best and evaluate it on the test parcels
 
 space.yaml:
   optimiser.learning_rate: {log: [1e-4, 1e-2]}
@@ -28,18 +28,26 @@ space.yaml:
     "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
 )
 @click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
-@click.option("--model", help="See 'cropstar models'.  [default: convstar]")
+@click.option("--model", help="A name from 'cropstar models'.  [default: convstar]")
 @click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: a stratified random split]")
-@click.option("--epochs", type=int, help="Of every trial.  [default: 5]")
+@click.option("--epochs", type=int, help="Epochs of every trial.  [default: 5]")
 @click.option("--seed", type=int, help="Seed of the search and of every training.  [default: 0]")
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any key of the configuration.")
-@click.option("--space", "space_file", type=PATH, metavar="FILE", help="What varies, see below.  [default: see there]")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any key of the configuration.")
 @click.option(
-    "--trials", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Altogether, over all starts."
+    "--space", "space_file", type=PATH, metavar="FILE", help="The search space, as shown below.  [default: see above]"
 )
-@click.option("--folds", type=click.IntRange(2, 1000), help="Cross-validation, without the test parcels.")
-@click.option("-o", "--output", type=PATH, help="The tuning's folder.  [default: data/runs/tune-001 and so on]")
-@click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where that folder goes.")
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 100_000),
+    default=20,
+    show_default=True,
+    help="Trials in total, over all restarts.",
+)
+@click.option(
+    "--folds", type=click.IntRange(2, 1000), help="Cross-validate with this many folds, without the test parcels."
+)
+@click.option("-o", "--output", type=PATH, help="Output folder.  [default: data/runs/tune-001 and so on]")
+@click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the default output folder goes.")
 @device
 @speech
 def tune(
@@ -57,11 +65,11 @@ def tune(
     runs: Path,
     device: str,
 ) -> None:
-    """Search options of a configuration that do best on the validation parcels.
+    """Search for the settings that do best on the validation parcels.
 
-    Each trial is a training; those behind the median of the others end early. The test parcels stay
-    unseen. A tuning that was stopped goes on by the same command, to the same trials;
-    a larger --trials adds some. Without --space the learning rate, layers, width and dropout vary.
+    Each trial is a training; trials below the median are stopped early. The test parcels are not used. Run the same
+    command again to continue, with the same trials; a larger --trials adds more. Without --space the learning rate,
+    layers, width and dropout vary.
     """
     from cropstar.config import find_config, read_config, resolve_config
     from cropstar.store.store import newest_store

@@ -30,7 +30,7 @@ from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SeriesTile
 
-__all__ = ["TableOptions", "TableScene", "open_table"]
+__all__ = ["TableOptions", "TableScene", "guess_column", "open_table", "reflectance_band"]
 
 
 class TableScene:
@@ -250,7 +250,9 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
     for role, name in named.items():
         if name is not None and not (role == "group" and name == NO_GROUP):
             _require_column(name, present, path, f"--{role}-column")
-        found[role] = name if name is not None else _guess(role, [column for column in present if column not in taken])
+        found[role] = (
+            name if name is not None else guess_column(role, [column for column in present if column not in taken])
+        )
     found["id"] = found["id"] or options.field_column  # one series a field, or one in each group
     for role in ("id", "date", "label"):
         if found[role] is None:
@@ -265,7 +267,8 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
     return Columns(key, date, label, group, options.mask_column, bands, options.field_column)
 
 
-def _guess(role: str, present: Sequence[str]) -> str | None:
+def guess_column(role: str, present: Sequence[str]) -> str | None:
+    """The column with a plain name for the id, the date, the label or the group."""
     plain = {re.sub(r"[-\s]+", "_", column.strip().lower()): column for column in reversed(present)}
     return next((plain[name] for name in GUESSES[role] if name in plain), None)
 

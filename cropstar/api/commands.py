@@ -1,0 +1,623 @@
+"""ingest, train, evaluate, predict and update: what the commands of these names do, as functions.
+
+They take the options of the command line as keywords of the same names, with the same defaults.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from datetime import date
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from cropstar.api.data import StoreView
+from cropstar.api.entry import AnyPath, Entry, paths, require_free_remote
+from cropstar.config import find_config, resolve_config
+from cropstar.errors import ArtifactError, UsageError
+from cropstar.runtime import DEMO, RUNS, STORES, event, logger
+from cropstar.store.remote.addresses import is_catalogue
+from cropstar.store.store import MANIFEST, newest_store
+
+if TYPE_CHECKING:
+    from cropstar.config import SplitConfig, TrainConfig
+    from cropstar.prediction.predict import MapResult
+    from cropstar.training.runs import Run
+
+Names = str | Sequence[str]  # "B04,B08" or ["B04", "B08"]
+Dates = str | os.PathLike[str] | Sequence[str | date]  # the same, or the name of a file with one date per line
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+# --- ingest
+
+WEB_ADDRESS = re.compile("https?://", re.IGNORECASE)
+
+
+def _is_catalogue(given: Mapping[str, Any], text: str) -> bool:
+    return text == given["path"] and is_catalogue((str(given["source"]),), text)
+
+
+@Entry(
+    *("path", "parcels", "classes", "labels", "dates"),
+    output="output",
+    head=MANIFEST,
+    uploaded=StoreView,
+    is_address=_is_catalogue,
+)
+def ingest(
+    path: AnyPath | None = None,
+    *,
+    source: str | None = None,
+    output: AnyPath | None = None,
+    overwrite: bool = False,
+    workers: int | None = None,
+    scheduler: str | None = None,
+    seed: int | None = None,
+    parcels: AnyPath | None = None,
+    label_column: str | None = None,
+    classes: AnyPath | None = None,
+    erode: float | None = None,
+    tile_size: int | None = None,
+    bands: Names | None = None,
+    clear: Sequence[int] | None = None,
+    resampling: str | None = None,
+    pattern: str | None = None,
+    masks: str | None = None,
+    dates: Dates | None = None,
+    by_band: bool | None = None,
+    collection: str | None = None,
+    bbox: Sequence[float] | None = None,
+    start: str | date | None = None,
+    end: str | date | None = None,
+    max_cloud: float | None = None,
+    crs: str | None = None,
+    resolution: float | None = None,
+    id_column: str | None = None,
+    date_column: str | None = None,
+    group_column: str | None = None,
+    field_column: str | None = None,
+    mask_column: str | None = None,
+    scale: float | None = None,
+    offset: float | None = None,
+    nodata: Sequence[float] = (),
+    keep_unlabelled: bool | None = None,
+    year: int | None = None,
+    level: str | None = None,
+    regions: Names | None = None,
+    download: bool | None = None,
+    mask: str | None = None,
+    data: str | None = None,
+    labels: AnyPath | None = None,
+    cloud_limit: float | None = None,
+    allow_remote: bool = False,
+    scratch: AnyPath | None = None,
+    progress: bool | None = False,
+) -> StoreView:
+    """Turn images and parcels, a table of series or a published data set into a store.
+
+    `source` says what `path` is and is guessed when left out. Without both, the demonstration scene is written to
+    data/demo and ingested. The store goes to `output`, by default data/stores/<name of path>. A call that was stopped
+    continues where it was.
+
+    `start` and `end` are --from and --to of the command line. The other options are explained by
+    `cropstar ingest --help`.
+    """
+    from cropstar.connecting import connected
+    from cropstar.reports.contents import summarise
+    from cropstar.reports.wording import plural
+    from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
+    from cropstar.sources.ingest import ingest as run_ingest
+    from cropstar.sources.workers import bound_gdal, default_workers
+
+    text = None if path is None else os.fspath(path)
+    url = text if text and WEB_ADDRESS.match(text) else None  # a Path would lose one of its slashes
+    place = Path(text) if text and not url else None
+    chosen = source or ("stac" if url else guess_source(place))
+
+    bound_gdal()  # before anything is opened: GDAL asks for the size of its cache once
+    special = {
+        **{"classes": _path(classes), "erode": erode, "bands": _names(bands), "resampling": resampling},
+        **{"clear": None if clear is None else tuple(clear), "pattern": pattern, "masks": masks},
+        **{"dates": _dates(dates, Path), "by_band": by_band, "collection": collection},
+        **{"bbox": None if bbox is None else tuple(bbox), "start": _day(start), "end": _day(end)},
+        **{"max_cloud": max_cloud, "crs": crs, "resolution": resolution},
+        **{"id_column": id_column, "date_column": date_column, "group_column": group_column},
+        **{"field_column": field_column, "mask_column": mask_column, "scale": scale, "offset": offset},
+        **{"nodata": tuple(nodata), "keep_unlabelled": keep_unlabelled, "year": year, "level": level},
+        **{"regions": _names(regions), "download": download, "mask": mask, "data": data},
+        **{"labels": _path(labels), "cloud_limit": cloud_limit},
+    }
+    given = {name: value for name, value in special.items() if value not in (None, ())}
+    if scheduler is not None:
+        if workers is not None:
+            why = "the cluster has its own workers"
+            raise UsageError("--workers with --scheduler", why=why, remedy="leave one of them out")
+        place = DEMO if chosen == "synthetic" and place is None else place
+        place = place and place.absolute()  # as it is called on every machine
+    folder = _path(output) or STORES / _store_name(place, url)
+    # First the cluster: to read and digest images may take long.
+    with nullcontext() if scheduler is None else connected(scheduler) as cluster:
+        request = IngestRequest(place, _path(parcels), label_column, tile_size, seed, given, url)
+        scenes = SOURCES[chosen](request)
+        try:
+            result = run_ingest(
+                scenes, folder, overwrite=overwrite, workers=workers or default_workers(), cluster=cluster
+            )
+        finally:
+            for scene in scenes:
+                scene.close()
+    if logger.isEnabledFor(logging.INFO):  # it reads every label and mask of the store
+        summarise(result.folder)
+    event(
+        f"store {result.folder}: {plural(result.written, 'tile')} written, {result.kept} kept",
+        store=str(result.folder),
+        written=result.written,
+        kept=result.kept,
+    )
+    return StoreView(result.folder)
+
+
+def _store_name(path: Path | None, url: str | None) -> str:
+    """The default name of a store: after the file, the folder or the catalogue."""
+    if path is not None:
+        whole = path.resolve()
+        return whole.name if whole.is_dir() else whole.name.removesuffix(".gz").rpartition(".")[0] or whole.name
+    return (urlsplit(url).hostname or "stac") if url else "demo"
+
+
+# --- train
+
+# Keywords of `train` that are settings of the configuration, and their keys.
+SETTINGS: dict[str, tuple[str, ...]] = {
+    "store": ("store",),
+    "recipe": ("recipe",),
+    "model": ("model.name",),
+    "layers": ("model.layers",),
+    "hidden": ("model.hidden",),
+    "target": ("target",),
+    "split_by": ("split.by",),
+    "split": ("split.name",),
+    "epochs": ("epochs",),
+    "batch": ("batch", "series_batch"),
+    "learning_rate": ("optimiser.learning_rate",),
+    "ensemble": ("ensemble",),
+    "refit": ("refit",),
+    "distil": ("distil",),
+    "seed": ("seed",),
+}
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A finished run: its folder, its model, and how the model did on the test parcels."""
+
+    folder: Path
+    model: Path
+    report: Path  # an HTML page
+    metrics: dict[str, Any] = field(
+        repr=False
+    )  # of the test parcels: {"pixel": {"overall_accuracy": ...}, "parcel": ...}
+    headline: str = ""
+
+    @classmethod
+    def of(cls, run: Run, result: Mapping[str, Any]) -> TrainingResult:
+        headline = run.headline() if result else ""
+        return cls(run.folder, run.model, run.report, dict(result.get("test", {})), headline)
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.folder)
+
+
+@Entry("config", "store", "distil", written=("runs", "resume"))
+def train(
+    *,
+    config: AnyPath | None = None,
+    store: AnyPath | None = None,
+    recipe: Literal["auto", "quick", "paper"] | None = None,
+    model: str | None = None,
+    layers: int | None = None,
+    hidden: int | None = None,
+    target: Literal["pixel", "parcel", "date"] | None = None,
+    split_by: Literal["parcel", "block", "scene", "group", "pixel"] | None = None,
+    split: str | None = None,
+    epochs: int | None = None,
+    batch: int | None = None,
+    learning_rate: float | None = None,
+    budget: float | None = None,
+    ensemble: int | None = None,
+    refit: bool | None = None,
+    distil: AnyPath | None = None,
+    seed: int | None = None,
+    settings: Mapping[str, Any] | Sequence[str] = (),
+    runs: AnyPath = RUNS,
+    resume: AnyPath | None = None,
+    fresh: bool = False,
+    checkpoint_seconds: float = 30.0,
+    diagnose: bool = False,
+    tensorboard: bool = False,
+    backend: Literal["auto", "naive", "torch", "native"] = "auto",
+    device: Device = "auto",
+    allow_remote: bool = False,
+    scratch: AnyPath | None = None,
+    progress: bool | None = False,
+) -> TrainingResult:
+    """Train a model on a store and evaluate it on parcels that training never saw.
+
+    `store` is by default the newest one in data/stores. Settings that are not given follow from the data; `settings`
+    takes any other key of the configuration, such as {"optimiser.learning_rate": 1e-3} (--set on the command line).
+    A training that was stopped continues when it is called again.
+    """
+    options = dict(locals())
+    resolved, _ = _configured(options)
+
+    from cropstar.runtime import choose_device
+    from cropstar.training.train import TrainOptions
+    from cropstar.training.train import train as run_training
+
+    resumed = _path(resume)
+    how = TrainOptions(
+        Path(runs), choose_device(device), resumed, fresh, checkpoint_seconds, diagnose, tensorboard, backend, budget
+    )
+    run, result = run_training(resolved, how)
+    trained = TrainingResult.of(run, result)
+    if result:  # of several processes only the first one has it
+        event(trained.headline, test=trained.metrics)
+        event(f"model  {trained.model}", model=str(trained.model))
+        event(f"report {trained.report}", report=str(trained.report))
+    return trained
+
+
+@Entry("config", "store", "distil", written=("runs", "resume"))
+def explain_config(**options: Any) -> str:
+    """The settings that `train` would use with these options, as YAML, with the reasons for those a recipe chose."""
+    from cropstar.training.recipes import explained
+
+    return explained(*_configured(options, without_store=True))
+
+
+def _configured(options: Mapping[str, Any], *, without_store: bool = False) -> tuple[TrainConfig, tuple[Any, ...]]:
+    """The configuration of a training, and what a recipe chose of it; `without_store` warns where none is there."""
+    from cropstar.training.recipes import with_recipe
+
+    given = {key: options[name] for name, keys in SETTINGS.items() for key in keys}
+    given |= {name: _path(options[name]) for name in ("store", "distil")}
+    assignments = _assignments(options["settings"])
+    file = find_config(os.fspath(options["config"])) if options["config"] else None
+    if options["resume"] is not None:
+        if file or assignments or any(value is not None for value in given.values()):
+            raise UsageError("--resume takes the configuration of the run", remedy="leave out all other settings")
+        file = Path(options["resume"]) / "config.yaml"
+    store = newest_store(STORES) or (STORES if without_store else None)
+    config = resolve_config(file, given, assignments, defaults={"store": store})
+    if without_store and not (config.store / MANIFEST).exists():
+        logger.warning("no store in %s: what the recipe would choose depends on the data", config.store)
+        return config, ()
+    return with_recipe(config)
+
+
+def _assignments(settings: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(settings, Mapping):
+        return tuple(f"{key}={dumps(value, default=str)}" for key, value in settings.items())
+    return tuple(settings)
+
+
+# --- evaluate
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """How a model did on the parcels of a store."""
+
+    metrics: dict[str, Any] = field(repr=False)  # {"pixel": {"overall_accuracy": ...}, "parcel": ...}
+    parcels: int  # how many
+    seen_in_training: int  # of these, which flatter
+    part: str
+    areas: dict[str, Any] | None = field(repr=False)  # with `areas`: adjusted areas of the classes
+    facts: dict[str, Any] = field(repr=False)  # all of it, as `cropstar evaluate --json` prints it
+
+    def __str__(self) -> str:
+        from cropstar.reports.results import format_scores
+
+        return format_scores(self.facts)
+
+
+@Entry("model", "store", "areas", written=("output",))
+def evaluate(
+    model: AnyPath,
+    *,
+    store: AnyPath | None = None,
+    part: Literal["test", "validation", "train", "all"] | None = None,
+    split: str | None = None,
+    split_by: Literal["parcel", "block", "scene", "group", "pixel"] | None = None,
+    areas: AnyPath | None = None,
+    design: Literal["random", "stratified"] | None = None,
+    output: AnyPath | None = None,
+    overwrite: bool = False,
+    backend: Literal["auto", "naive", "torch", "native", "onnx"] = "auto",
+    device: Device = "auto",
+    allow_remote: bool = False,
+    scratch: AnyPath | None = None,
+    progress: bool | None = False,
+) -> EvaluationResult:
+    """Evaluate a model on the test parcels of its training, or on the parcels of another store.
+
+    `model` is a model file, the folder of a run, or what `train` returned. With `areas`, a map (.tif) or its hectares
+    by class (.csv), the area of each class is adjusted by what the parcels show (Olofsson et al. 2014). `output` is a
+    .json file or an .html report.
+    """
+    from cropstar.reports.report import evaluation_report
+    from cropstar.reports.results import read_result
+    from cropstar.runtime import choose_device
+    from cropstar.store.files import write_json
+    from cropstar.training.evaluating import EvaluateOptions, evaluate_model
+
+    place, target = Path(model), _path(output)
+    if target is not None:
+        require_free(target, (".json", ".html"), overwrite)
+    report = target is not None and target.suffix.lower() == ".html"
+    # Read before anything is computed: a report tells of the training as well.
+    result = read_result(place if place.is_dir() else place.parent) if report else {}
+    facts = evaluate_model(
+        place,
+        EvaluateOptions(
+            choose_device(device), _path(store), part, _split_config(split, split_by), _path(areas), design, backend
+        ),
+    )
+    if target is not None and report:
+        evaluation_report(target, result, facts)
+    elif target is not None:
+        write_json(target, facts)
+    if target is not None:
+        event(f"{'report' if report else 'figures'} {target}", figures=str(target))
+    return EvaluationResult(
+        facts["figures"], facts["parcels"], facts["seen_in_training"], facts["part"], facts["areas"], facts
+    )
+
+
+def _split_config(name: str | None, by: str | None) -> SplitConfig | None:
+    """The split that was asked for, checked as in a configuration."""
+    if name is None and by is None:
+        return None
+    return resolve_config(None, {"store": STORES, "split.name": name, "split.by": by}).split
+
+
+def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
+    """Refuse an output of the wrong type, or one that exists, before anything is computed."""
+    if output.suffix.lower() not in suffixes:
+        remedy = f"give a name that ends in {' or '.join(suffixes)}"
+        raise UsageError("unknown type of output file", path=output, remedy=remedy)
+    if output.exists() and (not overwrite or output.is_dir()):
+        raise UsageError("the output exists", path=output, remedy="choose another name, or give --overwrite")
+
+
+# --- predict
+
+READING = ("bands", "clear", "pattern", "masks", "dates", "by_band")
+
+
+@Entry("raster", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
+def predict(
+    raster: AnyPath | Sequence[AnyPath],
+    *,
+    output: AnyPath | None = None,
+    model: AnyPath | None = None,
+    overwrite: bool = False,
+    confidence: bool = False,
+    probabilities: bool = False,
+    uncertainty: Literal["entropy", "margin"] | None = None,
+    valid_dates: bool = False,
+    parcels: AnyPath | None = None,
+    html: bool = False,
+    smooth: Literal["majority", "bayesian"] | None = None,
+    smooth_window: int | None = None,
+    state: AnyPath | None = None,
+    every_date: bool = False,
+    stable_confidence: float | None = None,
+    bands: Names | None = None,
+    dates: Dates | None = None,
+    by_band: bool | None = None,
+    clear: Sequence[int] | None = None,
+    pattern: str | None = None,
+    masks: str | None = None,
+    any_dates: bool = False,
+    memory: str = "2GB",
+    window: int | None = None,
+    halo: int | None = None,
+    half: bool = False,
+    shard: str | None = None,
+    scheduler: str | None = None,
+    backend: Literal["auto", "naive", "torch", "native", "onnx"] = "auto",
+    device: Device = "auto",
+    allow_remote: bool = False,
+    scratch: AnyPath | None = None,
+    progress: bool | None = False,
+) -> list[MapResult]:
+    """Classify raster series: one map each, a GeoTIFF with one byte per pixel, and what else is asked for.
+
+    `raster` is a GeoTIFF whose bands name their date and band, a folder of dated GeoTIFFs or of Sentinel-2 L2A
+    products, a store, or several of them. `model` is a model file, the folder of a run, or what `train` returned; by
+    default the newest model in data/runs. The map goes to `output`, by default <raster>-crops.tif beside the raster. A
+    call that was stopped continues with the blocks that are missing. For an uploaded output the list is empty.
+    """
+    options = dict(locals())
+    from cropstar.cluster import ClusterChoice, require_distributed
+    from cropstar.prediction.shards import Shard
+
+    part = Shard.parse(shard, os.environ) if shard else None
+    if scheduler is not None:
+        if part is not None:
+            why = "the cluster's scheduler hands out the blocks"
+            raise UsageError("--shard with --scheduler", why=why, remedy="leave one of them out")
+        require_distributed()
+    # Only now what takes long to import.
+    from cropstar.prediction.batch import predict_all
+    from cropstar.prediction.inputs import find_inputs, find_outputs
+    from cropstar.prediction.planning import parse_memory
+    from cropstar.prediction.predict import PredictOptions
+    from cropstar.runtime import choose_device
+    from cropstar.training.runs import Run, newest_model
+
+    bytes_, wanted = parse_memory(memory), _wanted(options)
+    trained = newest_model(RUNS) if model is None else model_file(model)
+    if trained is None:
+        raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
+    inputs = find_inputs([os.fspath(each) for each in paths(raster)])
+    if state is not None and len(inputs) > 1:
+        raise UsageError("one state for several inputs", path=state, remedy="map them one by one")
+    request = PredictOptions(
+        trained,
+        choose_device(device if scheduler is None else "cpu"),  # workers choose theirs
+        window=window,
+        any_dates=any_dates,
+        overwrite=overwrite,
+        memory=bytes_,
+        halo=halo,
+        shard=part,
+        wanted=wanted,
+        given=_reading(options),
+        state=_path(state),
+        backend=backend,
+        half=half,
+        cluster=None if scheduler is None else ClusterChoice(scheduler, device),
+    )
+    outputs = find_outputs(inputs, _path(output))
+    require_free_remote(outputs)
+    made = predict_all(inputs, outputs, request)
+    run = Run(trained.parent)
+    if run.finished:  # the model lies in its run: say how far it can be trusted
+        event(f"report  {run.report}", report=str(run.report))
+        event(run.headline())
+    return made
+
+
+@Entry("new", "model", "parcels", written=("state", "output"))
+def update(
+    state: AnyPath,
+    new: AnyPath | Sequence[AnyPath],
+    *,
+    output: AnyPath | None = None,
+    model: AnyPath | None = None,
+    overwrite: bool = False,
+    confidence: bool = False,
+    probabilities: bool = False,
+    uncertainty: Literal["entropy", "margin"] | None = None,
+    valid_dates: bool = False,
+    parcels: AnyPath | None = None,
+    html: bool = False,
+    smooth: Literal["majority", "bayesian"] | None = None,
+    smooth_window: int | None = None,
+    bands: Names | None = None,
+    dates: Dates | None = None,
+    by_band: bool | None = None,
+    clear: Sequence[int] | None = None,
+    pattern: str | None = None,
+    masks: str | None = None,
+    any_dates: bool = False,
+    memory: str = "2GB",
+    window: int | None = None,
+    backend: Literal["auto", "naive", "torch", "native", "onnx"] = "auto",
+    device: Device = "auto",
+    allow_remote: bool = False,
+    scratch: AnyPath | None = None,
+    progress: bool | None = False,
+) -> MapResult:
+    """Add new images to the map of a season, at the cost of these images alone.
+
+    `state` is what `predict(..., state=...)` wrote, `new` are images of later dates on the same grid. The map is the
+    one that `predict` over all dates would make. State and map are replaced when both are complete.
+    """
+    options = dict(locals())
+    from cropstar.prediction.inputs import find_inputs
+    from cropstar.prediction.planning import parse_memory
+    from cropstar.prediction.update import UpdateOptions
+    from cropstar.prediction.update import update as run_update
+    from cropstar.runtime import choose_device
+
+    request = UpdateOptions(
+        choose_device(device),
+        model=None if model is None else model_file(model),
+        output=_path(output),
+        window=window,
+        any_dates=any_dates,
+        overwrite=overwrite,
+        memory=parse_memory(memory),
+        wanted=_wanted(options),
+        given=_reading(options),
+        backend=backend,
+    )
+    season = Path(state)
+    result = run_update(season, find_inputs([os.fspath(each) for each in paths(new)]), request)
+    event(f"map     {result.raster}", map=str(result.raster))
+    event(f"picture {result.picture}", picture=str(result.picture))
+    event(f"state   {season}", state=str(season))
+    return result
+
+
+def _wanted(options: Mapping[str, Any]) -> Any:
+    """The files that the options ask for beside the map."""
+    from cropstar.prediction.smoothing import Smoothing
+    from cropstar.prediction.wanted import Wanted
+
+    flags = {"confidence": "confidence", "probabilities": "probabilities", "valid-dates": "valid_dates"}
+    layers = [layer for layer, option in flags.items() if options[option]]
+    layers += [options["uncertainty"]] if options["uncertainty"] else []
+    size = {"window": options["smooth_window"]} if options["smooth_window"] else {}
+    smoothing = Smoothing(options["smooth"], **size) if options["smooth"] else None
+    stable = options.get("stable_confidence")
+    if options.get("every_date"):
+        stable = 0.5 if stable is None else stable
+    elif stable is not None:
+        raise UsageError("--stable-confidence without --every-date", remedy="give both")
+    return Wanted(tuple(layers), smoothing, _path(options["parcels"]), options["html"], stable=stable)
+
+
+def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """How the input is to be read, as far as it was said."""
+    given = {name: options[name] for name in READING} | {
+        "bands": _names(options["bands"]),
+        "dates": _dates(options["dates"], str),
+        "clear": None if options["clear"] is None else tuple(options["clear"]),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# --- Values, as a notebook has them
+
+
+def _path(value: AnyPath | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def _names(value: Names | None) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    return tuple(value) if value else None
+
+
+def _dates(value: Dates | None, kind: type[Any]) -> Any:
+    """Dates as the command line has them: a text that lists them or names a file; of `ingest` a path."""
+    if value is None or isinstance(value, (str, os.PathLike)):
+        return None if value is None else kind(os.fspath(value))
+    return kind(",".join(str(day) for day in value))
+
+
+def _day(value: str | date | None) -> date | None:
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise UsageError(f"'{value}' is not a date", remedy="write it as 2023-04-01") from None
+
+
+def model_file(model: AnyPath) -> Path:
+    """The model file that a path is, or that lies in it."""
+    from cropstar.training.runs import MODEL
+
+    path = Path(model)
+    return path / MODEL if path.is_dir() else path
