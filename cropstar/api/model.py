@@ -269,8 +269,11 @@ class CropModel(nn.Module):
 def _days(dates: Days, samples: int, length: int) -> NDArray[np.int32]:
     """(N, T) days since 1970-01-01."""
     try:
-        moments = np.asarray([np.datetime64(day, "D") for day in np.asarray(dates, dtype=object).ravel()])
-        days: NDArray[np.int32] = moments.astype("datetime64[D]").astype(np.int32).reshape(np.shape(dates))
+        moments = np.asarray(dates)
+        if moments.dtype.kind != "M":  # dates and their ISO texts
+            given = [np.datetime64(day, "D") for day in np.asarray(dates, dtype=object).ravel()]
+            moments = np.asarray(given).reshape(moments.shape)
+        days: NDArray[np.int32] = moments.astype("datetime64[D]").astype(np.int32)
     except (TypeError, ValueError) as failure:
         raise UsageError("not a list of dates", why=str(failure), remedy="give dates such as 2023-04-01") from None
     if days.shape != (length,) and days.shape != (samples, length):
