@@ -25,7 +25,16 @@ from cropstar.errors import (
 )
 
 if TYPE_CHECKING:
-    from cropstar.api.commands import EvaluationResult, TrainingResult, evaluate, ingest, predict, train, update
+    from cropstar.api.commands import (
+        EvaluationResult,
+        MapProduct,
+        TrainingResult,
+        evaluate,
+        ingest,
+        predict,
+        train,
+        update,
+    )
     from cropstar.api.data import SceneView, StoreView, open_store
     from cropstar.api.model import CropModel, load_model
 
@@ -38,6 +47,7 @@ __all__ = [
     "EvaluationResult",
     "InputError",
     "Interrupted",
+    "MapProduct",
     "MismatchError",
     "PartialResult",
     "ResourceError",
@@ -59,7 +69,7 @@ _MODULES = {
     **dict.fromkeys(("CropModel", "load_model"), "cropstar.api.model"),
     **dict.fromkeys(("SceneView", "StoreView", "open_store"), "cropstar.api.data"),
     **dict.fromkeys(
-        ("EvaluationResult", "TrainingResult", "evaluate", "ingest", "predict", "train", "update"),
+        ("EvaluationResult", "MapProduct", "TrainingResult", "evaluate", "ingest", "predict", "train", "update"),
         "cropstar.api.commands",
     ),
 }

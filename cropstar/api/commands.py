@@ -28,6 +28,7 @@ from cropstar.store.store import MANIFEST, newest_store
 if TYPE_CHECKING:
     from cropstar.config import SplitConfig, TrainConfig
     from cropstar.prediction.predict import MapResult
+    from cropstar.prediction.wanted import Wanted
     from cropstar.training.runs import Run
 
 Names = str | Sequence[str]  # "B04,B08" or ["B04", "B08"]
@@ -399,6 +400,28 @@ def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> No
 
 # --- predict
 
+
+@dataclass(frozen=True)
+class MapProduct:
+    """A map that was written, and the files beside it."""
+
+    raster: Path
+    files: tuple[Path, ...] = field(repr=False)  # the map first
+    pixels: tuple[int, ...] = field(repr=False)  # of each class of the model
+    unseen: int = 0  # pixels without a clear date
+    finished: bool = True  # False while other shards have blocks to do
+
+    @classmethod
+    def of(cls, result: MapResult, wanted: Wanted, state: Path | None = None) -> MapProduct:
+        """What `predict` or `update` made; maps of single dates have the name of the map and the date."""
+        from cropstar.prediction.wanted import Files
+
+        files = Files(result.raster, wanted, state=state).everything()
+        if wanted.stable is not None:
+            files += sorted(result.raster.parent.glob(f"{result.raster.stem}-????-??-??{result.raster.suffix}"))
+        return cls(result.raster, tuple(files), tuple(map(int, result.pixels)), result.unseen, result.finished)
+
+
 READING = ("bands", "clear", "pattern", "masks", "dates", "by_band")
 
 
@@ -438,7 +461,7 @@ def predict(
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
-) -> list[MapResult]:
+) -> list[MapProduct]:
     """Classify raster series: one map each, a GeoTIFF with one byte per pixel, and what else is asked for.
 
     `raster` is a GeoTIFF whose bands name their date and band, a folder of dated GeoTIFFs or of Sentinel-2 L2A
@@ -494,7 +517,7 @@ def predict(
     if run.finished:  # the model lies in its run: say how far it can be trusted
         event(f"report  {run.report}", report=str(run.report))
         event(run.headline())
-    return made
+    return [MapProduct.of(each, wanted, request.state) for each in made]
 
 
 @Entry("new", "model", "parcels", written=("state", "output"))
@@ -527,7 +550,7 @@ def update(
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
-) -> MapResult:
+) -> MapProduct:
     """Add new images to the map of a season, at the cost of these images alone.
 
     `state` is what `predict(..., state=...)` wrote, `new` are images of later dates on the same grid. The map is the
@@ -557,10 +580,10 @@ def update(
     event(f"map     {result.raster}", map=str(result.raster))
     event(f"picture {result.picture}", picture=str(result.picture))
     event(f"state   {season}", state=str(season))
-    return result
+    return MapProduct.of(result, request.wanted, season)
 
 
-def _wanted(options: Mapping[str, Any]) -> Any:
+def _wanted(options: Mapping[str, Any]) -> Wanted:
     """The files that the options ask for beside the map."""
     from cropstar.prediction.smoothing import Smoothing
     from cropstar.prediction.wanted import Wanted

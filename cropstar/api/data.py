@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.api.entry import only_expected_errors
+from cropstar.api.entry import AnyPath, only_expected_errors
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, enclosing_grid
@@ -31,7 +31,7 @@ Part = Literal["training", "validation", "test", "all"]
 Unit = Literal["image", "parcel", "pixel"]
 
 
-def open_store(path: str | os.PathLike[str]) -> StoreView:
+def open_store(path: AnyPath) -> StoreView:
     """Open a store that `ingest` made, and check that all of its tiles are there."""
     view = StoreView(Path(path))
     with only_expected_errors():
@@ -77,21 +77,24 @@ class StoreView:
         split: str | None = None,
         split_by: Literal["parcel", "block", "scene", "group"] | None = None,
         seed: int = 0,
+        run: AnyPath | None = None,
     ) -> Samples:
         """A torch `Dataset` of the labelled samples of one part: training, validation, test, or all.
 
         The unit is an image (`patch` pixels a side), a parcel (the mean of its clear pixels on every date, or a series
-        of a table) or a pixel. Left out, it is what the store has: images, or the parcels of a table. The parts are
-        those of `train` with the same `split`, `split_by` and `seed`, but recipes may set another share for validation.
+        of a table) or a pixel. Left out, it is what the store has: images, or the parcels of a table. Parcels are
+        split by `split`, `split_by` and `seed` as in `train`, or exactly as in a `run` (its folder, or what `train`
+        returned).
 
         A sample is a dictionary: x (T, C[, H, W]) reflectance, valid (T[, H, W]), days (T) since 1970-01-01, labels
         and parcels () or (H, W), -1 where there is none. All samples have the same length, so that torch's
         `DataLoader` can stack them: what was added is not valid.
         """
-        from cropstar.api.torch_dataset import open_samples
+        from cropstar.api.torch_dataset import chosen_split, open_samples
 
         with only_expected_errors():
-            return open_samples(self.store, part, unit=unit, patch=patch, split=split, split_by=split_by, seed=seed)
+            chosen = chosen_split(self.store, part, split, split_by, seed, run)
+            return open_samples(self.store, part, chosen, unit=unit, patch=patch)
 
     def close(self) -> None:
         if "store" in self.__dict__:

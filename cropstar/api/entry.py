@@ -77,7 +77,7 @@ class Entry:
             return function(**given)
         for name in (name for name in self.written if has_remote(given[name])):
             why = f"{given[name]} would be written to while the command runs"
-            raise UsageError(f"{name} cannot be remote", why=why, remedy="give a local path")
+            raise UsageError(f"the {name} cannot be remote", why=why, remedy="give a local path")
         sys.argv[1:] = [redact_all(word) for word in sys.argv[1:]]  # runs record their command line
         if given.get("scheduler") and scratch is None:
             raise UsageError("remote names with --scheduler", remedy="give a folder that all workers see as --scratch")

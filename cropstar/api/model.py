@@ -172,7 +172,7 @@ class CropModel(nn.Module):
             values = values.astype(np.float32) * np.float32(self._fingerprint.scale) + self._fingerprint.offset
         reflectance = np.where(np.expand_dims(clear, 2), values, 0).astype(np.float32)
         days = _days(dates, *values.shape[:2])
-        self._require_season(days[clear.reshape(*days.shape, -1).any(axis=2)], any_dates)
+        self._require_season(days[clear.any(axis=tuple(range(2, clear.ndim)))], any_dates)
         self._require_scale(reflectance, clear)
         found = (
             self._of_images(reflectance, clear, days) if values.ndim == 5 else self._of_series(reflectance, clear, days)
@@ -279,7 +279,7 @@ def _days(dates: Days, samples: int, length: int) -> NDArray[np.int32]:
     if days.shape != (length,) and days.shape != (samples, length):
         why = f"{days.shape} dates for {samples} samples of {length} dates"
         raise UsageError("the dates do not fit the values", why=why, remedy="give one date for every step of time")
-    return np.ascontiguousarray(np.broadcast_to(days, (samples, length)))
+    return np.broadcast_to(days, (samples, length)).copy()
 
 
 def _column_days(column: pd.Series[Any]) -> NDArray[np.datetime64]:

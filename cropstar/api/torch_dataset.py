@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cropstar.api.entry import AnyPath
 from cropstar.config import resolve_config
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.datasets.samples import ParcelDataset, PatchDataset, SeriesDataset, pool_parcels
@@ -23,19 +26,8 @@ PARTS = {"training": "train", "train": "train", "validation": "validation", "tes
 PATCHES_KEPT = 32  # in memory, while single pixels are asked for: some 2 MB each
 
 
-def open_samples(
-    store: Store,
-    part: str,
-    *,
-    unit: str | None,
-    patch: int,
-    split: str | None,
-    split_by: str | None,
-    seed: int,
-) -> Samples:
+def open_samples(store: Store, part: str, split: Split, *, unit: str | None, patch: int) -> Samples:
     """The samples of one part, see `StoreView.as_torch`."""
-    if part not in PARTS:
-        raise UsageError(f"no part '{part}'", remedy="choose training, validation, test or all")
     holds_series = any(entry.layout == "series" for entry in store.manifest.tiles)
     unit = unit or ("parcel" if holds_series else "image")
     if unit not in ("image", "parcel", "pixel"):
@@ -45,25 +37,32 @@ def open_samples(
     if patch < 1:
         raise UsageError("a patch has at least one pixel", remedy="give patch=48")
     own = PARTS[part]
-    chosen = all_parcels(store) if own == ALL else _split(store, split, split_by, seed)
     # Reflectance: nothing has to be measured, and nothing of the test enters the training.
     plain = Normalisation((0.0,) * len(store.fingerprint.bands), (1.0,) * len(store.fingerprint.bands))
     samples: Dataset
     if holds_series:
-        samples = SeriesDataset(store, chosen, own, plain, 1)
+        samples = SeriesDataset(store, split, own, plain, 1)
     elif unit == "parcel":
-        samples = ParcelDataset(pool_parcels(store, chosen), store, chosen, own, plain, 1)
+        samples = ParcelDataset(pool_parcels(store, split), store, split, own, plain, 1)
     else:
-        patches = PatchDataset(store, chosen, own, patch, plain, 1)
+        patches = PatchDataset(store, split, own, patch, plain, 1)
         samples = Pixels(patches, len(store.fingerprint.classes)) if unit == "pixel" else patches
     if not len(samples):
         raise InputError(f"no labelled {unit} in the part '{part}'", path=store.folder, remedy="choose another part")
     return Samples(store, samples, tuple(store.fingerprint.classes.names))
 
 
-def _split(store: Store, name: str | None, by: str | None, seed: int) -> Split:
-    config = resolve_config(None, {"store": STORES, "split.name": name, "split.by": by})
-    return split_parcels(store, config.split, seed)
+def chosen_split(store: Store, part: str, name: str | None, by: str | None, seed: int, run: AnyPath | None) -> Split:
+    """The split that `StoreView.as_torch` is asked for."""
+    if part not in PARTS:
+        raise UsageError(f"no part '{part}'", remedy="choose training, validation, test or all")
+    if PARTS[part] == ALL:
+        return all_parcels(store)
+    if run is None:
+        config = resolve_config(None, {"store": STORES, "split.name": name, "split.by": by, "seed": seed})
+    else:
+        config = resolve_config(Path(run) / "config.yaml", {})
+    return split_parcels(store, config.split, config.seed)
 
 
 class Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
@@ -80,7 +79,7 @@ class Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         if not -len(self) <= index < len(self):
-            raise IndexError(index)  # which ends a for loop over the samples
+            raise IndexError(index)
         if os.getpid() != self._process:  # a fork shares no open file with its parent
             self._store.close()
             self._process = os.getpid()
@@ -92,6 +91,9 @@ class Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
                 sample[name] = torch.cat([sample[name], sample[name].new_zeros(missing, *sample[name].shape[1:])])
             sample["days"] = torch.cat([sample["days"], sample["days"][-1:].expand(missing)])
         return sample
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        return (self[index] for index in range(len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
         self._store.close()

@@ -8,8 +8,19 @@ import pytest
 
 import cropstar
 
+PLAIN = {"cross_fit": 0}  # one training
+
 
 @pytest.fixture(scope="session")
 def trained(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> cropstar.TrainingResult:
     runs = tmp_path_factory.mktemp("runs")
-    return cropstar.train(store=small_store, model="star", layers=1, hidden=8, epochs=2, runs=runs, device="cpu")
+    return cropstar.train(
+        store=small_store,
+        model="star",
+        layers=1,
+        hidden=8,
+        epochs=2,
+        settings={"cross_fit": 0},
+        runs=runs,
+        device="cpu",
+    )

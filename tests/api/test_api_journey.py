@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,11 @@ import rasterio
 from torch.utils.data import DataLoader
 
 import cropstar
+from tests.api.conftest import PLAIN
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -52,7 +52,9 @@ def test_a_season(here: Path, small_scene: Path, capfd: pytest.CaptureFixture[st
     assert 0 < float(maize.sel(band="B08").mean()) < 1
 
     # Train and evaluate
-    run = cropstar.train(store=store, model="star", layers=1, hidden=8, epochs=2, runs="runs", device="cpu")
+    run = cropstar.train(
+        store=store, model="star", layers=1, hidden=8, epochs=2, settings=PLAIN, runs="runs", device="cpu"
+    )
     assert run.model.is_file()
     assert run.report.is_file()
     assert 0 <= run.metrics["parcel"]["overall_accuracy"] <= 1
@@ -104,20 +106,18 @@ def test_what_is_said_can_be_heard(small_store: Path, caplog: pytest.LogCaptureF
         cropstar.train(
             store=small_store,
             model="star",
-            settings={"model.layers": 1, "model.hidden": 4, "epochs": 1},
+            settings={"model.layers": 1, "model.hidden": 4, "epochs": 1, "cross_fit": 0},
             runs=tmp_path,
             device="cpu",
         )
     assert any(record.getMessage().startswith("model  ") for record in caplog.records)
 
 
-def test_progress_where_it_is_asked_for(small_store: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    cropstar.predict(small_store, model=_untrained(tmp_path, small_store), output=tmp_path / "a.tif", progress=True)
+def test_progress_where_it_is_asked_for(
+    small_store: Path, trained: cropstar.TrainingResult, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cropstar.predict(small_store, model=trained, output=tmp_path / "a.tif", progress=True)
     assert "px" in capfd.readouterr().err
-
-
-def _untrained(folder: Path, store: Path) -> cropstar.TrainingResult:
-    return cropstar.train(store=store, model="star", layers=1, hidden=4, epochs=1, runs=folder, device="cpu")
 
 
 # --- errors are cropstar's own

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import click
@@ -44,14 +45,11 @@ def test_public_things_are_documented() -> None:
 def test_the_import_is_light() -> None:
     held = modules_after("import cropstar")
     assert held & {"torch", "rasterio", "numpy", "pydantic", "click", "pandas", "h5py"} == set()
-    code = "import time; s = time.perf_counter(); import cropstar; print(time.perf_counter() - s)"
-    seconds = []
-    for _ in range(5):  # the best of some: the machine has other things to do
-        started = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True)
-        seconds.append(float(done.stdout))
-        assert time.monotonic() - started < 60
-    assert min(seconds) < 0.1
+    # Of the processor: the machine may have other things to do.
+    code = "import time; s = time.process_time(); import cropstar; print(time.process_time() - s)"
+    command = [sys.executable, "-c", code]
+    done = [subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True) for _ in range(3)]
+    assert min(float(each.stdout) for each in done) < 0.1
 
 
 def parameters_of(name: str) -> dict[str, click.Parameter]:
@@ -84,3 +82,19 @@ def test_keywords_have_the_names_of_options(name: str) -> None:
         if isinstance(parameter, click.Option):
             option = max(parameter.opts, key=len)
             assert each == renamed.get(option, option.removeprefix("--").replace("-", "_"))
+
+
+def test_the_page_of_the_api_names_what_is_there() -> None:
+    """Its examples are Python, and call what exists with keywords that exist."""
+    page = (REPOSITORY / "docs" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    calls = [
+        node
+        for block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("cropstar.")
+    ]
+    assert {ast.unparse(call.func).removeprefix("cropstar.") for call in calls} == FUNCTIONS
+    for call in calls:
+        signature = inspect.signature(getattr(cropstar, ast.unparse(call.func).removeprefix("cropstar.")))
+        signature.bind(*call.args, **{str(word.arg): None for word in call.keywords})

@@ -58,6 +58,9 @@ def test_parts_are_those_of_training(small_store: Path, trained: cropstar.Traini
     counts = {part: len(samples) for part, samples in parts.items()}
     assert sum(counts.values()) == len(store.as_torch(unit="parcel")) == 36
     assert counts["test"] == cropstar.evaluate(trained, device="cpu").parcels
+    own = {part: len(store.as_torch(part, unit="parcel", run=trained)) for part in ("training", "validation", "test")}
+    assert own["test"] == counts["test"]
+    assert sum(own.values()) == 36
 
 
 def test_units_agree(small_store: Path) -> None:

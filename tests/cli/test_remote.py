@@ -86,7 +86,7 @@ def test_without_the_flag(run: Run, words: tuple[str, ...]) -> None:
 
 def test_commands_that_take_no_remote_names(run: Run) -> None:
     line = refused(run, UsageError, "inspect", "s3://bucket/store")
-    assert line == "s3://bucket/store is remote; bring it to this machine first"
+    assert line == "s3://bucket/store is remote; copy it to this machine first"
 
 
 def test_start_up_does_not_pay_for_it() -> None:
