@@ -27,8 +27,8 @@ from cropstar.store.store import MANIFEST, newest_store
 
 if TYPE_CHECKING:
     from cropstar.config import SplitConfig, TrainConfig
-    from cropstar.prediction.predict import MapResult
-    from cropstar.prediction.wanted import Wanted
+    from cropstar.prediction.outputs import MapResult
+    from cropstar.prediction.request import MapOptions
     from cropstar.training.runs import Run
 
 Names = str | Sequence[str]  # "B04,B08" or ["B04", "B08"]
@@ -357,7 +357,7 @@ def evaluate(
     from cropstar.reports.results import read_result
     from cropstar.runtime import choose_device
     from cropstar.store.files import write_json
-    from cropstar.training.evaluating import EvaluateOptions, evaluate_model
+    from cropstar.training.evaluate import EvaluateOptions, evaluate_model
 
     place, target = Path(model), _path(output)
     if target is not None:
@@ -412,17 +412,16 @@ class MapProduct:
     finished: bool = True  # False while other shards have blocks to do
 
     @classmethod
-    def of(cls, result: MapResult, wanted: Wanted, state: Path | None = None) -> MapProduct:
-        """What `predict` or `update` made; maps of single dates have the name of the map and the date."""
-        from cropstar.prediction.wanted import Files
+    def of(cls, result: MapResult, request: MapOptions, state: Path | None = None) -> MapProduct:
+        """What `predict` or `update` made; a map of one date has the name of the map and the date."""
+        from cropstar.prediction.request import MapFiles
 
-        files = Files(result.raster, wanted, state=state).everything()
-        if wanted.stable is not None:
-            files += sorted(result.raster.parent.glob(f"{result.raster.stem}-????-??-??{result.raster.suffix}"))
+        files = MapFiles(result.raster, request, state=state).all()
+        if getattr(request, "stable_confidence", None) is not None:
+            name = f"{result.raster.stem}-{{}}{result.raster.suffix}"
+            dated = sorted(result.raster.parent.glob(name.format("[12]???-??-??")))
+            files += [result.raster.with_name(name.format("earliest")), *dated]
         return cls(result.raster, tuple(files), tuple(map(int, result.pixels)), result.unseen, result.finished)
-
-
-READING = ("bands", "clear", "pattern", "masks", "dates", "by_band")
 
 
 @Entry("raster", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
@@ -470,8 +469,8 @@ def predict(
     call that was stopped continues with the blocks that are missing. For an uploaded output the list is empty.
     """
     options = dict(locals())
-    from cropstar.cluster import ClusterChoice, require_distributed
-    from cropstar.prediction.shards import Shard
+    from cropstar.cluster import require_distributed
+    from cropstar.prediction.request import MapRequest, Shard, find_inputs, find_outputs
 
     part = Shard.parse(shard, os.environ) if shard else None
     if scheduler is not None:
@@ -479,36 +478,30 @@ def predict(
             why = "the cluster's scheduler hands out the blocks"
             raise UsageError("--shard with --scheduler", why=why, remedy="leave one of them out")
         require_distributed()
+    asked = _map_options(options)
+    if every_date:
+        stable_confidence = 0.5 if stable_confidence is None else stable_confidence
+    elif stable_confidence is not None:
+        raise UsageError("--stable-confidence without --every-date", remedy="give both")
     # Only now what takes long to import.
-    from cropstar.prediction.batch import predict_all
-    from cropstar.prediction.inputs import find_inputs, find_outputs
-    from cropstar.prediction.planning import parse_memory
-    from cropstar.prediction.predict import PredictOptions
-    from cropstar.runtime import choose_device
+    from cropstar.prediction.job import predict_all
     from cropstar.training.runs import Run, newest_model
 
-    bytes_, wanted = parse_memory(memory), _wanted(options)
     trained = newest_model(RUNS) if model is None else model_file(model)
     if trained is None:
         raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
     inputs = find_inputs([os.fspath(each) for each in paths(raster)])
     if state is not None and len(inputs) > 1:
         raise UsageError("one state for several inputs", path=state, remedy="map them one by one")
-    request = PredictOptions(
-        trained,
-        choose_device(device if scheduler is None else "cpu"),  # workers choose theirs
-        window=window,
-        any_dates=any_dates,
-        overwrite=overwrite,
-        memory=bytes_,
-        halo=halo,
-        shard=part,
-        wanted=wanted,
-        given=_reading(options),
+    request = MapRequest(
+        model=trained,
         state=_path(state),
-        backend=backend,
+        stable_confidence=stable_confidence,
+        halo=halo,
         half=half,
-        cluster=None if scheduler is None else ClusterChoice(scheduler, device),
+        shard=part,
+        scheduler=scheduler,
+        **asked,
     )
     outputs = find_outputs(inputs, _path(output))
     require_free_remote(outputs)
@@ -517,7 +510,7 @@ def predict(
     if run.finished:  # the model lies in its run: say how far it can be trusted
         event(f"report  {run.report}", report=str(run.report))
         event(run.headline())
-    return [MapProduct.of(each, wanted, request.state) for each in made]
+    return [MapProduct.of(each, request, request.state) for each in made]
 
 
 @Entry("new", "model", "parcels", written=("state", "output"))
@@ -557,56 +550,46 @@ def update(
     one that `predict` over all dates would make. State and map are replaced when both are complete.
     """
     options = dict(locals())
-    from cropstar.prediction.inputs import find_inputs
-    from cropstar.prediction.planning import parse_memory
-    from cropstar.prediction.update import UpdateOptions
-    from cropstar.prediction.update import update as run_update
-    from cropstar.runtime import choose_device
+    from cropstar.prediction.request import UpdateRequest, find_inputs
+    from cropstar.prediction.season import update as run_update
 
-    request = UpdateOptions(
-        choose_device(device),
-        model=None if model is None else model_file(model),
-        output=_path(output),
-        window=window,
-        any_dates=any_dates,
-        overwrite=overwrite,
-        memory=parse_memory(memory),
-        wanted=_wanted(options),
-        given=_reading(options),
-        backend=backend,
-    )
+    trained = None if model is None else model_file(model)
+    request = UpdateRequest(model=trained, output=_path(output), **_map_options(options))
     season = Path(state)
     result = run_update(season, find_inputs([os.fspath(each) for each in paths(new)]), request)
     event(f"map     {result.raster}", map=str(result.raster))
     event(f"picture {result.picture}", picture=str(result.picture))
     event(f"state   {season}", state=str(season))
-    return MapProduct.of(result, request.wanted, season)
+    return MapProduct.of(result, request, season)
 
 
-def _wanted(options: Mapping[str, Any]) -> Wanted:
-    """The files that the options ask for beside the map."""
-    from cropstar.prediction.smoothing import Smoothing
-    from cropstar.prediction.wanted import Wanted
+def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that `predict` and `update` share."""
+    from cropstar.prediction.layers import Smoothing
+    from cropstar.prediction.request import parse_memory
 
     flags = {"confidence": "confidence", "probabilities": "probabilities", "valid-dates": "valid_dates"}
     layers = [layer for layer, option in flags.items() if options[option]]
     layers += [options["uncertainty"]] if options["uncertainty"] else []
     size = {"window": options["smooth_window"]} if options["smooth_window"] else {}
-    smoothing = Smoothing(options["smooth"], **size) if options["smooth"] else None
-    stable = options.get("stable_confidence")
-    if options.get("every_date"):
-        stable = 0.5 if stable is None else stable
-    elif stable is not None:
-        raise UsageError("--stable-confidence without --every-date", remedy="give both")
-    return Wanted(tuple(layers), smoothing, _path(options["parcels"]), options["html"], stable=stable)
+    return {
+        "layers": tuple(layers),
+        "smoothing": Smoothing(method=options["smooth"], **size) if options["smooth"] else None,
+        "parcels": _path(options["parcels"]),
+        "page": options["html"],
+        "memory": parse_memory(options["memory"]),
+        "reading": _reading(options),
+        **{name: options[name] for name in ("device", "backend", "window", "any_dates", "overwrite")},
+    }
 
 
 def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
     """How the input is to be read, as far as it was said."""
-    given = {name: options[name] for name in READING} | {
+    given = {
         "bands": _names(options["bands"]),
         "dates": _dates(options["dates"], str),
         "clear": None if options["clear"] is None else tuple(options["clear"]),
+        **{name: options[name] for name in ("pattern", "masks", "by_band")},
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -20,7 +20,7 @@ from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
-from cropstar.models.weights import restore_model
+from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import temperature_of
 from cropstar.reports.contents import model_facts
 from cropstar.runtime import choose_device

@@ -20,7 +20,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.runtime import STORES
 from cropstar.store.fingerprint import Normalisation
 from cropstar.store.store import Store
-from cropstar.training.judged_samples import ALL, all_parcels
+from cropstar.training.evaluate import ALL, all_parcels
 
 PARTS = {"training": "train", "train": "train", "validation": "validation", "test": "test", "all": ALL}
 PATCHES_KEPT = 32  # in memory, while single pixels are asked for: some 2 MB each
