@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 
 from cropstar.cli.options import PATH, examples, speech
-from cropstar.errors import UsageError
-from cropstar.runtime import event
+from cropstar.errors import ArtifactError, UsageError
+from cropstar.runtime import event, progress_bar
 
 EXAMPLES = examples("""
 cropstar inspect data/stores/demo                     dates, bands and classes of a store
 cropstar inspect data/stores/demo -o sheet.png        the same, and a sheet of pictures
 cropstar inspect data/stores/demo/tiles/NAME.h5       one tile
+cropstar inspect data/stores/demo --verify            check every byte of it
 cropstar inspect data/runs/convstar-4x32-001          a model and its accuracy on the test parcels
 cropstar inspect season.h5                            the state of a season: its model, dates and grid
 cropstar inspect model.safetensors --json             for another program
@@ -26,9 +27,10 @@ cropstar inspect model.safetensors --json             for another program
 @click.option("-o", "--output", type=PATH, help="Draw a sheet (.png) of a store or a tile.")
 @click.option("--scene", help="The scene to draw, if a store has several.  [default: the largest; of tables: all]")
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
+@click.option("--verify", is_flag=True, help="Check every byte of a store; exit code 4 if any is damaged.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @speech
-def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, as_json: bool) -> None:
+def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, verify: bool, as_json: bool) -> None:
     """Show what is in a store, a tile, a model file, a run or the state of a season.
 
     With -o, draw a sheet of a store or a tile: an RGB picture of each date with clouds hatched, the labelled parcels,
@@ -39,6 +41,8 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
 
     kind = kind_of(path)
     _require_drawable(kind, output, scene, overwrite)
+    if verify:
+        _verify(path, kind)
     if kind in ("store", "tile"):
         with open_tile_set(path, kind) as tile_set:
             facts = tile_set_facts(tile_set)
@@ -55,6 +59,27 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
     click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else format_contents(facts))
     if output is not None:
         event(f"sheet {output}", sheet=str(output))
+
+
+def _verify(path: Path, kind: str) -> None:
+    """Read all tiles of a store; models and states are checked whenever they are read."""
+    if kind in ("model", "run", "season"):
+        return
+    if kind != "store":
+        raise UsageError("--verify is for stores", path=path, remedy="give the store's folder")
+    from cropstar.store.store import Store
+    from cropstar.store.tile import REMEDY
+
+    store = Store.open(path)
+    total = len(store.manifest.tiles)
+    with progress_bar(total, "verify", "tile") as bar:
+        damaged = store.verify(bar.update)
+    store.close()
+    if damaged:
+        names = ", ".join(each.name for each in damaged[:3]) + (" and others" if len(damaged) > 3 else "")
+        why = f"{len(damaged)} of {total} tiles are not as written: {names}"
+        raise ArtifactError("the store is damaged", path=path, why=why, remedy=REMEDY)
+    event(f"all {total} tiles are as written", tiles=total)
 
 
 def _require_drawable(kind: str, output: Path | None, scene: str | None, overwrite: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,6 +172,20 @@ def test_damaged_files_are_artifact_errors(small_store: Path, model: Path, tmp_p
     (model.parent / "result.json").write_text("{}")
     for name in ("text.h5", "other.h5", "half.h5", "text.safetensors", "flipped.safetensors", "store", "run-001"):
         assert isinstance(refusal(tmp_path / name), ArtifactError), name
+
+
+def test_a_store_is_verified(small_store: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(small_store, copy)
+    assert said(copy, "--verify") == said(copy)
+    tile = sorted((copy / "tiles").iterdir())[1]
+    content = bytearray(tile.read_bytes())
+    content[len(content) // 3] ^= 16
+    tile.write_bytes(content)
+    found = refusal(copy, "--verify")
+    assert isinstance(found, ArtifactError)
+    assert f"1 of 4 tiles are not as written: {tile.name}" in str(found)
+    assert isinstance(refusal(tile, "--verify"), UsageError)
 
 
 def test_words() -> None:
