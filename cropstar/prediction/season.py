@@ -62,6 +62,7 @@ from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.reader import UNREADABLE
 
 WINDOWS_WRITTEN = AHEAD + 2  # at a time: computed, waiting and being written
@@ -238,7 +239,7 @@ class SeasonReader:
         self.path = path
         self._disk: BinaryIO | None = None
         try:
-            with h5py.File(path, "r") as file:
+            with open_hdf5(path) as file:
                 if int(file.attrs["format"]) != FORMAT:
                     raise ValueError("it is of another version's format")
                 card = file[CARD]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +22,7 @@ from cropstar.reports.results import RESULT, unit_of
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger, track
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.model_file import read_model
 from cropstar.store.reader import UNREADABLE, TileReader
 from cropstar.store.store import MANIFEST, Store
@@ -81,7 +81,7 @@ def kind_of(path: Path) -> str:
 
 def _is_season(path: Path) -> bool:
     try:
-        with h5py.File(path, "r") as handle:
+        with open_hdf5(path) as handle:
             return set(handle) >= SEASON
     except UNREADABLE:  # whoever reads it as a tile says why it cannot be
         return False
@@ -213,7 +213,7 @@ def _scene_facts(tile_set: TileSet, scene: str) -> dict[str, Any]:
 
 def _recipe(path: Path) -> str:
     try:
-        with h5py.File(path, "r") as handle:
+        with open_hdf5(path) as handle:
             return read_attribute(handle, "recipe")
     except UNREADABLE as failure:
         raise ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY) from None

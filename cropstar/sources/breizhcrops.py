@@ -30,6 +30,7 @@ from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of,
 from cropstar.sources.texts import natural_ranks, read_text_table
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.hdf5 import require_plain
 from cropstar.store.tile import ParcelTable, SeriesTile
 
 __all__ = [
@@ -547,6 +548,9 @@ def _dataset(handle: Any, parcel: _Parcel, files: RegionFiles) -> NDArray[np.flo
     try:
         found = handle.get(parcel.place)
         if isinstance(found, h5py.Dataset):
+            require_plain(found.id)
+            if found.file.filename != handle.filename:
+                raise ValueError("it is a link to another file")
             wanted = len(COLUMNS[files.level])
             if found.ndim != 2 or found.shape[1] != wanted:
                 why = f"'{parcel.place}' has the shape {found.shape}, {files.level} has {wanted} columns"

@@ -38,6 +38,7 @@ from cropstar.sources.base import (
 from cropstar.sources.texts import read_small_text, read_text_table
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.tile import PatchTile
 
 __all__ = ["ZueriCropOptions", "ZueriCropScene", "looks_like_zuericrop", "open_zuericrop"]
@@ -463,7 +464,7 @@ def _find_file(path: Path) -> Path:
 def _open_datasets(path: Path) -> Iterator[dict[str, Any]]:
     """The datasets by name, as long as the file is open; what HDF5 cannot read is one line."""
     try:
-        with h5py.File(path, "r") as handle:
+        with open_hdf5(path) as handle:
             yield {name: _dataset(handle, name, path) for name in DATASETS}
     except CropstarError:
         raise
@@ -514,7 +515,7 @@ def _candidates(folder: Path) -> list[Path]:
 
 def _has_datasets(path: Path) -> bool:
     try:
-        with h5py.File(path, "r") as handle:
+        with h5py.File(path, "r") as handle:  # whoever opens it next says what is wrong with it
             return set(DATASETS) <= set(handle)
     except UNREADABLE:
         return False
@@ -524,9 +525,7 @@ def _dataset(handle: Any, name: str, path: Path) -> Any:
     if name not in handle:
         why = f"no dataset '{name}' among {short_list(sorted(handle)) or 'none'}"
         raise InputError("not ZueriCrop", path=path, why=why, remedy="give the file ZueriCrop.hdf5")
-    # What lies elsewhere is not followed: a file could otherwise make us read any other.
-    elsewhere = not isinstance(handle.get(name, getlink=True), h5py.HardLink)
-    found = None if elsewhere else handle[name]
-    if not isinstance(found, h5py.Dataset) or found.is_virtual or found.external:
+    found = handle[name]
+    if not isinstance(found, h5py.Dataset):
         raise InputError("not ZueriCrop", path=path, why=f"'{name}' is no dataset of this file", remedy=REMEDY)
     return found

@@ -18,6 +18,7 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.tile import CHECKSUMS, FORMAT, REMEDY, ParcelTable, checksum, read_attribute
 
 # What h5py says of a damaged file.
@@ -274,8 +275,8 @@ class TileReader:
                 self._pool.make_room_for(self)
             try:
                 # The chunk cache is off: in random order a chunk is gone from it before it is wanted again.
-                self._file = h5py.File(self.path, "r", rdcc_nbytes=0)
-            except OSError as failure:
+                self._file = open_hdf5(self.path, rdcc_nbytes=0)
+            except UNREADABLE as failure:
                 raise _unreadable(self.path, failure) from None
         return self._file
 

@@ -33,6 +33,7 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.store.files import atomic_path, flush_to_disk
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.hdf5 import open_hdf5
 
 REMEDY = "run the ingest again: it makes damaged tiles anew"
 FORMAT = 1  # raised when older readers would misread a newer tile
@@ -176,7 +177,7 @@ def is_whole(path: Path, recipe: str) -> bool:
     if not path.exists():
         return False
     try:
-        with h5py.File(path, "r") as handle:
+        with open_hdf5(path) as handle:
             if read_attribute(handle, "recipe") != recipe:
                 return False
             _require_whole(handle, path)

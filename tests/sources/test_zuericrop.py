@@ -370,13 +370,13 @@ def test_datasets_that_lie_in_other_files(tmp_path: Path) -> None:
     with h5py.File(path, "a") as handle:
         del handle["gt"]
         handle["gt"] = h5py.ExternalLink(other.name, "gt")
-    assert "'gt' is no dataset of this file" in refusal(path)
+    assert "'gt' is a link to another place" in refusal(path)
     with h5py.File(path, "a") as handle:
         del handle["gt"]
         layout = h5py.VirtualLayout(collection.gt.shape, np.int16)
         layout[...] = h5py.VirtualSource(str(other), "gt", collection.gt.shape)
         handle.create_virtual_dataset("gt", layout)
-    assert "'gt' is no dataset of this file" in refusal(path)
+    assert "a virtual data set, which reads other files" in refusal(path)
 
 
 def test_codes_without_a_row(tmp_path: Path) -> None:

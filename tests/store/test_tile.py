@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -275,3 +276,33 @@ def test_parcels_are_selected_with_their_names() -> None:
     assert (table.groups, table.fields) == (None, None)
     table = replace(whole, fields=["x", "x", "y"]).select(np.array([2, 3], dtype=np.int32))
     assert (table.keys, table.fields) == (["b", "c"], ["x", "y"])
+
+
+# --- files that lead elsewhere
+
+
+@pytest.mark.parametrize("way", ["external link", "soft link", "external storage", "virtual data set", "pipe"])
+def test_a_tile_that_leads_elsewhere_is_refused(tile: Path, tmp_path: Path, way: str) -> None:
+    """Each of them would read another file of the user, or wait for ever."""
+    whole = shutil.copy(tile, tmp_path / "other.h5")
+    if way == "pipe":
+        tile.unlink()
+        os.mkfifo(tile)
+    else:
+        with h5py.File(tile, "r+") as handle:
+            shape, kind = handle["labels"].shape, handle["labels"].dtype
+            del handle["labels"]
+            if way == "external link":
+                handle["labels"] = h5py.ExternalLink(str(whole), "labels")
+            elif way == "soft link":
+                handle["labels"] = h5py.SoftLink("/parcels")
+            elif way == "external storage":
+                raw = [(str(tmp_path / "raw"), 0, h5py.h5f.UNLIMITED)]
+                handle.create_dataset("labels", shape, kind, external=raw)
+            else:
+                layout = h5py.VirtualLayout(shape, kind)
+                layout[:] = h5py.VirtualSource(str(whole), "labels", shape)
+                handle.create_virtual_dataset("labels", layout)
+    assert not is_whole(tile, RECIPE)
+    with pytest.raises(ArtifactError, match="a tile cannot be read"):
+        TileReader(tile)
