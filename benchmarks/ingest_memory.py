@@ -120,10 +120,10 @@ class SomeTiles(RasterScene):
 
 def inside(folder: Path, store: Path, workers: int, tiles: int, spread: bool) -> None:
     """What `cropstar ingest FOLDER --parcels ... --workers N` does, for some of the tiles."""
+    from cropstar.geo.raster import bound_gdal
     from cropstar.reports.contents import summarise
     from cropstar.sources.catalogue import SOURCES, IngestRequest
     from cropstar.sources.ingest import ingest
-    from cropstar.sources.workers import bound_gdal
 
     bound_gdal()
     started = time.monotonic()

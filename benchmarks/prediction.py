@@ -114,13 +114,14 @@ def pipeline(raster: Path, model: Path, size: int, rounds: int, count: int, back
     """The whole command's computing (reading, model, blocks on the disk) over the bare model, on the same windows."""
     import torch
 
+    from cropstar.execution.local import default_workers
     from cropstar.execution.threads import WriteBehind, read_ahead
+    from cropstar.geo.raster import bound_gdal
     from cropstar.geo.windows import split
     from cropstar.prediction.blocks import BlockFolder, BlockResult
     from cropstar.prediction.predictor import Predictor
     from cropstar.runtime import keep_large_buffers
     from cropstar.sources.stack import StackSeries
-    from cropstar.sources.workers import bound_gdal, default_workers
 
     keep_large_buffers()
     bound_gdal(threads=default_workers())

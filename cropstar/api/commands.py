@@ -110,12 +110,13 @@ def ingest(
     `start` and `end` are --from and --to of the command line. The other options are explained by
     `cropstar ingest --help`.
     """
-    from cropstar.connecting import connected
+    from cropstar.execution.dask import connected
+    from cropstar.execution.local import default_workers
+    from cropstar.geo.raster import bound_gdal
     from cropstar.reports.contents import summarise
     from cropstar.reports.wording import plural
     from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
-    from cropstar.sources.workers import bound_gdal, default_workers
 
     text = None if path is None else os.fspath(path)
     url = text if text and WEB_ADDRESS.match(text) else None  # a Path would lose one of its slashes
@@ -469,7 +470,7 @@ def predict(
     call that was stopped continues with the blocks that are missing. For an uploaded output the list is empty.
     """
     options = dict(locals())
-    from cropstar.cluster import require_distributed
+    from cropstar.execution.dask import require_distributed
     from cropstar.prediction.request import MapRequest, Shard, find_inputs, find_outputs
 
     part = Shard.parse(shard, os.environ) if shard else None

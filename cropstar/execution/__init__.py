@@ -1,1 +1,7 @@
-"""Where work is done: processes of this machine or a Dask cluster, and threads that read ahead and write behind."""
+"""Where work is done: one interface (`WorkerPool`), two engines.
+
+`pool`     the interface, and what both engines make of failures
+`local`    processes of this machine
+`dask`     the workers of a Dask cluster
+`threads`  reading ahead and writing behind within a process, and what its threads keep open
+"""

@@ -1,4 +1,6 @@
-"""Reading, computing and writing at the same time: a window is decoded while the one before is computed.
+"""Threads of one process: reading ahead, writing behind, and what each of them keeps open.
+
+Reading, computing and writing go on at the same time: a window is decoded while the one before is computed.
 
 The reader is one thread ahead by a bounded number of windows, so that memory stays what was planned; what a window
 holds is released as soon as it is computed. Blocks are written by a thread of their own. Whatever goes wrong in a
@@ -10,14 +12,17 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from cropstar.geo.windows import Window
 
 Read = TypeVar("Read")
 Item = TypeVar("Item")
+Content = TypeVar("Content")
 
 AHEAD = 1  # windows that wait, beside the one that is being read
 PATIENCE = 0.2  # seconds between two looks at whether anybody still wants it
@@ -98,3 +103,63 @@ class WriteBehind(Generic[Item]):
     def _raise(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+
+# --- What each thread keeps open from one task to the next: opening may take longer than the task
+
+
+@dataclass
+class _Open(Generic[Content]):
+    key: str
+    content: Content
+    stack: ExitStack
+    busy: bool = True
+
+
+class ThreadCache(Generic[Content]):
+    """One thing for each thread, by the key of the job; another job's takes its place."""
+
+    def __init__(self) -> None:
+        _caches.add(self)
+        self._guard = threading.Lock()
+        self._open: dict[int, _Open[Content]] = {}  # by thread
+
+    @contextmanager
+    def opened(self, key: str, open_one: Callable[[ExitStack], Content]) -> Iterator[Content]:
+        """The thread's own; if it has none of that key, what `open_one` opens and leaves to the stack to close."""
+        thread = threading.get_ident()
+        with self._guard:
+            entry = self._open.get(thread)
+            if entry is not None:
+                entry.busy = True
+        if entry is None or entry.key != key:
+            if entry is not None:
+                with self._guard:
+                    del self._open[thread]
+                entry.stack.close()
+            with ExitStack() as stack:
+                entry = _Open(key, open_one(stack), stack.pop_all())
+            with self._guard:
+                self._open[thread] = entry
+        try:
+            yield entry.content
+        finally:
+            with self._guard:
+                entry.busy = False
+
+    def close_idle(self) -> None:
+        """Close what no task uses: the files may be somebody else's tomorrow."""
+        with self._guard:
+            for thread, entry in list(self._open.items()):
+                if not entry.busy:
+                    del self._open[thread]
+                    entry.stack.close()
+
+
+_caches: weakref.WeakSet[ThreadCache[Any]] = weakref.WeakSet()
+
+
+def close_idle() -> None:
+    """Close what no task of this process uses, in all caches."""
+    for cache in list(_caches):
+        cache.close_idle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,16 @@ from cropstar.limits import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE
 
 # GDAL would otherwise list the folder and look for side files, which is slow on network disks.
 OPEN_ENVIRONMENT = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}
+
+
+GDAL_CACHE_MEGABYTES = 256  # of one process; GDAL itself takes a twentieth of the computer's memory
+
+
+def bound_gdal(*, threads: int | None = None) -> None:
+    """Bound GDAL's memory, and its threads, unless the user did. Only works before GDAL has read its first pixel."""
+    os.environ.setdefault("GDAL_CACHEMAX", str(GDAL_CACHE_MEGABYTES))
+    if threads is not None:
+        os.environ.setdefault("GDAL_NUM_THREADS", str(threads))
 
 
 def open_raster(path: Path) -> Any:

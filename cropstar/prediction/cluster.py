@@ -21,18 +21,17 @@ from typing import Any
 
 import torch
 
-from cropstar.cluster import Cluster, Machine, Task, require_seen
-from cropstar.connecting import connected
 from cropstar.errors import CropstarError, MismatchError, ResourceError
+from cropstar.execution.dask import DaskPool, Machine, connected, own_worker
+from cropstar.execution.pool import Answer, ClientToken, Task
+from cropstar.execution.threads import ThreadCache
 from cropstar.geo.windows import Window
-from cropstar.holding import Holder
 from cropstar.prediction.blocks import BlockFolder
 from cropstar.prediction.job import Batch, MapJob, load_predictor, open_job, require_possible
 from cropstar.prediction.outputs import MapResult
 from cropstar.prediction.predictor import Predictor, WindowPlan
 from cropstar.prediction.request import MapInput, MapRequest
 from cropstar.runtime import event, logger, progress_bar
-from cropstar.sources.workers import one_line_failures
 from cropstar.store.files import locked
 
 LARGEST_GROUP = 4  # blocks a task: one is read while another is computed
@@ -62,16 +61,15 @@ def predict_on_cluster(
 ) -> None:
     """Maps of all inputs; what became of each goes into the batch."""
     assert request.scheduler is not None
-    with connected(request.scheduler) as cluster:
-        device = choose_cluster_device(request.device, cluster.machines)
-        _warn_of_memory(request.memory, cluster.machines)
+    with connected(request.scheduler) as pool:
+        device = choose_cluster_device(request.device, pool.machines)
+        _warn_of_memory(request.memory, pool.machines)
         request = _absolute(request).replace(device=device.type)
         predictor = load_predictor(request, torch.device("cpu"))
-        predictor.backend = cluster.ask("model", backend_of, request)
+        predictor.backend = pool.ask(FindBackend(request))
         predictor.device = device  # it only plans here, for machines that need not be like this one
         with ExitStack() as held:
-            _Feed(cluster, batch, request, predictor, held).run(inputs, outputs)
-        cluster.on_all(forget)
+            _Feed(pool, batch, request, predictor, held).run(inputs, outputs)
 
 
 def choose_cluster_device(name: str, machines: Sequence[Machine]) -> torch.device:
@@ -89,19 +87,21 @@ def choose_cluster_device(name: str, machines: Sequence[Machine]) -> torch.devic
 class _Feed:
     """Keeps the cluster supplied."""
 
-    cluster: Cluster
+    pool: DaskPool
     batch: Batch
     request: MapRequest
     predictor: Predictor
     held: ExitStack
+    active: dict[str, _Active] = field(default_factory=dict)  # by the token of the job
     bar: Any = None
     pixels: int = 0
 
     def run(self, inputs: Sequence[MapInput], outputs: Sequence[Path]) -> None:
         started = time.monotonic()
         with progress_bar(0, "predict", "px", scale=True) as self.bar:
-            for (active, windows), answer in self.cluster.through(self._tasks(inputs, outputs)):
-                self._note(active, windows, answer)
+            for task, answer in self.pool.answers(self._tasks(inputs, outputs)):
+                assert isinstance(task, PredictBlocks | AssembleMap)
+                self._note(self.active[task.job.token], task.windows, answer)
         seconds = time.monotonic() - started
         if self.pixels:
             rate = f"{self.pixels / seconds:,.0f} px/s"
@@ -117,15 +117,15 @@ class _Feed:
                 continue
             if active is None:
                 continue
+            self.active[active.job.token] = active
             self._grow_bar(active)
             if not active.todo:
-                yield Task("assemble", (active, ()), assemble, (active.job,))
-            size = min(max(len(active.todo) // (self.cluster.threads * GROUPS), 1), LARGEST_GROUP)
+                yield AssembleMap(active.job)
+            size = min(max(len(active.todo) // (self.pool.threads * GROUPS), 1), LARGEST_GROUP)
             for start in range(0, len(active.todo), size):
                 if active.failed:
                     break
-                windows = active.todo[start : start + size]
-                yield Task("predict", (active, windows), compute, (active.job, windows))
+                yield PredictBlocks(active.job, tuple(active.todo[start : start + size]))
 
     def _plan(self, turn: int, source: MapInput, output: Path) -> _Active | None:
         """Lock and look at what is there; None of a map that is finished."""
@@ -139,11 +139,10 @@ class _Feed:
             sent = WorkerJob(source, output, self.request, job.key, job.plan, secrets.token_hex(8))
             with ExitStack() as stack:
                 stack.enter_context(locked(job.folder.folder, "the prediction"))
-                stack.callback(sent.token_file.unlink, missing_ok=True)
-                sent.token_file.touch()
+                stack.enter_context(sent.client.present())
                 return _Active(turn, sent, job.missing(windows), self.held.enter_context(stack.pop_all()))
 
-    def _note(self, active: _Active, windows: Sequence[Window], answer: Any) -> None:
+    def _note(self, active: _Active, windows: Sequence[Window], answer: Answer) -> None:
         """Count what a worker has answered; the last block of a map has it put together."""
         if active.failed:
             return
@@ -162,7 +161,7 @@ class _Feed:
         self.pixels += done
         self.bar.update(done)
         if active.left == 0:
-            self.cluster.submit("assemble", (active, ()), assemble, active.job)
+            self.pool.submit(AssembleMap(active.job))
 
     def _grow_bar(self, active: _Active) -> None:
         self.bar.total += sum(window.height * window.width for window in active.todo)
@@ -229,8 +228,8 @@ class WorkerJob:
         return BlockFolder(self.output, self.key)
 
     @property
-    def token_file(self) -> Path:
-        return self.folder.folder / f"client-{self.token}"
+    def client(self) -> ClientToken:
+        return ClientToken(self.folder.folder / f"client-{self.token}", "the map", self.output.parent)
 
 
 @dataclass
@@ -239,40 +238,56 @@ class _Process:
 
     guard: threading.Lock = field(default_factory=threading.Lock)
     predictors: dict[tuple[Any, ...], Predictor] = field(default_factory=dict)  # one of them
-    jobs: Holder[MapJob] = field(default_factory=Holder)
+    jobs: ThreadCache[MapJob] = field(default_factory=ThreadCache)
 
 
 _process = _Process()
 
 
-def backend_of(request: MapRequest) -> str:
+@dataclass(frozen=True)
+class FindBackend:
     """What computes the model on workers: a part of the key that the client cannot know."""
-    with _reporting():
-        return _predictor(request).backend
+
+    request: MapRequest
+
+    def run(self, _: None) -> str:
+        with _gpu_memory():
+            return _predictor(self.request).backend
 
 
-def compute(job: WorkerJob, windows: Sequence[Window]) -> None:
+@dataclass(frozen=True)
+class PredictBlocks:
     """Blocks, as far as they are not there: another worker may have died over the same task."""
-    with _reporting(), _open(job) as opened, closing(opened.make(opened.folder.missing(windows))) as made:
-        for _ in made:
-            _require_client(job)
+
+    job: WorkerJob
+    windows: tuple[Window, ...]
+
+    def run(self, _: None) -> None:
+        with (
+            _gpu_memory(),
+            _open(self.job) as opened,
+            closing(opened.make(opened.folder.missing(self.windows))) as made,
+        ):
+            for _window in made:
+                self.job.client.require_seen()
 
 
-def assemble(job: WorkerJob) -> MapResult:
+@dataclass(frozen=True)
+class AssembleMap:
     """The map of its blocks. Done twice, because a worker died with the answer, it only looks."""
-    with _reporting():
-        if not job.folder.folder.exists():
-            with _open(job, seen=False) as opened:
-                if opened.is_there():
-                    return opened.result(None)
-        # A client that gave up may have left another worker at it.
-        with _open(job) as opened, locked(job.folder.folder / "assembly", "the map"):
-            return opened.assemble()
 
+    job: WorkerJob
+    windows: tuple[Window, ...] = ()
 
-def forget() -> None:
-    """Close what no task uses."""
-    _process.jobs.close_idle()
+    def run(self, _: None) -> MapResult:
+        with _gpu_memory():
+            if not self.job.folder.folder.exists():
+                with _open(self.job, seen=False) as opened:
+                    if opened.is_there():
+                        return opened.result(None)
+            # A client that gave up may have left another worker at it.
+            with _open(self.job) as opened, locked(self.job.folder.folder / "assembly", "the map"):
+                return opened.assemble()
 
 
 def device_of(kind: torch.device, name: object, count: int) -> torch.device:
@@ -287,8 +302,8 @@ def device_of(kind: torch.device, name: object, count: int) -> torch.device:
 def _open(job: WorkerJob, *, seen: bool = True) -> Iterator[MapJob]:
     """The job with its series and model, opened by the thread's first task of it."""
     if seen:
-        _require_client(job)
-    with _process.jobs.held(job.key, lambda stack: _newly_opened(job, stack)) as opened:
+        job.client.require_seen()
+    with _process.jobs.opened(job.key, lambda stack: _newly_opened(job, stack)) as opened:
         files = replace(opened.files, map=job.output, options=job.request, state=job.request.state)
         yield replace(opened, request=job.request, files=files)
 
@@ -315,26 +330,15 @@ def _predictor(request: MapRequest) -> Predictor:
             count = torch.cuda.device_count() if kind.type == "cuda" else 0
             if kind.type == "cuda" and not count:
                 raise ResourceError("no cuda device on a worker", remedy="give --device cpu, or workers with GPUs only")
-            _process.predictors[key] = load_predictor(request, device_of(kind, _own_name(), count))
+            _process.predictors[key] = load_predictor(request, device_of(kind, own_worker().name, count))
         return _process.predictors[key]
 
 
-def _own_name() -> object:
-    from distributed import get_worker
-
-    return get_worker().name
-
-
-def _require_client(job: WorkerJob) -> None:
-    require_seen(job.token_file, "the map", job.output.parent)
-
-
 @contextmanager
-def _reporting() -> Iterator[None]:
-    """Failures as they can be sent and read in one line."""
-    with one_line_failures(REMEDY):
-        try:
-            yield
-        except torch.OutOfMemoryError as failure:
-            why = str(failure).partition("\n")[0]
-            raise ResourceError("a worker is out of memory", why=why, remedy=REMEDY) from None
+def _gpu_memory() -> Iterator[None]:
+    """A GPU without memory, as one of our errors."""
+    try:
+        yield
+    except torch.OutOfMemoryError as failure:
+        why = str(failure).partition("\n")[0]
+        raise ResourceError("a worker is out of memory", why=why, remedy=REMEDY) from None

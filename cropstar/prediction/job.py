@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
 from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, from_os_error
+from cropstar.execution.local import default_workers
 from cropstar.execution.threads import WriteBehind, read_ahead
 from cropstar.geo.grid import hectares_per_pixel
+from cropstar.geo.raster import bound_gdal
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.blocks import BlockFolder, BlockResult, block_side, disk_needs, job_key, require_disk_space
 from cropstar.prediction.layers import BY_DATE, ClassHistory
@@ -44,7 +46,6 @@ from cropstar.prediction.season import WINDOWS_WRITTEN, SeasonCard, writing_seas
 from cropstar.reports.wording import plural
 from cropstar.runtime import choose_device, event, keep_large_buffers, logger, progress_bar
 from cropstar.sources.base import Observations, Series
-from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.classes import NODATA
 from cropstar.store.files import locked
 

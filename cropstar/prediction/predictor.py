@@ -34,13 +34,13 @@ from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import count_periods, regularise
 from cropstar.errors import ArtifactError, ResourceError, UsageError
 from cropstar.geo.calendar import to_days
+from cropstar.geo.raster import GDAL_CACHE_MEGABYTES
 from cropstar.geo.windows import Window
 from cropstar.models.backends import half_precision, half_type, use_backend
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.sources.base import Observations, Series
-from cropstar.sources.workers import GDAL_CACHE_MEGABYTES
 from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192  # of a model of series: more only take memory

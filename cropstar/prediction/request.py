@@ -25,10 +25,10 @@ from cropstar.config import LaxPath, Options
 from cropstar.errors import ArtifactError, InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
-from cropstar.prediction.decoded import keep_decoded
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import open_raster_series
+from cropstar.sources.decoding import keep_decoded
 from cropstar.store.reader import TileReader
 from cropstar.store.store import MANIFEST, Store, tile_path
 

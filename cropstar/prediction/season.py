@@ -32,8 +32,10 @@ from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
 from cropstar.errors import ArtifactError, InputError, MismatchError
+from cropstar.execution.local import default_workers
 from cropstar.execution.threads import AHEAD, WriteBehind, read_ahead
 from cropstar.geo.grid import Grid
+from cropstar.geo.raster import bound_gdal
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window, split
 from cropstar.limits import MAXIMUM_HEADER_BYTES
@@ -58,7 +60,6 @@ from cropstar.prediction.request import MapFiles, MapInput, UpdateRequest
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
-from cropstar.sources.workers import bound_gdal, default_workers
 from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked
 from cropstar.store.fingerprint import Fingerprint

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from cropstar.cluster import Machine
 from cropstar.errors import InputError, PartialResult, ResourceError
+from cropstar.execution.dask import Machine
 from cropstar.prediction.blocks import ENDS
-from cropstar.prediction.cluster import WorkerJob, choose_cluster_device, compute, device_of
+from cropstar.prediction.cluster import PredictBlocks, WorkerJob, choose_cluster_device, device_of
 from cropstar.prediction.job import predict, predict_all
 from cropstar.prediction.predictor import WindowPlan
 from cropstar.prediction.request import MapInput, MapRequest, Shard
@@ -178,5 +178,5 @@ def test_a_worker_without_the_clients_folder_writes_nothing(
 ) -> None:
     job = WorkerJob(MapInput(tiles[0]), tmp_path / "maps" / "map.tif", serial, "key", WindowPlan(40, 1, 1), "token")
     with pytest.raises(ResourceError, match="not shared"):
-        compute(job, [])
+        PredictBlocks(job, ()).run(None)
     assert not list(tmp_path.iterdir())

@@ -9,15 +9,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cropstar import connecting
-from cropstar.cluster import AHEAD, Cluster, Machine
-from cropstar.connecting import connected
 from cropstar.errors import CropstarError, InputError, MismatchError, ResourceError, UsageError
+from cropstar.execution import dask
+from cropstar.execution.dask import AHEAD, DaskPool, Machine, connected
 from tests.prediction.clusters import REPOSITORY, a_scheduler, a_worker, pretend_version, wait_for_workers
 
 distributed = pytest.importorskip("distributed")
@@ -25,11 +25,11 @@ distributed = pytest.importorskip("distributed")
 
 CONNECT = """
 import sys
-from cropstar import connecting
+from cropstar.execution import dask
 from cropstar.errors import CropstarError
-connecting.CONNECT_SECONDS = 1.0
+dask.CONNECT_SECONDS = 1.0
 try:
-    with connecting.connected(sys.argv[1]):
+    with dask.connected(sys.argv[1]):
         pass
 except CropstarError as failure:
     print(type(failure).__name__, failure)
@@ -38,7 +38,7 @@ except CropstarError as failure:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(dask, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # pytest's own comes back
 
 
@@ -119,16 +119,16 @@ def test_a_worker_of_another_version(empty: Any, package: str, tmp_path: Path) -
 
 def test_a_task_that_ends_its_worker(empty: Any) -> None:
     with distributed.Client(empty.scheduler_address, set_as_default=False) as client:
-        cluster = Cluster(client, [Machine(1, None, ("cpu",))], patience=0.1)
+        cluster = DaskPool(client, [Machine(1, None, ("cpu",))], patience=0.1)
         with a_worker(empty.scheduler_address, "victim"):
             wait_for_workers(empty, {"victim"})
-            cluster.submit("end", "it", os._exit, 9)
-            item, answer = cluster.take()
-        assert item == "it"
+            cluster.submit(End(9))
+            task, answer = cluster.take()
+        assert task == End(9)
         assert isinstance(answer, ResourceError)
         assert "ends every worker" in str(answer)
         wait_for_workers(empty, set())
-        cluster.submit("end", "it", os.getpid)  # nobody is left to do it
+        cluster.submit(End(9))  # nobody is left to do it
         with pytest.raises(ResourceError, match="all workers of the cluster are gone"):
             cluster.take()
 
@@ -138,16 +138,16 @@ def test_what_tasks_raise_and_how_many_are_on_the_way() -> None:
         a_scheduler(workers=1) as scheduler,
         distributed.Client(scheduler.scheduler_address, set_as_default=False) as client,
     ):
-        cluster = Cluster(client, [Machine(1, None, ("cpu",))])
+        cluster = DaskPool(client, [Machine(1, None, ("cpu",))])
         while cluster.room:
-            cluster.submit("fail", cluster.waiting, _fail, f"/x{cluster.waiting}")
+            cluster.submit(Fail(f"/x{cluster.waiting}"))
         assert cluster.waiting == AHEAD
         answers = dict(cluster.take() for _ in range(AHEAD))
         assert cluster.room
         assert cluster.waiting == 0
-    assert sorted(answers) == [0, 1, 2]
+    assert sorted(task.path for task in answers) == ["/x0", "/x1", "/x2"]
     assert {type(answer) for answer in answers.values()} == {InputError}
-    assert answers[1].path == "/x1"
+    assert answers[Fail("/x1")].path == "/x1"
 
 
 def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,5 +155,17 @@ def test_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'cropstar[cluster]'" in refusal("tcp://127.0.0.1:1", UsageError)
 
 
-def _fail(path: str) -> None:
-    raise FileNotFoundError(2, "No such file or directory", path)
+@dataclass(frozen=True)
+class Fail:
+    path: str
+
+    def run(self, _: None) -> None:
+        raise FileNotFoundError(2, "No such file or directory", self.path)
+
+
+@dataclass(frozen=True)
+class End:
+    code: int
+
+    def run(self, _: None) -> None:
+        os._exit(self.code)

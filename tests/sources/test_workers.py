@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
-from cropstar.connecting import connected
 from cropstar.errors import CropstarError, InputError, ResourceError, UsageError
+from cropstar.execution import local
+from cropstar.execution.dask import connected
+from cropstar.execution.local import LocalPool, default_workers
+from cropstar.execution.pool import ClientToken
 from cropstar.runtime import logger
-from cropstar.sources import decoding, workers
+from cropstar.sources import decoding
+from cropstar.sources import ingest as ingesting
 from cropstar.sources.base import RasterScene, Scene
 from cropstar.sources.catalogue import SOURCES, IngestRequest
-from cropstar.sources.ingest import IngestResult, ingest
+from cropstar.sources.ingest import IngestResult, MakePart, MakeTile, SceneTasks, ingest, parts_of, swept_when_killed
 from cropstar.sources.tum import TumOptions, open_tum
-from cropstar.sources.workers import MakePart, MakeTile, RemoteIngest, WorkerPool, default_workers, do_job
 from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
 from cropstar.store.store import MANIFEST, TILES, tile_path
 from tests.prediction.clusters import a_scheduler
@@ -38,8 +41,8 @@ def granule(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers also for what would be done sooner without them."""
-    monkeypatch.setattr(workers, "FEWEST_JOBS", 1)
-    monkeypatch.setattr(workers, "SMALLEST_VOLUME", 1)
+    monkeypatch.setattr(local, "FEWEST_TASKS", 1)
+    monkeypatch.setattr(local, "SMALLEST_VOLUME", 1)
 
 
 def scenes_of(folder: Path) -> list[RasterScene]:
@@ -75,15 +78,15 @@ def plain(granule: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many workers were started each time."""
     numbers: list[int] = []
-    start = WorkerPool._start
+    start = LocalPool._start
 
-    def counted(pool: WorkerPool) -> bool:
+    def counted(pool: LocalPool) -> bool:
         before, answer = len(pool._workers), start(pool)
         if len(pool._workers) > before:
             numbers.append(len(pool._workers))
         return answer
 
-    monkeypatch.setattr(WorkerPool, "_start", counted)
+    monkeypatch.setattr(LocalPool, "_start", counted)
     return numbers
 
 
@@ -164,11 +167,9 @@ def test_an_error_in_a_worker_is_the_error(granule: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("eager")
-def test_warnings_of_workers_come_out_here(granule: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    scenes = scenes_of(granule)
-    caplog.clear()
-    with WorkerPool(scenes, tmp_path, 2) as pool, caplog.at_level("INFO", logger="cropstar"):
-        assert len(list(pool.run([Warn(0), Warn(0)]))) == 2  # type: ignore[list-item]
+def test_warnings_of_workers_come_out_here(caplog: pytest.LogCaptureFixture) -> None:
+    with LocalPool(2) as pool, caplog.at_level("INFO", logger="cropstar"):
+        assert len(list(pool.run([Warn(), Warn()]))) == 2
     assert [record.getMessage() for record in caplog.records] == ["100 % of 3 words from elsewhere"] * 2
     assert [record.fields for record in caplog.records] == [{"words": 3}] * 2  # type: ignore[attr-defined]
 
@@ -176,10 +177,7 @@ def test_warnings_of_workers_come_out_here(granule: Path, tmp_path: Path, caplog
 class Warn:
     """A job that only says something."""
 
-    def __init__(self, scene: int) -> None:
-        self.scene = scene
-
-    def do(self, scenes: object, folder: Path) -> bool:
+    def run(self, _: None) -> bool:
         logger.debug("not asked for")
         logger.warning("%d %% of %s", 100, "3 words from elsewhere", extra={"fields": {"words": 3}})
         return True
@@ -189,9 +187,9 @@ class Raise:
     """A job that fails."""
 
     def __init__(self, kind: str) -> None:
-        self.scene, self.kind = 0, kind
+        self.kind = kind
 
-    def do(self, scenes: object, folder: Path) -> bool:
+    def run(self, _: None) -> bool:
         if self.kind == "die":
             os._exit(7)
         raise {"memory": MemoryError(), "disk": OSError(28, "No space left", "f.h5"), "bug": KeyError("x")}[self.kind]
@@ -207,18 +205,16 @@ class Raise:
     ],
 )
 @pytest.mark.usefixtures("eager")
-def test_every_failure_is_one_line_with_its_code(
-    granule: Path, tmp_path: Path, kind: str, code: int, line: str
-) -> None:
-    scenes = scenes_of(granule)
-    with WorkerPool(scenes, tmp_path, 2) as pool, pytest.raises(CropstarError) as caught:
-        list(pool.run([Raise(kind)]))  # type: ignore[list-item]
-    scenes[0].close()
+def test_every_failure_is_one_line_with_its_code(kind: str, code: int, line: str) -> None:
+    with LocalPool(2) as pool, pytest.raises(CropstarError) as caught:
+        list(pool.run([Raise(kind)]))
     assert (str(caught.value), caught.value.exit_code) == (line, code)
 
 
 def kill_one_of_two(scenes: list[RasterScene], folder: Path) -> None:
-    with WorkerPool(scenes, folder, 2) as pool:
+    pool = LocalPool(2)
+    SceneTasks.of(scenes, folder, pool)
+    with swept_when_killed(pool, folder), pool:
         for number, _ in enumerate(pool.run([MakeTile(0, spec, None) for spec in scenes[0].tile_specs()])):
             if number == 3:
                 multiprocessing.active_children()[0].kill()
@@ -268,7 +264,7 @@ def zuericrop(folder: Path) -> Sequence[Scene]:
 @pytest.mark.parametrize("opened", [tum, zuericrop])
 def test_the_bytes_of_one_process(opened: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(opened)
-    monkeypatch.setattr(workers, "SMALLEST_VOLUME", 1)
+    monkeypatch.setattr(local, "SMALLEST_VOLUME", 1)
     stores = []
     for count in (1, 2):
         store = tmp_path / str(count)
@@ -398,7 +394,7 @@ def test_a_worker_that_does_not_see_the_clients_token_writes_nothing(granule: Pa
     scene = scenes_of(granule)[0]
     job = MakeTile(0, scene.tile_specs()[0], None)
     with pytest.raises(ResourceError, match="the folder of the store is not shared"):
-        do_job(RemoteIngest(tmp_path / "store", "token"), job, b"")
+        job.run(SceneTasks([scene], tmp_path / "store", ClientToken(tmp_path / "token", "the store", tmp_path)))
     assert not list(tmp_path.iterdir())
 
 
@@ -413,26 +409,27 @@ def test_a_part_goes_on_from_the_tiles_that_are_there(granule: Path, serial: Pat
     damaged = tile_path(tmp_path, specs[1].name)
     damaged.write_bytes(damaged.read_bytes()[:-50])
     first = tile_path(tmp_path, specs[0].name).stat().st_ino
-    steps = list(MakePart(0, specs).steps([scene], tmp_path, tmp_path))
+    shared = SceneTasks([scene], tmp_path)
+    MakePart(0, specs).make(shared, tmp_path)
     scene.close()
-    assert len(steps) > 3
     assert tile_path(tmp_path, specs[0].name).stat().st_ino == first
     for spec in specs:
         assert tile_path(tmp_path, spec.name).read_bytes() == tile_path(serial, spec.name).read_bytes()
     assert [path.name for path in tmp_path.iterdir()] == [TILES]  # the scratch file is gone
-    assert list(MakePart(0, specs).steps([scene], tmp_path, tmp_path)) == []
+    inodes = [tile_path(tmp_path, spec.name).stat().st_ino for spec in specs]
+    MakePart(0, specs).make(shared, tmp_path)
+    assert [tile_path(tmp_path, spec.name).stat().st_ino for spec in specs] == inodes
 
 
 def test_parts_are_many_enough_for_the_threads_and_small_enough_for_a_disk(
-    granule: Path, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    granule: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene: RasterScene = scenes_of(granule)[0]
-    with connected(cluster.scheduler_address) as connection:
-        pool = workers.ClusterPool(connection, [scene], tmp_path)
-        parts = pool._cells(scene, scene.tile_specs())
-        assert len(parts) >= workers.PARTS_PER_THREAD * connection.threads
-        assert {spec for part in parts for spec in part} == set(scene.tile_specs())
-        monkeypatch.setattr(workers, "PART_BYTES", 1)
-        assert [len(part) for part in pool._cells(scene, scene.tile_specs())] == [1] * 25
-        assert pool._cells(scene, []) == []
     scene.close()
+    specs = scene.tile_specs()
+    parts = parts_of(scene, specs, threads=2)
+    assert len(parts) >= 2 * ingesting.PARTS_PER_THREAD
+    assert {spec for part in parts for spec in part} == set(specs)
+    monkeypatch.setattr(ingesting, "PART_BYTES", 1)
+    assert [len(part) for part in parts_of(scene, specs, threads=2)] == [1] * 25
+    assert parts_of(scene, [], threads=2) == []

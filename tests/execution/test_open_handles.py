@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from cropstar.holding import Holder
+from cropstar.execution.threads import ThreadCache
 
 
 class Opener:
@@ -26,48 +26,48 @@ class Opener:
 
 
 def test_tasks_of_one_job_share_what_is_open_and_another_job_replaces_it() -> None:
-    holder, opener = Holder[int](), Opener()
+    cache, opener = ThreadCache[int](), Opener()
     for key, expected in [("a", 1), ("a", 1), ("b", 2), ("a", 3)]:
-        with holder.held(key, opener) as content:
+        with cache.opened(key, opener) as content:
             assert content == expected
     assert opener.closed == [1, 2]
 
 
 def test_what_is_in_use_is_not_closed() -> None:
-    holder, opener = Holder[int](), Opener()
-    with holder.held("a", opener):
-        holder.close_idle()
+    cache, opener = ThreadCache[int](), Opener()
+    with cache.opened("a", opener):
+        cache.close_idle()
         assert opener.closed == []
-    holder.close_idle()
+    cache.close_idle()
     assert opener.closed == [1]
-    with holder.held("a", opener) as content:
+    with cache.opened("a", opener) as content:
         assert content == 2
 
 
 def test_each_thread_has_its_own() -> None:
-    holder, opener, both = Holder[int](), Opener(), threading.Barrier(2)
+    cache, opener, both = ThreadCache[int](), Opener(), threading.Barrier(2)
 
     def use(_: int) -> int:
         both.wait(timeout=10)
-        with holder.held("a", opener) as content:
+        with cache.opened("a", opener) as content:
             both.wait(timeout=10)
             return content
 
     with ThreadPoolExecutor(2) as threads:
         assert set(threads.map(use, range(2))) == {1, 2}
-    holder.close_idle()
+    cache.close_idle()
     assert sorted(opener.closed) == [1, 2]
 
 
 def test_what_cannot_be_opened_leaves_nothing() -> None:
-    holder, opener = Holder[int](), Opener()
+    cache, opener = ThreadCache[int](), Opener()
 
     def fail(stack: ExitStack) -> int:
         opener(stack)
         raise OSError("gone")
 
-    with pytest.raises(OSError, match="gone"), holder.held("a", fail):
+    with pytest.raises(OSError, match="gone"), cache.opened("a", fail):
         pass
     assert opener.closed == [1]
-    with holder.held("a", opener) as content:
+    with cache.opened("a", opener) as content:
         assert content == 2

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cropstar.geo.windows import Window, split
-from cropstar.prediction.decoded import keep_decoded
 from cropstar.prediction.request import MapInput
-from cropstar.sources.decoding import Scratch
+from cropstar.sources.decoding import Scratch, keep_decoded
 from cropstar.sources.sentinel2 import Sentinel2Options
 from cropstar.sources.sentinel2.series import Sentinel2Series, open_sentinel2
 from cropstar.sources.stack import StackSeries
