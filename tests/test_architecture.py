@@ -121,6 +121,8 @@ def test_imports_go_down(path: Path) -> None:
         ("models", "from cropstar.geo import grid"),
         ("store", "from .tile import Tile"),
         ("store", "from cropstar import sources"),
+        ("store", "from cropstar.execution.pool import WorkerPool"),
+        ("execution", "from cropstar.sources.base import Scene"),
         ("training", "from cropstar.api.commands import train"),
         ("api", "from cropstar.cli.options import PATH"),
     ],
@@ -137,6 +139,7 @@ def test_a_wrong_import_is_found(layer: str, source: str) -> None:
         ("prediction", "from cropstar.models import zoo\nfrom cropstar.sources import stack"),
         ("models", "import torch\nfrom cropstar.config import ModelConfig"),
         ("cli", "from cropstar.training.runs import Run"),
+        ("sources", "from cropstar.execution.pool import WorkerPool"),
     ],
 )
 def test_a_right_import_is_let_through(layer: str, source: str) -> None:
@@ -149,7 +152,8 @@ def test_data_come_without_torch(path: Path) -> None:
 
 
 def test_nothing_that_data_need_brings_torch() -> None:
-    below = [names_of(path)[0] for path in SOURCES if names_of(path)[1] in ("core", "sources", "geo", "store")]
+    layers = ("core", "sources", "execution", "geo", "store")
+    below = [names_of(path)[0] for path in SOURCES if names_of(path)[1] in layers]
     held = modules_after(f"import importlib\nfor name in {below}: importlib.import_module(name)")
     assert {"rasterio", "h5py"} <= held
     assert "torch" not in held

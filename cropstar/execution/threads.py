@@ -1,11 +1,10 @@
 """Threads of one process: reading ahead, writing behind, and what each of them keeps open.
 
-Reading, computing and writing go on at the same time: a window is decoded while the one before is computed.
-
-The reader is one thread ahead by a bounded number of windows, so that memory stays what was planned; what a window
-holds is released as soon as it is computed. Blocks are written by a thread of their own. Whatever goes wrong in a
-thread is raised where the blocks are asked for, and whoever leaves the loop early stops the reader, but what was
-computed by then is written.
+Reading, computing and writing go on at the same time: a window or a batch is decoded while the one before is computed.
+The reader is one thread, ahead by a bounded number, so that memory stays what was planned; what was read is released as
+soon as it is computed. Results are written by a thread of their own. Whatever goes wrong in a thread is raised where
+the next result is asked for, and whoever leaves the loop early stops the reader, but what was computed by then is
+written.
 """
 
 from __future__ import annotations
@@ -13,28 +12,30 @@ from __future__ import annotations
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from cropstar.geo.windows import Window
-
+Place = TypeVar("Place")
 Read = TypeVar("Read")
 Item = TypeVar("Item")
 Content = TypeVar("Content")
 
-AHEAD = 1  # windows that wait, beside the one that is being read
+AHEAD = 1  # that wait, beside the one that is being read
 PATIENCE = 0.2  # seconds between two looks at whether anybody still wants it
 
 
 @contextmanager
-def read_ahead(windows: Sequence[Window], read: Callable[[Window], Read]) -> Iterator[Iterator[tuple[Window, Read]]]:
-    """Windows and what was read of them, in their order."""
-    waiting: queue.Queue[tuple[Window, Read] | BaseException | None] = queue.Queue(AHEAD)
+def read_ahead(places: Iterable[Place], read: Callable[[Place], Read]) -> Iterator[Iterator[tuple[Place, Read]]]:
+    """Places (windows, numbers of batches) and what was read of them, in their order.
+
+    Leaving waits for the thread: nobody reads on from files that are closed.
+    """
+    waiting: queue.Queue[tuple[Place, Read] | BaseException | None] = queue.Queue(AHEAD)
     stopped = threading.Event()
 
-    def offer(item: tuple[Window, Read] | BaseException | None) -> None:
+    def offer(item: tuple[Place, Read] | BaseException | None) -> None:
         while not stopped.is_set():
             try:
                 waiting.put(item, timeout=PATIENCE)
@@ -44,15 +45,15 @@ def read_ahead(windows: Sequence[Window], read: Callable[[Window], Read]) -> Ite
 
     def run() -> None:
         try:
-            for window in windows:
+            for place in places:
                 if stopped.is_set():
                     return
-                offer((window, read(window)))
+                offer((place, read(place)))
             offer(None)
-        except BaseException as failure:  # raised again where the windows are asked for
+        except BaseException as failure:  # raised again where the next one is asked for
             offer(failure)
 
-    def taken() -> Iterator[tuple[Window, Read]]:
+    def taken() -> Iterator[tuple[Place, Read]]:
         while (item := waiting.get()) is not None:
             if isinstance(item, BaseException):
                 raise item

@@ -41,6 +41,12 @@ class Window:
         """This window in the pixel coordinates of an enclosing one."""
         return Window(self.top - outer.top, self.left - outer.left, self.height, self.width)
 
+    def overlap(self, other: Window) -> Window:
+        """What lies in both; of no height or width where nothing does."""
+        top, left = max(self.top, other.top), max(self.left, other.left)
+        height, width = min(self.bottom, other.bottom) - top, min(self.right, other.right) - left
+        return Window(top, left, max(height, 0), max(width, 0))
+
 
 def split(shape: tuple[int, int], size: int) -> Iterator[Window]:
     """Cover a raster with windows of at most `size` pixels a side, row by row, nothing twice."""

@@ -392,8 +392,8 @@ class StoredSeries:
         values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
         valid = np.zeros((len(self.dates), *shape), dtype=bool)
         for place, reader in self._tiles:
-            shared = _shared(place, window)
-            if shared is None:
+            shared = place.overlap(window)
+            if not shared.height or not shared.width:
                 continue
             rows, columns = shared.relative_to(window).slices
             valid[:, rows, columns] = reader.valid(shared.relative_to(place))
@@ -415,9 +415,3 @@ def _place(tile: Grid, scene: Grid) -> Window:
     """Where a tile lies on the scene's grid."""
     left, top = ~scene.affine @ (tile.transform[2], tile.transform[5])
     return Window(round(top), round(left), tile.height, tile.width)
-
-
-def _shared(one: Window, other: Window) -> Window | None:
-    top, left = max(one.top, other.top), max(one.left, other.left)
-    height, width = min(one.bottom, other.bottom) - top, min(one.right, other.right) - left
-    return Window(top, left, height, width) if height > 0 and width > 0 else None

@@ -61,14 +61,14 @@ class Scratch:
             while content:
                 content = content[handle.write(content) or 0 :]
 
-    def read(self, layer: int, wanted: Window) -> NDArray[np.uint16] | None:
+    def read(self, layer: int, part: Window) -> NDArray[np.uint16] | None:
         """Pixels of a layer, or nothing where they are not all in its window."""
         place = self.places[layer]
-        inner = wanted.relative_to(place)
+        inner = part.relative_to(place)
         if min(inner.top, inner.left) < 0 or inner.bottom > place.height or inner.right > place.width:
             return None
-        if not wanted.height or not wanted.width:
-            return np.zeros((wanted.height, wanted.width), dtype=PIXEL)
+        if not part.height or not part.width:
+            return np.zeros((part.height, part.width), dtype=PIXEL)
         # Mapped for this one read: a map that stays would count as memory of the process.
         row = place.width * PIXEL.itemsize
         start = self._offsets[layer] + inner.top * row
@@ -182,22 +182,22 @@ class DecodedBlocks(Scratch):
     _slots: OrderedDict[BlockPlace, int] = field(default_factory=OrderedDict)
     _files: list[Any] = field(default_factory=list)  # the one that is open, once there is one
 
-    def read(self, layer: int, wanted: Window) -> NDArray[np.uint16] | None:
+    def read(self, layer: int, part: Window) -> NDArray[np.uint16] | None:
         """Pixels of a layer, or nothing where they are not all in its window."""
         place = self.places[layer]
-        inner = wanted.relative_to(place)
-        if min(inner.top, inner.left) < 0 or wanted.bottom > place.bottom or wanted.right > place.right:
+        inner = part.relative_to(place)
+        if min(inner.top, inner.left) < 0 or part.bottom > place.bottom or part.right > place.right:
             return None
-        pixels = np.zeros((wanted.height, wanted.width), dtype=PIXEL)
+        pixels = np.zeros((part.height, part.width), dtype=PIXEL)
         if not pixels.size:
             return pixels
-        touched = [(layer, row, column) for row, column in self._blocks_under(wanted)]
+        touched = [(layer, row, column) for row, column in self._blocks_under(part)]
         if len(touched) > self.most:
             return None
         self._decode([block for block in touched if block not in self._slots], set(touched))
         for block in touched:
             self._slots.move_to_end(block)
-            self._copy(block, wanted, pixels)
+            self._copy(block, part, pixels)
         return pixels
 
     def _decode(self, missing: list[BlockPlace], needed: set[BlockPlace]) -> None:
@@ -212,7 +212,7 @@ class DecodedBlocks(Scratch):
             (max(rows) - min(rows) + 1) * side,
             (max(columns) - min(columns) + 1) * side,
         )
-        window = _shared(around, place)
+        window = around.overlap(place)
         decoded = _InMemory(self.path, window, (window,) * (layer + 1))
         self.series.decode(layer, decoded)
         for block in missing:
@@ -225,7 +225,7 @@ class DecodedBlocks(Scratch):
             oldest = next(each for each in self._slots if each not in needed)
             slot = self._slots.pop(oldest)
         corner = self._place(block)
-        shared = _shared(corner, window)
+        shared = corner.overlap(window)
         content = np.zeros((self.side, self.side), dtype=PIXEL)
         content[shared.relative_to(corner).slices] = pixels[shared.relative_to(window).slices]
         left, start = content.data.cast("B"), slot * content.nbytes
@@ -238,14 +238,14 @@ class DecodedBlocks(Scratch):
             raise
         self._slots[block] = slot
 
-    def _copy(self, block: BlockPlace, wanted: Window, pixels: NDArray[np.uint16]) -> None:
+    def _copy(self, block: BlockPlace, part: Window, pixels: NDArray[np.uint16]) -> None:
         corner = self._place(block)
-        shared = _shared(corner, wanted)
+        shared = corner.overlap(part)
         inside = shared.relative_to(corner)
         rows = np.empty((inside.height, self.side), dtype=PIXEL)
         start = (self._slots[block] * self.side + inside.top) * self.side * PIXEL.itemsize
         os.preadv(self._descriptor(), [rows.data.cast("B")], start)
-        pixels[shared.relative_to(wanted).slices] = rows[:, inside.left : inside.right]
+        pixels[shared.relative_to(part).slices] = rows[:, inside.left : inside.right]
 
     def _blocks_under(self, window: Window) -> list[tuple[int, int]]:
         rows = range(window.top // self.side, (window.bottom - 1) // self.side + 1)
@@ -272,8 +272,3 @@ class _InMemory(Scratch):
 
     def write(self, layer: int, first_row: int, pixels: NDArray[Any]) -> None:
         self.pixels[first_row : first_row + len(pixels)] = pixels
-
-
-def _shared(one: Window, other: Window) -> Window:
-    top, left = max(one.top, other.top), max(one.left, other.left)
-    return Window(top, left, min(one.bottom, other.bottom) - top, min(one.right, other.right) - left)

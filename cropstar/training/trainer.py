@@ -12,7 +12,6 @@ import math
 import signal
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from cropstar.datasets.batches import Batch, Dataset, epoch_order
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import ArtifactError, CropstarError, Interrupted
+from cropstar.execution.threads import read_ahead
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import event, logger, progress_bar, stop_on_request
@@ -472,19 +472,14 @@ def read_batch(task: Task, order: Sequence[int], epoch: int, number: int) -> Bat
 
 
 def read_epoch(task: Task, order: Sequence[int], epoch: int, first: int) -> Generator[Batch | None]:
-    """The batches from `first` on. One thread, one batch ahead: what is read, and in which order, stays the same.
+    """The batches from `first` on. One thread reads ahead: what is read, and in which order, stays the same.
 
     Its errors are raised here, in their turn. Closing the iterator waits for the thread: nobody reads on from a store
     that is closed, and validation never meets it.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="reading") as thread:
-        coming = thread.submit(read_batch, task, order, epoch, first) if first < task.batches else None
-        for number in range(first, task.batches):
-            assert coming is not None
-            batch = coming.result()
-            coming = None
-            if number + 1 < task.batches:
-                coming = thread.submit(read_batch, task, order, epoch, number + 1)
+    numbers = range(first, task.batches)
+    with read_ahead(numbers, lambda number: read_batch(task, order, epoch, number)) as ready:
+        for _, batch in ready:
             yield batch
 
 

@@ -64,3 +64,16 @@ def test_windows_are_values() -> None:
     assert Window(1, 2, 3, 4) == Window(1, 2, 3, 4)
     assert len({Window(1, 2, 3, 4), Window(1, 2, 3, 4)}) == 1
     assert sorted([Window(2, 0, 1, 1), Window(1, 5, 1, 1)])[0].top == 1
+
+
+@given(windows_in_shapes(), windows_in_shapes())
+def test_the_overlap_is_what_lies_in_both(
+    one: tuple[Window, tuple[int, int]], other: tuple[Window, tuple[int, int]]
+) -> None:
+    counts = np.zeros((140, 140), dtype=int)
+    for window, _ in (one, other):
+        counts[window.slices] += 1
+    shared = one[0].overlap(other[0])
+    assert shared == other[0].overlap(one[0])
+    assert shared.height * shared.width == (counts == 2).sum()
+    assert (counts[shared.slices] == 2).all()
