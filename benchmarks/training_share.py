@@ -31,10 +31,10 @@ from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.runtime import choose_device, keep_large_buffers
 from cropstar.store.store import Store
-from cropstar.training.losses import Criterion
+from cropstar.training.losses import CrossEntropy
 from cropstar.training.optimisation import Engine, Precision
 from cropstar.training.runs import Run
-from cropstar.training.trainer import Progress, Task, Tools, read_batch, read_epoch, train_step
+from cropstar.training.trainer import Crops, Progress, Task, Tools, read_batch, read_epoch, train_step
 
 GOAL = 0.90
 CASES = {
@@ -80,7 +80,8 @@ def open_task(config: TrainConfig, folder: Path, device: torch.device, hold: Exi
 
 def measure(task: Task, steps: int, *, ahead: bool) -> tuple[float, float]:
     """The model's share of the clock, and reading's share of the processor (where it is done in turn)."""
-    engine = Engine(task.model, Criterion(task.config.loss, None), Precision("float32", task.device), task.device)
+    objective = Crops(CrossEntropy(task.config.loss, None), task.classes)
+    engine = Engine(task.model, objective.forward, objective.loss, Precision("float32", task.device), task.device)
     tools = Tools(engine, torch.optim.Adam(task.model.parameters()))
     progress = Progress()
     waited = worked = read = computed = 0.0

@@ -212,13 +212,23 @@ class OptimiserConfig(Section):
 
 
 class LossConfig(Section):
-    """Cross-entropy of the labelled pixels or series, with rare classes and hard examples weighing more if asked."""
+    """The loss of the labelled pixels or series, with rare classes and hard examples weighing more if asked."""
 
+    name: Literal["cross-entropy", "dice"] = Field(
+        "cross-entropy", description="dice: the soft Dice coefficient, in which every class counts the same"
+    )
     balance: float = Field(0.0, ge=0, le=1, description="0: as the classes come; 1: every class weighs the same")
     focus: float = Field(0.0, ge=0, le=10, description="gamma of the focal loss; 0: plain cross-entropy")
     smoothing: float = Field(0.0, ge=0, lt=1, description="share of every label that is spread over all classes")
     levels: float = Field(0.0, ge=0, description="weight of the coarser levels' mean, of class tables with levels")
     teacher: float = Field(0.5, ge=0, le=1, description="of distil: share of the teacher's answers beside the labels")
+
+    @model_validator(mode="after")
+    def _dice_has_no_weights(self) -> LossConfig:
+        for unused in ("balance", "focus", "levels"):
+            if self.name == "dice" and getattr(self, unused):
+                raise ValueError(f"dice has no use for {unused}: every class counts the same")
+        return self
 
 
 class TrainConfig(Section):

@@ -219,7 +219,7 @@ def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material
     if isinstance(model, FittedClassifier):
         raise UsageError(f"'{config.model.name}' cannot be benchmarked", why="it has no epochs", remedy="take another")
     objective = material.objective
-    asks_steps = isinstance(objective, SequenceObjective) and objective.measure.by_step and not objective.in_order
+    asks_steps = isinstance(objective, SequenceObjective) and objective.loss.by_step and not objective.in_order
     if model.spatial and not task.images:
         why = f"{config.model.name} reads images"
         raise UsageError(f"'{task.name}' has series", why=why, remedy="take a model such as star")

@@ -1,19 +1,15 @@
 """A student that learns from a teacher: `cropstar train --distil RUN`.
 
 The teacher, any finished model or ensemble, is asked once about every training sample as it is, before anything is
-changed at random; its calibrated probabilities go with the sample. The student minimises
-
-    labelled        (1 - share) * cross-entropy with the label + share * divergence from the teacher
-    not labelled    divergence from the teacher, weighing `share` of a labelled one
-
-where the divergence is Kullback and Leibler's, D(teacher | student). Pixels and series without a label in the store
-are learnt from too. Fields of validation and test never are: neither their labels nor what the teacher says of them.
+changed at random; its calibrated probabilities go with the sample, and the student minimises `losses.Distillation`.
+Pixels and series without a label in the store are learnt from too. Fields of validation and test never are: neither
+their labels nor what the teacher says of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +29,6 @@ from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from cropstar.training.evaluate import Subject, open_subject, seen_in_training
-from cropstar.training.losses import Criterion
 
 SERIES_AT_ONCE = 8192
 
@@ -51,57 +46,24 @@ class Taught(Prepared):
         return self.on_regular_dates(augment(replace(batch, taught=taught), config, draw))
 
 
-@dataclass(frozen=True)
-class Distillation(Criterion):
-    """Targets are (N, 1 + K): the label, and the teacher's probabilities or NaN where it says nothing."""
-
-    def answers(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Of all pixels or series that have a label or an answer of the teacher, and were seen."""
-        taught = batch.taught
-        chosen = ((batch.labels != UNLABELLED) | taught[:, 0].isfinite()) & batch.valid.any(dim=1)
-        targets = torch.cat([batch.labels.to(taught.dtype).unsqueeze(1), taught], dim=1)
-        x, valid, days = batch.x, batch.valid, batch.days
-        if batch.is_image:
-            targets = targets.permute(0, 2, 3, 1)
-        if batch.is_image and not model.spatial:  # every chosen pixel as a series of its own
-            counts = chosen.flatten(1).sum(dim=1)
-            x, valid = x.permute(0, 3, 4, 1, 2)[chosen], valid.permute(0, 2, 3, 1)[chosen]
-            days = days.repeat_interleave(counts, dim=0)
-        scores = model(x.to(device), valid.to(device), days.to(device))
-        if model.spatial:
-            scores = scores.permute(0, 2, 3, 1)[chosen.to(device)]
-        elif not batch.is_image:
-            scores = scores[chosen.to(device)]
-        return scores, targets[chosen].to(device)
-
-    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
-        return self.sum(scores, targets) / self.weight(targets)
-
-    def sum(self, scores: Tensor, targets: Tensor) -> Tensor:
-        labels, taught, labelled, answered = _apart(targets)
-        share = self.config.teacher
-        divergence = scores.new_zeros(len(scores))
-        said = scores[answered].log_softmax(dim=1)
-        divergence[answered] = (torch.xlogy(taught[answered], taught[answered]) - taught[answered] * said).sum(dim=1)
-        own = scores.new_zeros(len(scores))
-        own[labelled] = self._terms(scores[labelled], labels[labelled])
-        mixed = torch.where(answered, (1 - share) * own + share * divergence, own)
-        return (torch.where(labelled, mixed, divergence) * self._weights(targets)).sum()
-
-    def weight(self, targets: Tensor) -> Tensor:
-        return self._weights(targets).sum()
-
-    def _weights(self, targets: Tensor) -> Tensor:
-        labels, _, labelled, _ = _apart(targets)
-        weights = torch.full_like(targets[:, 0], self.config.teacher)
-        weights[labelled] = 1.0 if self.weights is None else self.weights[labels[labelled]]
-        return weights
-
-
-def _apart(targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Labels (N,), the teacher's probabilities (N, K), and which of the samples have the one and the other."""
-    labels, taught = targets[:, 0].long(), targets[:, 1:]
-    return labels, taught, labels != UNLABELLED, taught[:, 0].isfinite()
+def forward_taught(model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Scores and targets, as `Distillation` takes them, of all pixels or series with a label or a teacher's answer."""
+    taught = batch.taught
+    chosen = ((batch.labels != UNLABELLED) | taught[:, 0].isfinite()) & batch.valid.any(dim=1)
+    targets = torch.cat([batch.labels.to(taught.dtype).unsqueeze(1), taught], dim=1)
+    x, valid, days = batch.x, batch.valid, batch.days
+    if batch.is_image:
+        targets = targets.permute(0, 2, 3, 1)
+    if batch.is_image and not model.spatial:  # every chosen pixel as a series of its own
+        counts = chosen.flatten(1).sum(dim=1)
+        x, valid = x.permute(0, 3, 4, 1, 2)[chosen], valid.permute(0, 2, 3, 1)[chosen]
+        days = days.repeat_interleave(counts, dim=0)
+    scores = model(x.to(device), valid.to(device), days.to(device))
+    if model.spatial:
+        scores = scores.permute(0, 2, 3, 1)[chosen.to(device)]
+    elif not batch.is_image:
+        scores = scores[chosen.to(device)]
+    return scores, targets[chosen].to(device)
 
 
 class Teacher:

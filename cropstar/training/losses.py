@@ -1,9 +1,14 @@
-"""What training minimises: cross-entropy, with weights for rare classes, for what is hard to tell and for levels."""
+"""Losses: cross-entropy with weights for rare classes, hard samples and levels; distillation; soft Dice.
+
+A loss is a function of scores and targets alone: it neither runs a model nor knows where its samples come from. It is
+made of sums over the samples, so that a batch can be worked on in micro-batches: `combine` of the summed `sums` is the
+loss of the whole, however the batch was cut.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,28 +16,57 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cropstar.config import LossConfig
-from cropstar.datasets.batches import Batch
-from cropstar.models.contract import Classifier
 from cropstar.models.heads import level_log_probabilities
-from cropstar.training.evaluation import score
+from cropstar.store.classes import UNLABELLED
 
 Lineages = tuple[tuple[int, ...], ...]  # of every class: its node on each level, as `ClassTable.tree` numbers them
 
 
-class Measure(Protocol):
-    """The loss as a weighted mean of terms, whose two sides can be summed piece by piece."""
+class Loss(ABC):
+    """The loss of scores (N, ...) and targets (N, ...)."""
 
-    def answers(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-        """What the model says and what is true, (N, ...) each and on the device."""
+    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
+        return self.combine(self.sums(scores, targets))
 
-    def __call__(self, scores: Tensor, targets: Tensor, /) -> Tensor:
-        """The mean."""
+    @abstractmethod
+    def sums(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Sums over the samples, of any shape; those of micro-batches are added up."""
 
-    def sum(self, scores: Tensor, targets: Tensor, /) -> Tensor:
-        """The terms' sum, each times its weight."""
+    @abstractmethod
+    def combine(self, sums: Tensor) -> Tensor:
+        """The loss from the sums over the whole batch."""
 
-    def weight(self, targets: Tensor, /) -> Tensor:
+
+class MeanLoss(Loss):
+    """A weighted mean over the samples.
+
+    Its weights do not depend on the scores, so that micro-batches and processes need one pass alone: gradients of their
+    sums are added up and divided by the weight of the whole batch at the end.
+    """
+
+    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
+        return self.sum(scores, targets) / self.weight(targets)
+
+    @abstractmethod
+    def sum(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the samples' terms, each times its weight."""
+
+    @abstractmethod
+    def weight(self, targets: Tensor) -> Tensor:
         """The sum of the weights."""
+
+    def sums(self, scores: Tensor, targets: Tensor) -> Tensor:
+        return torch.stack([self.sum(scores, targets), self.weight(targets)])
+
+    def combine(self, sums: Tensor) -> Tensor:
+        return sums[0] / sums[1]
+
+
+def build_loss(config: LossConfig, weights: Tensor | None, lineages: Lineages = (), *, taught: bool = False) -> Loss:
+    """The loss of a configuration; `taught`: of targets that have a teacher's answers."""
+    if taught:
+        return Distillation(config, weights, lineages)
+    return SoftDice(config.smoothing) if config.name == "dice" else CrossEntropy(config, weights, lineages)
 
 
 def class_weights(counts: NDArray[np.int64], config: LossConfig) -> Tensor | None:
@@ -47,41 +81,28 @@ def class_weights(counts: NDArray[np.int64], config: LossConfig) -> Tensor | Non
 
 
 @dataclass(frozen=True)
-class Criterion:
-    """The weighted mean of the terms of N labelled samples, scores (N, K): a sample weighs what its class weighs.
-
-    `sum` and `weight` give the two sides of that mean, for a batch that is worked on in pieces: however it is cut,
-    the pieces' sums added up and divided by the pieces' weights added up is the mean of the whole.
-    """
+class CrossEntropy(MeanLoss):
+    """Of scores (N, K) and labels (N,); a sample weighs what its class weighs."""
 
     config: LossConfig
     weights: Tensor | None  # (K,)
     lineages: Lineages = ()  # of a class table with levels; the last level is that of the classes themselves
 
-    def answers(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Scores (N, K) and labels (N,)."""
-        scored = score(model, batch, device)
-        # Pixels that no date saw would teach the head nothing but the shares of the classes.
-        labels, scores = scored.labels[scored.seen].to(device), scored.scores[scored.seen.to(device)]
-        return scores, labels
-
-    def __call__(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
         if self._is_plain:
-            return nn.functional.cross_entropy(scores, labels, weight=self.weights)
-        return self.sum(scores, labels) / self.weight(labels)
+            return nn.functional.cross_entropy(scores, targets, weight=self.weights)
+        return super().__call__(scores, targets)
 
-    def sum(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The terms' sum, each times its weight."""
+    def sum(self, scores: Tensor, targets: Tensor) -> Tensor:
         if self._is_plain:
-            return nn.functional.cross_entropy(scores, labels, weight=self.weights, reduction="sum")
-        terms = self._terms(scores, labels)
-        return terms.sum() if self.weights is None else (terms * self.weights[labels]).sum()
+            return nn.functional.cross_entropy(scores, targets, weight=self.weights, reduction="sum")
+        terms = self._terms(scores, targets)
+        return terms.sum() if self.weights is None else (terms * self.weights[targets]).sum()
 
-    def weight(self, labels: Tensor) -> Tensor:
-        """The sum of the weights."""
+    def weight(self, targets: Tensor) -> Tensor:
         if self.weights is None:
-            return torch.tensor(float(len(labels)), device=labels.device)
-        return self.weights[labels].sum()
+            return torch.tensor(float(len(targets)), device=targets.device)
+        return self.weights[targets].sum()
 
     @property
     def _is_plain(self) -> bool:
@@ -111,3 +132,66 @@ class Criterion:
         if self.config.focus == 0:
             return -said
         return -((1 - said.exp()) ** self.config.focus) * said
+
+
+@dataclass(frozen=True)
+class Distillation(CrossEntropy):
+    """Cross-entropy with the labels, and the divergence D(teacher | student) of Kullback and Leibler.
+
+    labelled        (1 - share) * cross-entropy + share * divergence
+    not labelled    divergence, with the weight `share` of a labelled sample
+
+    Targets are (N, 1 + K): the label, and the teacher's probabilities or NaN where it gives none.
+    """
+
+    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
+        return MeanLoss.__call__(self, scores, targets)
+
+    def sum(self, scores: Tensor, targets: Tensor) -> Tensor:
+        labels, taught, labelled, answered = _apart(targets)
+        share = self.config.teacher
+        divergence = scores.new_zeros(len(scores))
+        said = scores[answered].log_softmax(dim=1)
+        divergence[answered] = (torch.xlogy(taught[answered], taught[answered]) - taught[answered] * said).sum(dim=1)
+        own = scores.new_zeros(len(scores))
+        own[labelled] = self._terms(scores[labelled], labels[labelled])
+        mixed = torch.where(answered, (1 - share) * own + share * divergence, own)
+        return (torch.where(labelled, mixed, divergence) * self._weights(targets)).sum()
+
+    def weight(self, targets: Tensor) -> Tensor:
+        return self._weights(targets).sum()
+
+    def _weights(self, targets: Tensor) -> Tensor:
+        labels, _, labelled, _ = _apart(targets)
+        weights = torch.full_like(targets[:, 0], self.config.teacher)
+        weights[labelled] = 1.0 if self.weights is None else self.weights[labels[labelled]]
+        return weights
+
+
+def _apart(targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Labels (N,), the teacher's probabilities (N, K), and which of the samples have the one and the other."""
+    labels, taught = targets[:, 0].long(), targets[:, 1:]
+    return labels, taught, labels != UNLABELLED, taught[:, 0].isfinite()
+
+
+@dataclass(frozen=True)
+class SoftDice(Loss):
+    """One minus the mean of the soft Dice coefficients 2 sum(p y) / (sum(p) + sum(y)) of the classes in a batch.
+
+    Every class that the batch has labels of counts the same, however rare. It is no mean over samples: each sum runs
+    over the whole batch before the quotient is taken.
+    """
+
+    smoothing: float = 0.0  # share of every label that is spread over all classes
+
+    def sums(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """(4, K): of p y, of p, of y, and the labels of each class."""
+        p = scores.softmax(dim=1)
+        labels = nn.functional.one_hot(targets, scores.shape[1]).to(p.dtype)
+        y = labels * (1 - self.smoothing) + self.smoothing / scores.shape[1]
+        return torch.stack([(p * y).sum(dim=0), p.sum(dim=0), y.sum(dim=0), labels.sum(dim=0)])
+
+    def combine(self, sums: Tensor) -> Tensor:
+        overlap, said, true, labels = sums
+        dice = 2 * overlap / (said + true)
+        return 1 - dice[labels > 0].mean()

@@ -1,9 +1,9 @@
 """Parts of a training step: gradients in micro-batches, half precision, averaged weights, the learning rate.
 
-The loss is a weighted mean over the labelled pixels of the whole batch. So the sums of micro-batches are
-differentiated, and gradients divided by the weight of the whole batch at the end: however a batch is cut, over
-micro-batches or processes, the gradient is the same but for rounding. (With batch normalisation, statistics are those
-of a micro-batch.)
+Where the loss is a weighted mean over the labelled pixels of the whole batch, the sums of micro-batches are
+differentiated, and gradients divided by the weight of the whole batch at the end; any other loss takes two passes.
+However a batch is cut, over micro-batches or processes, the gradient is the same but for rounding. (With batch
+normalisation, statistics are those of a micro-batch.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cropstar.models.backends import half_precision
 from cropstar.models.contract import Classifier
 from cropstar.runtime import logger
 from cropstar.store.model_file import Tensors
-from cropstar.training.losses import Measure
+from cropstar.training.losses import Loss, MeanLoss
 
 # --- gradients in micro-batches
 
@@ -35,47 +35,79 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory")  # torch's words, of 
 
 @dataclass(frozen=True)
 class Tally:
-    """What was summed over a batch: the loss's terms, their weights, and the labelled pixels (or series) there were."""
+    """Sums over a batch: the loss's terms, their weights, and the labelled pixels (or series) there were."""
 
     loss: float = 0.0
     weight: float = 0.0
     count: int = 0
-    is_mean: bool = False  # whether the gradient is that of the mean already
+    is_whole: bool = False  # whether the gradient is that of the loss already, and not yet to be divided by the weight
+
+
+Forward = Callable[[Classifier, Batch, torch.device], tuple[Tensor, Tensor]]  # scores and targets (N, ...)
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What turns a batch into gradients."""
+    """Turns a batch into gradients."""
 
     model: Classifier
-    measure: Measure
+    forward: Forward
+    loss: Loss
     precision: Precision
     device: torch.device
 
-    def differentiate(self, batch: Batch, micro: int, *, mean: bool) -> Tally:
-        """Add the gradient of the summed loss; with `mean`, of a batch in one piece, that of the mean itself."""
+    def differentiate(self, batch: Batch, micro: int, *, alone: bool) -> Tally:
+        """Add the gradient of the batch; of a share of it, unless `alone`, that of the summed loss."""
         pieces = list(cut(batch, micro))
-        loss = weight = 0.0
+        if alone and len(pieces) == 1:
+            scores, targets = self._scores(batch)
+            if not len(targets):
+                return Tally()
+            value = self.loss(scores, targets)
+            self.precision.backward(value)
+            return Tally(float(value.detach()), 1.0, len(targets), is_whole=True)
+        if not isinstance(self.loss, MeanLoss):
+            return self._in_two_passes(self.loss, pieces)
+        total = weight = 0.0
         count = 0
         for piece in pieces:
-            scores, labels = self._scores(piece)
-            if not len(labels):
-                continue
-            if mean and len(pieces) == 1:
-                value = self.measure(scores, labels)
+            scores, targets = self._scores(piece)
+            if len(targets):
+                value = self.loss.sum(scores, targets)
                 self.precision.backward(value)
-                return Tally(float(value.detach()), 1.0, len(labels), is_mean=True)
-            value = self.measure.sum(scores, labels)
-            self.precision.backward(value)
-            loss += float(value.detach())
-            weight += float(self.measure.weight(labels))
-            count += len(labels)
-        return Tally(loss, weight, count)
+                total += float(value.detach())
+                weight += float(self.loss.weight(targets))
+                count += len(targets)
+        return Tally(total, weight, count)
+
+    def _in_two_passes(self, loss: Loss, pieces: Sequence[Batch]) -> Tally:
+        """The sums over all micro-batches, then each one's part of the gradient there, with the same dropout."""
+        buffers = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        total, count = None, 0
+        with torch.no_grad(), torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            for piece in pieces:
+                scores, targets = self._scores(piece)
+                if len(targets):
+                    sums = loss.sums(scores, targets)
+                    total = sums if total is None else total + sums
+                    count += len(targets)
+            for buffer, before in buffers:
+                buffer.copy_(before)
+        if total is None:
+            return Tally()
+        total.requires_grad_()
+        value = loss.combine(total)
+        (slope,) = torch.autograd.grad(value, total)
+        for piece in pieces:
+            scores, targets = self._scores(piece)
+            if len(targets):
+                self.precision.backward((slope * loss.sums(scores, targets)).sum())
+        return Tally(float(value.detach()), 1.0, count, is_whole=True)
 
     def _scores(self, piece: Batch) -> tuple[Tensor, Tensor]:
         with self.precision.computing():
-            scores, labels = self.measure.answers(self.model, piece, self.device)
-        return scores.float(), labels
+            scores, targets = self.forward(self.model, piece, self.device)
+        return scores.float(), targets
 
 
 def cut(batch: Batch, micro: int) -> Iterator[Batch]:

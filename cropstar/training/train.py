@@ -405,6 +405,11 @@ def _require_possible(
     if options.backend == "native" and (config.compile or config.precision != "float32"):
         why = "the kernels compute in float32, and what is compiled is PyTorch's"
         raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
+    if config.loss.name == "dice":
+        asked = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
+        for name in (name for name, given in asked.items() if given):
+            remedy = "leave one of them out, or take loss.name=cross-entropy"
+            raise UsageError(f"loss.name=dice cannot be combined with {name}", remedy=remedy)
     require_shareable(model, processes)
     Precision(config.precision, device)
     if config.optimiser.micro_batch is not None and normalises_by_batch(model):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from cropstar.config import OptimiserConfig, TrainConfig
 from cropstar.datasets.batches import Batch, Dataset, epoch_order
@@ -33,10 +33,10 @@ from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
-from cropstar.training.distillation import Distillation, Taught
+from cropstar.training.distillation import Taught, forward_taught
 from cropstar.training.distributed import ALONE, Processes, one_signal_is_enough
-from cropstar.training.evaluation import evaluate
-from cropstar.training.losses import Criterion, Lineages, Measure, class_weights
+from cropstar.training.evaluation import evaluate, score
+from cropstar.training.losses import Lineages, Loss, build_loss, class_weights
 from cropstar.training.metrics import macro_f1, overall_accuracy
 from cropstar.training.monitoring import Diagnosis, EventFiles
 from cropstar.training.optimisation import (
@@ -65,22 +65,31 @@ class Verdict:
 
 class Objective(Protocol):
     @property
-    def measure(self) -> Measure: ...
+    def loss(self) -> Loss: ...
 
     @property
     def in_order(self) -> bool:
         """Whether an epoch takes the samples as they lie, such as the pieces of one text; else shuffled."""
+
+    def forward(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Run the model on a batch: its scores and the targets, (N, ...) each and on the device."""
 
     def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict: ...
 
 
 @dataclass(frozen=True)
 class Crops:
-    """Cross-entropy by class. The epoch with the best macro-F1 is kept; of equal ones that with the least loss."""
+    """Classes of pixels, parcels or dates. The epoch with the best macro-F1 is kept; of equal ones the least loss."""
 
-    measure: Criterion
+    loss: Loss
     classes: int
     in_order: bool = False
+
+    def forward(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Scores (N, K) and labels (N,)."""
+        scored = score(model, batch, device)
+        # Pixels that no date saw would teach the head nothing but the shares of the classes.
+        return scored.scores[scored.seen.to(device)], scored.labels[scored.seen].to(device)
 
     def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict:
         measured = evaluate(model, dataset, self.classes, device)
@@ -91,6 +100,13 @@ class Crops:
             figures["loss"] = measured.loss
             text += f", loss {measured.loss:.3f}"
         return Verdict(figures, reached, text, measured.loss)
+
+
+class TaughtCrops(Crops):
+    """Crops of samples that have answers of a teacher."""
+
+    def forward(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+        return forward_taught(model, batch, device)
 
 
 # --- the task: all that the loop works on
@@ -231,9 +247,11 @@ def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
     """The objective of a store, and the labelled pixels (or series) of each class in each sample."""
     counts = task.training.class_counts(task.classes)  # (samples, classes)
     weights = class_weights(counts.sum(axis=0), task.config.loss)
-    kind = Distillation if isinstance(task.training, Taught) else Criterion
-    criterion = kind(task.config.loss, None if weights is None else weights.to(task.device), task.lineages)
-    return Crops(criterion, task.classes), counts
+    taught = isinstance(task.training, Taught)
+    loss = build_loss(
+        task.config.loss, None if weights is None else weights.to(task.device), task.lineages, taught=taught
+    )
+    return (TaughtCrops if taught else Crops)(loss, task.classes), counts
 
 
 def _tools(task: Task, objective: Objective) -> Tools:
@@ -241,7 +259,7 @@ def _tools(task: Task, objective: Objective) -> Tools:
     if config.compile:
         compile_forward(task.model, graphs=config.compile == "graphs")
     return Tools(
-        Engine(task.model, objective.measure, Precision(config.precision, task.device), task.device),
+        Engine(task.model, objective.forward, objective.loss, Precision(config.precision, task.device), task.device),
         _optimiser(task.model, config.optimiser),
         WeightAverage(task.model, config.optimiser.average) if config.optimiser.average else None,
     )
@@ -403,7 +421,7 @@ def train_step(
     parameters = list(model.parameters())
     task.processes.add_gradients(parameters)
     tools.engine.precision.unscale(optimiser)
-    if not tally.is_mean:
+    if not tally.is_whole:
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad /= tally.weight
@@ -430,7 +448,7 @@ def _gradient(task: Task, tools: Tools, batch: Batch | None, progress: Progress)
                 buffer.copy_(before)
         tools.optimiser.zero_grad(set_to_none=True)
         assert batch is not None
-        return tools.engine.differentiate(batch, micro, mean=task.processes.size == 1)
+        return tools.engine.differentiate(batch, micro, alone=task.processes.size == 1)
 
     if batch is None:
         tools.optimiser.zero_grad(set_to_none=True)

@@ -22,7 +22,7 @@ from cropstar.benchmarks.tasks.base import (
     LIKELIHOOD,
     BenchTask,
     Material,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     StoreTask,
     from_arrays,
@@ -98,7 +98,7 @@ def test_notes_are_summed_and_frames_averaged_also_of_pieces_of_different_length
     random = np.random.default_rng(0)
     pieces = [random.random((length, 88)) < 0.1 for length in (7, 2, 12)]
     data = from_arrays("test", 2, [piece[:-1] for piece in pieces], [piece[1:] for piece in pieces])
-    verdict = SequenceObjective(SequenceMeasure("notes", by_step=True), LIKELIHOOD).judge(
+    verdict = SequenceObjective(SequenceLoss("notes", by_step=True), LIKELIHOOD).judge(
         Silent(), data, torch.device("cpu")
     )
     sounding = 1 / (1 + math.exp(-0.3))

@@ -16,9 +16,10 @@ from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_tensors
 from cropstar.training import train as training
-from cropstar.training.losses import Criterion
+from cropstar.training.losses import build_loss
 from cropstar.training.optimisation import Engine, Precision, Tally, cut, fit_into_memory
 from cropstar.training.train import train
+from cropstar.training.trainer import Crops
 from tests.training.test_train import options, tiny
 
 CPU = torch.device("cpu")
@@ -51,27 +52,35 @@ def a_model(name: str) -> Classifier:
 def gradients(model: Classifier, batch: Batch, loss: LossConfig, micro: int, *, mean: bool) -> tuple[Tally, Any]:
     weights = WEIGHTS if loss.balance else None
     model.zero_grad()
-    engine = Engine(model, Criterion(loss, weights), Precision("float32", CPU), CPU)
+    objective = Crops(build_loss(loss, weights), 3)
+    engine = Engine(model, objective.forward, objective.loss, Precision("float32", CPU), CPU)
     batch = Batch(batch.x.double(), batch.valid, batch.days, batch.labels, batch.parcels)
-    tally = engine.differentiate(batch, micro, mean=mean)
+    tally = engine.differentiate(batch, micro, alone=mean)
     found = [parameter.grad for parameter in model.parameters()]
-    return tally, [grad if tally.is_mean else grad / tally.weight for grad in found if grad is not None]
+    return tally, [grad if tally.is_whole else grad / tally.weight for grad in found if grad is not None]
 
 
 @pytest.mark.parametrize("name", ["convstar", "star"])
 @pytest.mark.parametrize("image", [True, False])
 @pytest.mark.parametrize(
-    "loss", [LossConfig(), LossConfig(balance=1.0), LossConfig(focus=2.0), LossConfig(balance=0.5, focus=1.0)]
+    "loss",
+    [
+        LossConfig(),
+        LossConfig(balance=1.0),
+        LossConfig(focus=2.0),
+        LossConfig(balance=0.5, focus=1.0),
+        LossConfig(name="dice", smoothing=0.1),  # no mean over pixels
+    ],
 )
 def test_micro_batches_give_the_gradient_of_the_batch(name: str, image: bool, loss: LossConfig) -> None:
     if name == "convstar" and not image:
         pytest.skip("an image model reads images")
     model, batch = a_model(name), a_batch(7, image=image)
     whole, expected = gradients(model, batch, loss, 7, mean=True)
-    assert whole.is_mean
+    assert whole.is_whole
     for micro in (1, 2, 5):
         tally, found = gradients(model, batch, loss, micro, mean=True)
-        assert not tally.is_mean
+        assert tally.is_whole == (loss.name == "dice")
         assert tally.count == whole.count
         assert tally.loss / tally.weight == pytest.approx(whole.loss, abs=1e-6)
         for one, other in zip(found, expected, strict=True):

@@ -22,8 +22,8 @@ from cropstar.models.zoo import restore_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_model, write_model
 from cropstar.store.store import Store
-from cropstar.training.distillation import Distillation, Taught, Teacher
-from cropstar.training.losses import Criterion
+from cropstar.training.distillation import Taught, Teacher
+from cropstar.training.losses import CrossEntropy, Distillation
 from cropstar.training.runs import Run
 from cropstar.training.train import train
 from tests.training.test_ensembles import Cut, count_steps, small
@@ -55,15 +55,15 @@ def test_the_loss_is_a_mix_of_labels_and_teacher() -> None:
     own = torch.nn.functional.cross_entropy(scores[:3], labels[:3].long(), reduction="none")
     far = torch.nn.functional.kl_div(scores.log_softmax(1), said, reduction="none").sum(1)
     wanted = 0.7 * own[0] + 0.3 * far[0] + 0.7 * own[1] + 0.3 * far[1] + own[2] + 0.3 * far[3]
-    criterion = Distillation(config, None)
-    torch.testing.assert_close(criterion.sum(scores, targets), wanted)
-    torch.testing.assert_close(criterion(scores, targets), wanted / 3.3)
-    criterion(scores, targets).backward()
+    loss = Distillation(config, None)
+    torch.testing.assert_close(loss.sum(scores, targets), wanted)
+    torch.testing.assert_close(loss(scores, targets), wanted / 3.3)
+    loss(scores, targets).backward()
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
-    pieces = [criterion.sum(scores[rows], targets[rows]) for rows in (slice(0, 3), slice(3, 4))]
+    pieces = [loss.sum(scores[rows], targets[rows]) for rows in (slice(0, 3), slice(3, 4))]
     torch.testing.assert_close(pieces[0] + pieces[1], wanted)
-    labelled = Criterion(config, None)(scores[:3], labels[:3].long())
+    labelled = CrossEntropy(config, None)(scores[:3], labels[:3].long())
     torch.testing.assert_close(Distillation(LossConfig(teacher=0.0), None)(scores[:3], targets[:3]), labelled)
 
 

@@ -12,13 +12,46 @@ from hypothesis import strategies as some
 from torch import nn
 
 from cropstar.config import LossConfig, OptimiserConfig
-from cropstar.training.losses import Criterion, class_weights
+from cropstar.training.losses import CrossEntropy, SoftDice, class_weights
 from cropstar.training.optimisation import learning_rate
 
 
 def test_plain_cross_entropy_is_torchs() -> None:
     scores, labels = torch.randn(20, 4), torch.randint(0, 4, (20,))
-    assert torch.equal(Criterion(LossConfig(), None)(scores, labels), nn.functional.cross_entropy(scores, labels))
+    assert torch.equal(CrossEntropy(LossConfig(), None)(scores, labels), nn.functional.cross_entropy(scores, labels))
+
+
+def naive_dice(scores: torch.Tensor, labels: torch.Tensor, smoothing: float) -> float:
+    """By loops: the classes that occur among the labels, each counting the same."""
+    classes, found = scores.shape[1], []
+    likely = [[math.exp(one) / sum(math.exp(other) for other in row) for one in row] for row in scores.tolist()]
+    for crop in sorted(set(labels.tolist())):
+        overlap = said = true = 0.0
+        for row, label in zip(likely, labels.tolist(), strict=True):
+            wanted = (1 - smoothing) * (label == crop) + smoothing / classes
+            overlap, said, true = overlap + row[crop] * wanted, said + row[crop], true + wanted
+        found.append(2 * overlap / (said + true))
+    return 1 - sum(found) / len(found)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_dice_is_that_of_the_naive_loops(smoothing: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    scores = 3 * torch.randn(40, 5, dtype=torch.float64, generator=generator)
+    labels = torch.tensor([0, 1, 3, 4])[torch.randint(0, 4, (40,), generator=generator)]  # class 2 does not occur
+    loss = SoftDice(smoothing)
+    assert float(loss(scores, labels)) == pytest.approx(naive_dice(scores, labels, smoothing), rel=1e-12)
+    pieces = [loss.sums(scores[rows], labels[rows]) for rows in (slice(0, 7), slice(7, 40))]
+    assert float(loss.combine(pieces[0] + pieces[1])) == pytest.approx(float(loss(scores, labels)), rel=1e-12)
+    right = 50 * nn.functional.one_hot(labels, 5).double()
+    assert float(SoftDice()(right, labels)) == pytest.approx(0, abs=1e-9)
+    assert torch.autograd.gradcheck(lambda given: loss(given, labels), scores.requires_grad_())
+
+
+@pytest.mark.parametrize("name", ["balance", "focus", "levels"])
+def test_dice_refuses_what_it_has_no_use_for(name: str) -> None:
+    with pytest.raises(ValueError, match=f"dice has no use for {name}"):
+        LossConfig.model_validate({"name": "dice", name: 0.5})
 
 
 def test_weights_make_classes_equal() -> None:
@@ -36,7 +69,7 @@ def test_weights_make_classes_equal() -> None:
 @pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 3.0, 0.5])])
 def test_the_focal_loss_by_hand(weights: torch.Tensor | None) -> None:
     scores, labels = torch.randn(15, 3, dtype=torch.float64), torch.randint(0, 3, (15,))
-    found = Criterion(LossConfig(focus=2.0), weights if weights is None else weights.double())(scores, labels)
+    found = CrossEntropy(LossConfig(focus=2.0), weights if weights is None else weights.double())(scores, labels)
     terms, total = [], 0.0
     for row, label in zip(scores, labels.tolist(), strict=True):
         probability = math.exp(row[label]) / sum(math.exp(value) for value in row)
@@ -63,22 +96,22 @@ def test_a_batch_in_pieces_has_the_same_mean(
     scores = torch.randn(sum(sizes), 5, dtype=torch.float64, generator=generator)
     labels = torch.randint(0, 5, (sum(sizes),), generator=generator)
     weights = torch.tensor([1.0, 0.2, 3.0, 0.7, 2.0], dtype=torch.float64) if weighted else None
-    criterion = Criterion(LossConfig(focus=focus, smoothing=smoothing, levels=levels), weights, LINEAGES)
+    loss = CrossEntropy(LossConfig(focus=focus, smoothing=smoothing, levels=levels), weights, LINEAGES)
     pieces = list(zip(scores.split(sizes), labels.split(sizes), strict=True))
-    total = sum(criterion.sum(*piece) for piece in pieces) / sum(criterion.weight(own) for _, own in pieces)
-    assert float(total) == pytest.approx(float(criterion(scores, labels)), rel=1e-12)
+    total = sum(loss.sum(*piece) for piece in pieces) / sum(loss.weight(own) for _, own in pieces)
+    assert float(total) == pytest.approx(float(loss(scores, labels)), rel=1e-12)
 
 
 def test_smoothing_is_torchs() -> None:
     scores, labels = torch.randn(20, 4, dtype=torch.float64), torch.randint(0, 4, (20,))
-    found = Criterion(LossConfig(smoothing=0.2), None)(scores, labels)
+    found = CrossEntropy(LossConfig(smoothing=0.2), None)(scores, labels)
     assert float(found) == pytest.approx(float(nn.functional.cross_entropy(scores, labels, label_smoothing=0.2)))
 
 
 @pytest.mark.parametrize("weights", [None, torch.tensor([1.0, 0.2, 3.0, 0.7, 2.0], dtype=torch.float64)])
 def test_levels_by_hand(weights: torch.Tensor | None) -> None:
     scores, labels = torch.randn(30, 5, dtype=torch.float64), torch.randint(0, 5, (30,))
-    found = Criterion(LossConfig(levels=0.6), weights, LINEAGES)(scores, labels)
+    found = CrossEntropy(LossConfig(levels=0.6), weights, LINEAGES)(scores, labels)
     total = weight = 0.0
     for row, label in zip(scores.softmax(dim=1).tolist(), labels.tolist(), strict=True):
         own = 1.0 if weights is None else float(weights[label])
@@ -93,9 +126,11 @@ def test_levels_by_hand(weights: torch.Tensor | None) -> None:
 
 def test_levels_of_a_flat_table_weigh_nothing() -> None:
     scores, labels = torch.randn(20, 3), torch.randint(0, 3, (20,))
-    plain = Criterion(LossConfig(), None)(scores, labels)
+    plain = CrossEntropy(LossConfig(), None)(scores, labels)
     for lineages in ((), ((0,), (1,), (2,))):
-        assert float(Criterion(LossConfig(levels=1.0), None, lineages)(scores, labels)) == pytest.approx(float(plain))
+        assert float(CrossEntropy(LossConfig(levels=1.0), None, lineages)(scores, labels)) == pytest.approx(
+            float(plain)
+        )
 
 
 def test_schedules() -> None:

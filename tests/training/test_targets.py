@@ -38,6 +38,23 @@ def test_an_image_model_has_no_parcels_as_target(small_store: Path, tmp_path: Pa
         trained(small_store, tmp_path, target="parcel", model={"name": "convstar", "layers": 1, "hidden": 4})
 
 
+@pytest.mark.parametrize(("name", "target"), [("star", "pixel"), ("star", "parcel"), ("convstar", "pixel")])
+def test_dice_trains_on_pixels_parcels_and_images(name: str, target: str, small_store: Path, tmp_path: Path) -> None:
+    model = {"name": name, "layers": 1, "hidden": 8}
+    optimiser = {"learning_rate": 0.01, "micro_batch": 5}
+    _, result = trained(
+        small_store, tmp_path, model=model, target=target, loss={"name": "dice"}, optimiser=optimiser, epochs=4
+    )
+    losses = [row["loss"] for row in result["history"]]
+    assert 0 < losses[-1] < losses[0] < 1
+    assert "name: dice" in result["config"]
+
+
+def test_dice_is_not_for_a_teacher(small_store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="dice cannot be combined with --distil"):
+        trained(small_store, tmp_path, loss={"name": "dice"}, distil=tmp_path / "teacher")
+
+
 def test_patience_ends_a_run(small_store: Path, tmp_path: Path) -> None:
     frozen = {"learning_rate": 1e-12, "schedule": "constant"}
     _, result = trained(small_store, tmp_path, epochs=9, patience=2, optimiser=frozen)

@@ -30,6 +30,7 @@ from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
 from cropstar.registry import Registry
 from cropstar.runtime import track
+from cropstar.training.losses import MeanLoss
 from cropstar.training.trainer import Objective, Verdict
 
 BLOCK = 2**20
@@ -135,7 +136,7 @@ BITS = Metric("bits_per_character", "bits per character")
 
 
 @dataclass(frozen=True)
-class SequenceMeasure:
+class SequenceLoss(MeanLoss):
     """The mean over samples, or over the valid steps of all samples.
 
     class: cross-entropy of scores (N, K) and labels (N,); value: squared difference of (N, 1) and (N, 1); notes: the
@@ -144,15 +145,6 @@ class SequenceMeasure:
 
     kind: Kind
     by_step: bool
-
-    def answers(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-        x, valid, days, targets = (part.to(device) for part in (batch.x, batch.valid, batch.days, batch.labels))
-        if not self.by_step:
-            return model(x, valid, days), targets
-        return model.by_date(x, valid, days)[valid], targets[valid]
-
-    def __call__(self, scores: Tensor, targets: Tensor) -> Tensor:
-        return self.sum(scores, targets) / self.weight(targets)
 
     def sum(self, scores: Tensor, targets: Tensor) -> Tensor:
         if self.kind == "class":
@@ -167,18 +159,22 @@ class SequenceMeasure:
 
 @dataclass(frozen=True)
 class SequenceObjective:
-    measure: SequenceMeasure
+    loss: SequenceLoss
     metric: Metric
     in_order: bool = False
+
+    def forward(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+        x, valid, days, targets = (part.to(device) for part in (batch.x, batch.valid, batch.days, batch.labels))
+        if not self.loss.by_step:
+            return model(x, valid, days), targets
+        return model.by_date(x, valid, days)[valid], targets[valid]
 
     def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict:
         total, count, right = 0.0, 0, 0
         for scores, targets in self.predictions(model, dataset, device):
-            total += float(
-                self.measure.sum(scores.double(), targets.double() if targets.is_floating_point() else targets)
-            )
+            total += float(self.loss.sum(scores.double(), targets.double() if targets.is_floating_point() else targets))
             count += len(targets)
-            if self.measure.kind == "class":
+            if self.loss.kind == "class":
                 right += int((scores.argmax(dim=1) == targets).sum())
         return self._verdict(total / count, right / count)
 
@@ -187,7 +183,7 @@ class SequenceObjective:
         """Scores and targets, batch by batch."""
         model.eval()
         for batch in batches_of(dataset):
-            yield self.measure.answers(model, batch, device)
+            yield self.forward(model, batch, device)
 
     def _verdict(self, loss: float, accuracy: float) -> Verdict:
         if not math.isfinite(loss):
@@ -197,7 +193,7 @@ class SequenceObjective:
             "class": {CROSS_ENTROPY.name: loss, BITS.name: loss / math.log(2), ACCURACY.name: accuracy},
             "value": {SQUARED_ERROR.name: loss},
             "notes": {LIKELIHOOD.name: loss},
-        }[self.measure.kind]
+        }[self.loss.kind]
         if self.metric is not BITS:
             figures.pop(BITS.name, None)
         reached = figures[self.metric.name]

@@ -20,7 +20,7 @@ from cropstar.benchmarks.tasks.base import (
     BenchTask,
     Figures,
     Material,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     Settings,
     digest_of,
@@ -92,7 +92,7 @@ class Digits(BenchTask):
         }
         last = settings.test_limit
         parts["test"] = from_arrays("test", config.series_batch, list(tested[:last, :, None]), list(test_labels[:last]))
-        objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)
+        objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
         return Material(parts, Shape(1, CLASSES, steps), objective, digest_of(used))
 
 

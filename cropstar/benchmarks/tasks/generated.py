@@ -19,7 +19,7 @@ from cropstar.benchmarks.tasks.base import (
     Material,
     Sample,
     Samples,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     Settings,
     prepare,
@@ -92,7 +92,7 @@ class Adding(GeneratedTask):
         return Shape(bands=2, classes=1, length=length)
 
     def objective(self) -> Objective:
-        return SequenceObjective(SequenceMeasure("value", by_step=False), self.metric)
+        return SequenceObjective(SequenceLoss("value", by_step=False), self.metric)
 
     def baseline(self, length: int) -> float:
         return 1 / 6
@@ -125,7 +125,7 @@ class Copying(GeneratedTask):
         return Shape(bands=SIGN + 1, classes=SYMBOLS + 1, length=length + 2 * WORD)
 
     def objective(self) -> Objective:
-        return SequenceObjective(SequenceMeasure("class", by_step=True), self.metric)
+        return SequenceObjective(SequenceLoss("class", by_step=True), self.metric)
 
     def baseline(self, length: int) -> float:
         return WORD * math.log(SYMBOLS) / (length + 2 * WORD)

@@ -32,7 +32,7 @@ from cropstar.benchmarks.tasks.base import (
     Material,
     Sample,
     Samples,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     Settings,
     prepare,
@@ -77,7 +77,7 @@ class Gestures(BenchTask):
             digest.update("\n".join((*clips.identifiers, *clips.names)).encode() + clips.labels.tobytes())
             parts[part] = prepare(_samples(part, clips, settings, config.batch))
             classes = len(clips.names)
-        objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)
+        objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
         return Material(parts, Shape(3, classes, settings.frames), objective, {"clips": digest.hexdigest()})
 
     def build(self, config: TrainConfig, material: Material) -> Classifier:

@@ -23,7 +23,7 @@ from cropstar.benchmarks.tasks.base import (
     BenchTask,
     Figures,
     Material,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     Settings,
     from_arrays,
@@ -72,7 +72,7 @@ class Music(BenchTask):
             parts[part] = from_arrays(
                 part, config.series_batch, [piece[:-1] for piece in long], [piece[1:] for piece in long]
             )
-        objective = SequenceObjective(SequenceMeasure("notes", by_step=True), self.metric)
+        objective = SequenceObjective(SequenceLoss("notes", by_step=True), self.metric)
         return Material(parts, Shape(KEYS, KEYS, settings.context), objective, {"rolls": digest.hexdigest()})
 
 

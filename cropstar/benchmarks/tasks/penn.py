@@ -34,7 +34,7 @@ from cropstar.benchmarks.tasks.base import (
     BenchTask,
     Material,
     Metric,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     Settings,
     batches_of,
@@ -97,7 +97,7 @@ TASKS.register(Penn.name)(Penn())
 
 # --- rows of text, and the model that carries its state along them
 
-NEXT_CHARACTER = SequenceMeasure("class", by_step=True)
+NEXT_CHARACTER = SequenceLoss("class", by_step=True)
 
 
 class Streams:
@@ -191,7 +191,7 @@ class TextModel(Classifier):
 class TextObjective(SequenceObjective):
     """Bits for every character; a text is evaluated from its beginning to its end, with states of its own."""
 
-    measure: SequenceMeasure = NEXT_CHARACTER
+    loss: SequenceLoss = NEXT_CHARACTER
     metric: Metric = BITS
     in_order: bool = True
 

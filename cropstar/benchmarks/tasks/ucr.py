@@ -13,7 +13,7 @@ from cropstar.benchmarks.tasks.base import (
     TASKS,
     BenchTask,
     Material,
-    SequenceMeasure,
+    SequenceLoss,
     SequenceObjective,
     Settings,
     from_arrays,
@@ -68,7 +68,7 @@ class Ucr(BenchTask):
             parts[part] = from_arrays(part, config.series_batch, inputs, [labels[half][number] for number in numbers])
         longest = max(len(one) for one in series["train"])
         shape = Shape(known.shape[1], len(scene.fingerprint.classes), longest)
-        objective = SequenceObjective(SequenceMeasure("class", by_step=False), self.metric)
+        objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
         return Material(parts, shape, objective, {"name": scene.name, "recipe": scene.recipe})
 
 
