@@ -24,7 +24,6 @@ from cropstar.benchmarks.tasks.base import BenchTask, Material, SequenceObjectiv
 from cropstar.config import ModelConfig, TrainConfig, dump_config, find_config, resolve_config
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.models.contract import Classifier
-from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import DATA, event, keep_large_buffers, peak_memory_megabytes
 from cropstar.store.files import write_json
@@ -216,7 +215,7 @@ class _Bench:
 
 def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material) -> Classifier:
     model = task.build(config.model_copy(update={"model": chosen}), material)
-    if isinstance(model, FittedClassifier):
+    if not model.trains_in_epochs:
         raise UsageError(f"'{config.model.name}' cannot be benchmarked", why="it has no epochs", remedy="take another")
     objective = material.objective
     asks_steps = isinstance(objective, SequenceObjective) and objective.loss.by_step and not objective.in_order

@@ -32,6 +32,7 @@ class Classifier(nn.Module, ABC):
 
     spatial = False  # whether it reads images; others read every pixel as a series of its own
     streaming = False  # whether it has `step` and `classify`
+    trains_in_epochs = True  # by gradient steps; others have a `fit` that takes all samples at once
     makes_maps = True  # else its scores are of a whole clip, (B,K) and by date (B,T,K), and a pixel has none
 
     @abstractmethod

@@ -27,7 +27,6 @@ from cropstar.models.cells.cell import CELLS, Cell
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.heads import VideoHead
-from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
 from cropstar.models.zoo import build_model
 
@@ -97,7 +96,7 @@ class ModelFacts:
 def describe(config: ModelConfig, shape: Shape) -> ModelFacts:
     """The facts of a member of the zoo, composed ones too; an unknown name is answered with the nearest known."""
     model = _build(config, shape)
-    grown = isinstance(model, FittedClassifier)
+    grown = not model.trains_in_epochs
     parts = () if grown else measure(model, shape)
     season = sum(part.macs for part in parts)
     once = sum(part.macs for part in parts if part.once)
@@ -220,7 +219,7 @@ def _build(config: ModelConfig, shape: Shape) -> Classifier:
     if _count(model) > LARGEST:
         why = f"it would have {_count(model):,} parameters, more than {LARGEST:,}"
         raise ResourceError(f"'{config.name}' of this size is too large", why=why, remedy="choose a smaller width")
-    if isinstance(model, FittedClassifier):
+    if not model.trains_in_epochs:  # there are no weights before it is fitted
         return model
     zeros = {name: torch.zeros((), dtype=each.dtype).expand(each.shape) for name, each in model.state_dict().items()}
     model.load_state_dict(zeros, assign=True)

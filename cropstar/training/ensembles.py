@@ -23,12 +23,10 @@ from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
 from cropstar.training.calibration import fit_temperature, parcel_weights
 from cropstar.training.evaluation import Evaluation, Witness, evaluate
-from cropstar.training.fitting import UNUSED
+from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.runs import Run
 from cropstar.training.trainer import Progress
-
-NOT_OF_TREES = (*UNUSED, "precision", "compile", "distil")
 
 
 @dataclass(frozen=True)
@@ -63,12 +61,7 @@ def member_configs(config: TrainConfig) -> list[TrainConfig]:
 def _member_config(config: TrainConfig, kind: ModelConfig, number: int) -> TrainConfig:
     seed = int(np.random.SeedSequence([config.seed, number]).generate_state(1)[0]) if number else config.seed
     own = config.model_copy(update={"model": kind, "seed": seed, "ensemble": 1, "beside": []})
-    return of_trees(own) if kind.name in FITTED else own
-
-
-def of_trees(config: TrainConfig) -> TrainConfig:
-    """Without the settings of networks, which trees have no use for."""
-    return config.model_copy(update={name: TrainConfig.model_fields[name].default for name in NOT_OF_TREES})
+    return settings_for(own)
 
 
 def finished_outcome(run: Run) -> Outcome | None:

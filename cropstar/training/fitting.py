@@ -1,6 +1,6 @@
-"""Fitting models of trees, which take all samples at once instead of epochs.
+"""Fitting a model, whichever it is: networks by the trainer, models of trees to all samples at once.
 
-They learn from all fields but those of the test, since nothing is chosen on the validation fields. A model is
+Trees learn from all fields but those of the test, since nothing is chosen on the validation fields. A model is
 calibrated by probabilities of its own samples from trees that never saw their field: out-of-bag ones of a forest,
 otherwise by cross-validation over fields. Whole groups that are held out for validation calibrate instead.
 """
@@ -16,15 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.config import ModelConfig, TrainConfig
+from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, Interrupted, UsageError
-from cropstar.geo.calendar import Season
 from cropstar.models.contract import Shape
 from cropstar.models.networks.trees import DayGrid, FittedClassifier, Floats, OnTrees, features_of, log_probabilities
 from cropstar.runtime import event, progress_bar, stop_on_request, track
 from cropstar.training.metrics import ScoreSample
-from cropstar.training.trainer import Progress, SaveModel, Task
+from cropstar.training.trainer import Progress, SaveModel, Task, fit
 
 MOST_PIXELS = 200_000  # of images: neighbouring pixels tell little that is new, and all must be in memory
 MOST_VALUES = 60_000_000  # of their features altogether: boosting takes 8 bytes of each
@@ -33,17 +32,67 @@ FOLDS = 3  # of the cross-validation that calibrates
 UNUSED = ("optimiser", "loss", "sampling", "augmentation", "patience")
 
 
-def require_fittable(config: TrainConfig, *, diagnose: bool) -> None:
-    """Refuse, before a run is made, what trees have no use for, and a machine that cannot grow them."""
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model's progress and, of one that has learnt from validation too, the scores to calibrate it by."""
+
+    progress: Progress
+    held_out: ScoreSample | None = None
+
+
+def fit_model(
+    task: Task,
+    save_model: SaveModel,
+    validation: Prepared | None = None,
+    *,
+    whole_units: bool = False,
+    calibrated: bool = True,
+    on_share: Callable[[float], None] | None = None,
+) -> Fit:
+    """Fit a model to its training part and save it: a network by gradient steps, trees at once.
+
+    Networks choose an epoch on the validation part of the task. Trees choose nothing: with `validation` they learn from
+    it too, and there are scores of samples by trees that never saw their field, unless not `calibrated`; `whole_units`
+    says that validation holds groups of its own. `on_share` is told which share of the trees is grown, and may raise to
+    end the growing.
+    """
+    if task.model.trains_in_epochs:
+        return Fit(fit(task, save_model))
+    return _fit_at_once(task, save_model, validation, whole_units=whole_units, calibrated=calibrated, on_share=on_share)
+
+
+def settings_for(config: TrainConfig) -> TrainConfig:
+    """The configuration without the settings that its model has no use for."""
+    if config.model.name not in FITTED:
+        return config
+    unused = (*UNUSED, "precision", "compile", "distil")
+    return config.model_copy(update={name: TrainConfig.model_fields[name].default for name in unused})
+
+
+def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = None) -> None:
+    """Refuse, before a run is made, what trees have no use for, such as these options if set, and missing packages."""
     name = config.model.name
+    if name not in FITTED:
+        return
+    if config.refit:
+        why = "it has no epochs to choose, and nothing else is chosen on validation"
+        raise UsageError(f"'{name}' has no use for --refit", why=why, remedy="leave it out")
     for unused in UNUSED:
         if getattr(config, unused) != TrainConfig.model_fields[unused].default:
             raise UsageError(f"'{name}' has no use for {unused}", remedy="leave it out")
-    if diagnose:
+    if options and options.get("--diagnose"):
         raise UsageError(f"'{name}' has no layers to look into", remedy="leave --diagnose out")
     if importlib.util.find_spec("sklearn") is None:
         why = "scikit-learn is not installed"
         raise UsageError(f"'{name}' cannot be trained", why=why, remedy="pip install 'cropstar[forest]'")
+    asked = {
+        **(options or {}),
+        "precision": config.precision != "float32",
+        "compile": config.compile,
+        "--distil": config.distil is not None,
+    }
+    for option in (option for option, given in asked.items() if given):
+        raise UsageError(f"'{name}' has no use for {option}", remedy="leave it out")
 
 
 @dataclass(frozen=True)
@@ -62,25 +111,20 @@ class Samples:
         return len(self.labels)
 
 
-def fit_at_once(
+def _fit_at_once(
     task: Task,
-    season: Season,
     save_model: SaveModel,
-    validation: Prepared | None = None,
+    validation: Prepared | None,
     *,
-    whole_units: bool = False,
-    calibrated: bool = True,
-    on_share: Callable[[float], None] | None = None,
-) -> tuple[Progress, ScoreSample | None]:
-    """Fit the model to the training part and save it. A run that was stopped begins anew and comes to the same model.
-
-    With `validation` it learns from that too, and there are scores of samples by trees that never saw their field, to
-    calibrate by, unless not `calibrated`; `whole_units` says that validation holds groups of its own. `on_share` is
-    told which share of the trees is grown, and may raise to end the growing.
-    """
+    whole_units: bool,
+    calibrated: bool,
+    on_share: Callable[[float], None] | None,
+) -> Fit:
+    """A run that was stopped begins anew and comes to the same model."""
     model, seed = task.model, task.config.seed
     assert isinstance(model, FittedClassifier)
     started = time.monotonic()
+    season = task.training.season
     grid = DayGrid(season.start, season.length)
     parts = {"train": task.training, **({} if validation is None else {"validation": validation})}
     samples = gather(parts, task.classes, grid, seed)
@@ -93,7 +137,7 @@ def fit_at_once(
     event(f"{len(model.trees)} trees with {nodes:,} nodes ({progress.seconds:.0f} s)", nodes=nodes)
     save_model(model, progress)
     if validation is None or not calibrated:
-        return progress, None
+        return Fit(progress)
     if whole_units:
         samples, unseen = cross_fitted(task.config.model, model, samples, samples.validation - 1, grid, seed)
     elif unseen is None or not _covers(unseen, samples.parcels):
@@ -105,7 +149,7 @@ def fit_at_once(
     scores = ScoreSample(task.classes)
     scores.add(log_probabilities(unseen), samples.labels, samples.parcels)
     progress.seconds = time.monotonic() - started
-    return progress, scores
+    return Fit(progress, scores)
 
 
 def gather(parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int, most: int = MOST_PIXELS) -> Samples:

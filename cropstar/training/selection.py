@@ -29,21 +29,19 @@ from cropstar.datasets.splits import Split
 from cropstar.errors import InputError, UsageError
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
-from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.zoo import build_model, load_weights, name_ensemble, weights_of
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
 from cropstar.training.calibration import fit_temperature, softmax
-from cropstar.training.ensembles import of_trees
 from cropstar.training.evaluation import Witness, evaluate
-from cropstar.training.fitting import fit_at_once, require_fittable
+from cropstar.training.fitting import fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.recipes import fill, look_at
 from cropstar.training.runs import Run
 from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of
-from cropstar.training.trainer import Budget, Progress, Task, fit
+from cropstar.training.trainer import Budget, Progress, Task
 from cropstar.training.tuning import silenced
 
 # Cheapest first.
@@ -119,7 +117,7 @@ def candidate_config(config: TrainConfig, store: Store, split: Split, name: str)
     given = config.model_dump(exclude_unset=True, exclude={"ensemble", "beside", "refit"})
     own = TrainConfig.model_validate({**given, "model": {"name": name}})
     own, _ = fill(own, look_at(store, own, split))
-    return of_trees(own) if name in FITTED else own
+    return settings_for(own)
 
 
 def require_selectable(config: TrainConfig, store: Store, split: Split) -> None:
@@ -233,8 +231,7 @@ class _Contest:
     def _require_possible(self, config: TrainConfig) -> None:
         model = self._model(config)
         require_target(config, self.store, model)
-        if isinstance(model, FittedClassifier):
-            require_fittable(config, diagnose=False)
+        require_fittable(config)
 
     def _model(self, config: TrainConfig) -> Classifier:
         torch.manual_seed(config.seed)
@@ -307,10 +304,11 @@ class _Contest:
             after_epoch=after_epoch,
             budget=Budget(max(left, 0.01) / folds, ended),
         )
-        if isinstance(model, FittedClassifier):
-            season, learnt = self.store.fingerprint.season, parts["validation"]
-            return fit_at_once(task, season, lambda *_: None, learnt, calibrated=False, on_share=check)[0]
-        progress = fit(task, lambda now, _: write_weights(best, now))
+
+        def save(now: Classifier, _: Progress) -> None:
+            write_weights(best, now)
+
+        progress = fit_model(task, save, parts["validation"], calibrated=False, on_share=check).progress
         load_weights(model, read_tensors(best, "weights")[1], best)
         return progress
 

@@ -21,7 +21,6 @@ from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier, Shape
-from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.zoo import Ensemble, build_model, describe_model, load_weights, name_ensemble, weights_of
 from cropstar.reports.report import write_report
@@ -46,7 +45,7 @@ from cropstar.training.ensembles import (
     write_metrics,
 )
 from cropstar.training.evaluation import Judgement, error_map_facts, judge
-from cropstar.training.fitting import fit_at_once, require_fittable
+from cropstar.training.fitting import fit_model, require_fittable
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
 from cropstar.training.optimisation import Precision
@@ -210,16 +209,13 @@ class _Training:
 
     def fit(self, member: Member, out_of_fold: OutOfFold | None = None) -> Outcome:
         """Train a member, or take over what an earlier start of the run made of it."""
-        if self.alone and isinstance(member.model, FittedClassifier):
-            task, save = self._task(member, self.parts["train"], member.run, self.best(member))
-            whole_units = bool(self.split.about.get("units", {}).get("validation"))
-            season = self.store.fingerprint.season
-            progress, held_out = fit_at_once(task, season, save, self.parts["validation"], whole_units=whole_units)
-            return Outcome(progress, held_out=held_out)
         if out_of_fold is not None:
             return self._fit_to_all(member, out_of_fold)
         if self.alone:
-            return Outcome(self._fit(member, self.parts["train"], member.run, self.best(member)))
+            task, save = self._task(member, self.parts["train"], member.run, self.best(member))
+            whole_units = bool(self.split.about.get("units", {}).get("validation"))
+            found = fit_model(task, save, self.parts["validation"], whole_units=whole_units)
+            return Outcome(found.progress, held_out=found.held_out)
         event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
         known = self.processes.tell(bool(finished_outcome(member.run)))
         if not known:
@@ -288,9 +284,7 @@ class _Training:
     ) -> Progress:
         """Beside others, trees learn from the training part alone: validation calibrates what they are together."""
         task, save = self._task(member, training, run, file, refit_of)
-        if isinstance(member.model, FittedClassifier):
-            return fit_at_once(task, self.store.fingerprint.season, save)[0]
-        return fit(task, save)
+        return fit_model(task, save).progress
 
     def _task(
         self, member: Member, training: Prepared, run: Run, file: Path, refit_of: Progress | None = None
@@ -369,7 +363,7 @@ def _load(model: Classifier, file: Path) -> None:
 def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classifier, parameters: int) -> str:
     if isinstance(model, Ensemble):
         return f"ensemble of {name_ensemble([own.model for own in configs])}, {parameters:,} parameters"
-    if isinstance(model, FittedClassifier):
+    if not model.trains_in_epochs:
         return config.model.name
     return f"{config.model.name}, {config.model.layers} layers, {parameters:,} parameters"
 
@@ -388,26 +382,14 @@ def _require_possible(
     config: TrainConfig, options: TrainOptions, model: Classifier, processes: Processes, device: torch.device
 ) -> None:
     """Refuse, before a run folder is made, what cannot be trained as it was asked for."""
-    if isinstance(model, FittedClassifier):
-        if config.refit:
-            why = "it has no epochs to choose, and nothing else is chosen on validation"
-            raise UsageError(f"'{model.name}' has no use for --refit", why=why, remedy="leave it out")
-        require_fittable(config, diagnose=options.diagnose)
-        asked = {
-            "torchrun": processes.size > 1,
-            "--tensorboard": options.tensorboard,
-            "precision": config.precision != "float32",
-            "compile": config.compile,
-            "--distil": config.distil is not None,
-        }
-        for name in (name for name, given in asked.items() if given):
-            raise UsageError(f"'{model.name}' has no use for {name}", remedy="leave it out")
+    asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
+    require_fittable(config, asked)
     if options.backend == "native" and (config.compile or config.precision != "float32"):
         why = "the kernels compute in float32, and what is compiled is PyTorch's"
         raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
     if config.loss.name == "dice":
-        asked = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
-        for name in (name for name, given in asked.items() if given):
+        others = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
+        for name in (name for name, given in others.items() if given):
             remedy = "leave one of them out, or take loss.name=cross-entropy"
             raise UsageError(f"loss.name=dice cannot be combined with {name}", remedy=remedy)
     require_shareable(model, processes)

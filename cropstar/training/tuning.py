@@ -31,7 +31,6 @@ from cropstar.datasets.samples import Prepared, open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
 from cropstar.models.contract import Classifier
-from cropstar.models.networks.trees import FittedClassifier
 from cropstar.models.zoo import build_model
 from cropstar.runtime import event, keep_large_buffers, logger, progress_bar
 from cropstar.store.files import locked, write_json, write_text
@@ -438,8 +437,10 @@ class Trainer:
                 raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
         torch.manual_seed(config.seed)
         model = build_model(config.model, shape_of(self._store, config))
-        if isinstance(model, FittedClassifier):
-            raise UsageError(f"'{model.name}' cannot be tuned", why="it has no epochs", remedy="take another model")
+        if not model.trains_in_epochs:
+            raise UsageError(
+                f"'{config.model.name}' cannot be tuned", why="it has no epochs", remedy="take another model"
+            )
         require_target(config, self._store, model)
         Precision(config.precision, self._device)
         return model

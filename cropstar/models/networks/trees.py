@@ -236,6 +236,7 @@ class FittedClassifier(Classifier):
     knows. Its scores are logarithms of probabilities, so that their softmax gives the probabilities back.
     """
 
+    trains_in_epochs = False
     name: ClassVar[str]
     usual_trees: ClassVar[int]
     own_arrays: ClassVar[tuple[str, ...]] = ()  # beyond season, means and trees
