@@ -194,4 +194,5 @@ class SoftDice(Loss):
     def combine(self, sums: Tensor) -> Tensor:
         overlap, said, true, labels = sums
         dice = 2 * overlap / (said + true)
-        return 1 - dice[labels > 0].mean()
+        loss: Tensor = 1 - dice[labels > 0].mean()
+        return loss
