@@ -37,9 +37,15 @@ def open_parts(
     spatial: bool,
     regular: RegularConfig | None = None,
     normalisation: Normalisation | None = None,
+    target: Target | None = None,
 ) -> tuple[dict[str, Prepared], Normalisation]:
-    """Training, validation and test, and the normalisation: that which is given, or measured on the training part."""
-    parts, normalisation = _open_samples(store, split, config, normalisation, spatial=spatial)
+    """Training, validation and test, and the normalisation: that which is given, or measured on the training part.
+
+    `target` is what `choose_target` gives, where it is known already.
+    """
+    target = target or choose_target(config, store)
+    require_samples(store, config, target, spatial=spatial)
+    parts, normalisation = _open_samples(store, split, config, normalisation, target)
     season = store.fingerprint.season
     return {
         part: Prepared(samples, season, regular or RegularConfig()) for part, samples in parts.items()
@@ -47,9 +53,8 @@ def open_parts(
 
 
 def _open_samples(
-    store: Store, split: Split, config: TrainConfig, normalisation: Normalisation | None, *, spatial: bool
+    store: Store, split: Split, config: TrainConfig, normalisation: Normalisation | None, target: Target
 ) -> tuple[dict[str, LabelledDataset], Normalisation]:
-    target = require_samples(store, config, spatial=spatial)
     if any(entry.layout == "series" for entry in store.manifest.tiles):
         normalisation = normalisation or measure_series(store, split)
         return {
@@ -81,21 +86,19 @@ def _open_samples(
     }, normalisation
 
 
-def require_samples(store: Store, config: TrainConfig, *, spatial: bool) -> Target:
-    """What has a class; refuses a store that has no samples of the kind that target and model want."""
+def require_samples(store: Store, config: TrainConfig, target: Target, *, spatial: bool) -> None:
+    """Refuse a store that has no samples of the kind that target and model want."""
     layouts = {entry.layout for entry in store.manifest.tiles}
     if "series" in layouts and len(layouts) > 1:
         raise UsageError(
             "a store of images and series", path=store.folder, remedy="ingest images and series into two stores"
         )
-    target = choose_target(config, store)
     if spatial and target != "pixel":
         held = "the store holds series without neighbours" if "series" in layouts else "a parcel is one series"
         why = f"{held}, and {config.model.name} wants images"
         raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
     if target == "parcel" and config.split.by == "pixel":
         raise UsageError("parcels cannot be split by pixel", remedy="leave split.by or the target out")
-    return target
 
 
 # --- what the model gets

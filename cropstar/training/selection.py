@@ -19,17 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig, dump_config
-from cropstar.datasets.fields import Fields, Target, choose_target
-from cropstar.datasets.samples import Prepared, open_parts
+from cropstar.datasets.fields import Fields
+from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import Split
 from cropstar.errors import InputError, UsageError
-from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
-from cropstar.models.zoo import build_model, load_weights, name_ensemble, weights_of
+from cropstar.models.zoo import load_weights, name_ensemble, weights_of
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
@@ -40,7 +38,7 @@ from cropstar.training.fitting import fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.recipes import fill, look_at
 from cropstar.training.runs import Run
-from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of
+from cropstar.training.setup import Setup
 from cropstar.training.trainer import Budget, Progress, Task
 from cropstar.training.tuning import silenced
 
@@ -139,26 +137,23 @@ def require_selectable(config: TrainConfig, store: Store, split: Split) -> None:
 
 def select(
     config: TrainConfig,
-    store: Store,
+    setup: Setup,
     split: Split,
     run: Run,
-    device: torch.device,
     *,
     minutes: float | None = None,
-    backend: str = "auto",
     checkpoint_seconds: float = 30.0,
 ) -> Selection:
     """Compare the candidates within so many minutes, over all starts of the run; a tie goes to the cheaper one."""
     minutes = BUDGET if minutes is None else minutes
-    target = choose_target(config, store)
-    splits = list(_folds(config, store, split, target))
-    names = OF_IMAGES if target == "pixel" else OF_SERIES
-    contest = _Contest(store, splits, run.folder / "candidates", device, backend, checkpoint_seconds)
+    splits = list(_folds(config, setup, split))
+    names = OF_IMAGES if setup.target == "pixel" else OF_SERIES
+    contest = _Contest(setup, splits, run.folder / "candidates", checkpoint_seconds)
     event(f"comparing {', '.join(names)} in {len(splits)} folds, at most {minutes:g} min", budget=minutes)
     rows: list[Candidate] = []
     left, least = minutes * 60 - contest.lost(), None
     for name in names:
-        own = candidate_config(config, store, split, name)
+        own = candidate_config(config, setup.store, split, name)
         row, needs = contest.compare(own, name, left)
         left -= row.seconds
         rows.append(row)
@@ -192,11 +187,9 @@ def select(
 class _Contest:
     """What all candidates are compared with."""
 
-    store: Store
+    setup: Setup
     splits: Sequence[Split]
     folder: Path
-    device: torch.device
-    backend: str
     checkpoint_seconds: float
 
     def lost(self) -> float:
@@ -211,7 +204,8 @@ class _Contest:
             if before > left:
                 raise TooSlow(before)
             (folder / "skipped.json").unlink(missing_ok=True)
-            self._require_possible(config)
+            self.setup.require(config, self.setup.build(config))
+            require_fittable(config)
             said, seconds = [], 0.0
             for fold in range(len(self.splits)):
                 each, spent = self._fold(config, folder / f"fold-{fold + 1}", fold, left - seconds)
@@ -228,17 +222,6 @@ class _Contest:
             return Candidate(config, name, skipped=str(refusal)), None
         return Candidate(config, name, seconds, tuple(said), tuple(each.figures() for each in said)), None
 
-    def _require_possible(self, config: TrainConfig) -> None:
-        model = self._model(config)
-        require_target(config, self.store, model)
-        require_fittable(config)
-
-    def _model(self, config: TrainConfig) -> Classifier:
-        torch.manual_seed(config.seed)
-        model = build_model(config.model, shape_of(self.store, config))
-        use_backend(model, self.backend, self.device, training=True)
-        return model
-
     def _fold(self, config: TrainConfig, folder: Path, fold: int, left: float) -> tuple[Said, float]:
         """What the candidate says of a fold, and the seconds it took; as it was found before, if it was."""
         file = folder / "scores.safetensors"
@@ -246,13 +229,13 @@ class _Contest:
             header, arrays = read_tensors(file, "scores")
             if header.get("config") == dump_config(config):
                 return Said(**arrays), float(header["seconds"])
-        started, classes = time.monotonic(), len(self.store.fingerprint.classes)
-        model = self._model(config)
-        parts, _ = open_parts(self.store, self.splits[fold], config, spatial=model.spatial, regular=config.regular)
+        started, classes = time.monotonic(), self.setup.classes
+        model = self.setup.build(config)
+        parts, _ = self.setup.open(self.splits[fold], config, model)
         with silenced():
             progress = self._train(config, model, parts, folder, (left, len(self.splits) - fold, started))
             sample = ScoreSample(classes)
-            evaluate(model, parts["test"], classes, self.device, Witness(sample))
+            evaluate(model, parts["test"], classes, self.setup.device, Witness(sample))
         said = Said(*sample.arrays())
         seconds = max(time.monotonic() - started, progress.seconds)
         write_tensors(file, "scores", {"seconds": seconds, "config": dump_config(config)}, vars(said))
@@ -297,10 +280,10 @@ class _Contest:
             model,
             parts["train"],
             parts["validation"],
-            len(self.store.fingerprint.classes),
-            self.device,
+            self.setup.classes,
+            self.setup.device,
             self.checkpoint_seconds,
-            lineages=lineages_of(self.store),
+            lineages=self.setup.lineages,
             after_epoch=after_epoch,
             budget=Budget(max(left, 0.01) / folds, ended),
         )
@@ -317,17 +300,19 @@ def write_weights(path: Path, model: Classifier) -> None:
     write_tensors(path, "weights", {}, weights_of(model))
 
 
-def _folds(config: TrainConfig, store: Store, split: Split, target: Target) -> Iterator[Split]:
+def _folds(config: TrainConfig, setup: Setup, split: Split) -> Iterator[Split]:
     """Splits whose test part is a fold of the training part; whole groups where the split holds groups out."""
-    fields = Fields.of(store, dated=target == "date")
-    for inner in inner_folds(store, split, config, target, FOLDS):
+    fields = Fields.of(setup.store, dated=setup.target == "date")
+    for inner in setup.folds(split, config, FOLDS):
         training = [
             field
             for field, pieces in fields.pieces.items()
             if any(inner.part_of.get(parcel) == "train" for parcel in pieces)
         ]
         if len(training) < 2:
-            raise InputError("too few parcels to compare models", path=store.folder, remedy="name one with --model")
+            raise InputError(
+                "too few parcels to compare models", path=setup.store.folder, remedy="name one with --model"
+            )
         drawn = fields.share(config.seed, training, VALIDATION) or training[:1]
         held = {parcel for field in drawn for parcel in fields.pieces[field]}
         part_of = {

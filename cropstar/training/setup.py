@@ -6,65 +6,107 @@ All of it follows from a store and a configuration, and is checked before a run 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 
 import torch
 
 from cropstar.config import TrainConfig
-from cropstar.datasets.fields import FieldName, Fields, ParcelId, Target, assign_units, blocks_of
-from cropstar.datasets.samples import require_samples
+from cropstar.datasets.fields import FieldName, Fields, ParcelId, Target, assign_units, blocks_of, choose_target
+from cropstar.datasets.samples import Prepared, open_parts, require_samples
 from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.datasets.transforms import count_periods
 from cropstar.errors import InputError, UsageError
+from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier, Shape, require_maps
 from cropstar.models.encoding import find_thermal
+from cropstar.models.zoo import build_model
 from cropstar.runtime import logger
+from cropstar.store.fingerprint import Normalisation
 from cropstar.store.store import Store
 from cropstar.training.losses import Lineages
 
-# --- the shape of a model
 
+@dataclass(frozen=True)
+class Setup:
+    """A store to train on, with the target resolved: what models, data sets and folds of it are made with."""
 
-def shape_of(store: Store, config: TrainConfig) -> Shape:
-    """Of what not every model looks at, only what this one, or a member of the ensemble, does."""
-    models = [config.model, *config.beside]
-    bands, classes, season = store.fingerprint.bands, store.fingerprint.classes, store.fingerprint.season
-    return Shape(
-        len(bands),
-        len(classes),
-        _longest(store, config),
-        find_thermal(bands) if any(model.day_encoding == "thermal" for model in models) else None,
-        (lineages_of(store) or None) if any(model.hierarchy for model in models) else None,
-        (season.start, season.length) if any(model.pool == "season" for model in models) else None,
-    )
+    store: Store
+    target: Target  # what has a class
+    device: torch.device
+    backend: str | None = None  # see models/backends.py; None: as the model comes
 
+    @classmethod
+    def of(cls, store: Store, config: TrainConfig, device: torch.device, backend: str | None = None) -> Setup:
+        return cls(store, choose_target(config, store), device, backend)
 
-def lineages_of(store: Store) -> Lineages:
-    """Where each class stands in a class table with levels; empty where it has none."""
-    classes = store.fingerprint.classes
-    return classes.tree().lineages if classes.levels > 1 else ()
+    @property
+    def classes(self) -> int:
+        return len(self.store.fingerprint.classes)
+
+    @property
+    def lineages(self) -> Lineages:
+        """Where each class stands in a class table with levels; empty where it has none."""
+        classes = self.store.fingerprint.classes
+        return classes.tree().lineages if classes.levels > 1 else ()
+
+    def shape(self, config: TrainConfig) -> Shape:
+        """Of what not every model looks at, only what this one, or a member of the ensemble, does."""
+        models = [config.model, *config.beside]
+        bands, season = self.store.fingerprint.bands, self.store.fingerprint.season
+        return Shape(
+            len(bands),
+            self.classes,
+            _longest(self.store, config),
+            find_thermal(bands) if any(model.day_encoding == "thermal" for model in models) else None,
+            (self.lineages or None) if any(model.hierarchy for model in models) else None,
+            (season.start, season.length) if any(model.pool == "season" for model in models) else None,
+        )
+
+    def build(self, config: TrainConfig, shape: Shape | None = None) -> Classifier:
+        """A new model, with weights from the seed."""
+        torch.manual_seed(config.seed)
+        model = build_model(config.model, shape or self.shape(config))
+        if self.backend is not None:
+            use_backend(model, self.backend, self.device, training=True)
+        return model
+
+    def require(self, config: TrainConfig, model: Classifier) -> None:
+        """Refuse a model that does not go with the target, and weights for levels of a flat class table."""
+        require_maps(model)
+        if self.target == "date" and config.regular.every is not None:
+            choose_target(config, self.store)  # refuses it
+        require_samples(self.store, config, self.target, spatial=model.spatial)
+        if self.target == "date" and not speaks_by_date(model, len(self.store.fingerprint.bands)):
+            why = f"{config.model.name} gives one class to a whole series"
+            remedy = "take a model that reads date after date, e.g. --model star"
+            raise UsageError("no class for every date", path=self.store.folder, why=why, remedy=remedy)
+        if config.loss.levels and self.store.fingerprint.classes.levels == 1:
+            why = "the classes of the store have no levels"
+            raise UsageError("no levels to weigh", path=self.store.folder, why=why, remedy="leave loss.levels out")
+
+    def open(
+        self, split: Split, config: TrainConfig, model: Classifier, normalisation: Normalisation | None = None
+    ) -> tuple[dict[str, Prepared], Normalisation]:
+        """The samples of all parts as the model reads them, and their normalisation: measured, unless it is given."""
+        return open_parts(
+            self.store,
+            split,
+            config,
+            spatial=model.spatial,
+            regular=config.regular,
+            normalisation=normalisation,
+            target=self.target,
+        )
+
+    def folds(self, split: Split, config: TrainConfig, count: int) -> list[Split]:
+        """See `inner_folds`."""
+        return inner_folds(self.store, split, config, self.target, count)
 
 
 def _longest(store: Store, config: TrainConfig) -> int:
     if config.regular.every is not None:
         return count_periods(store.fingerprint.season, config.regular.every)
     return max(reader.length for _, reader in store.readers())
-
-
-# --- the target
-
-
-def require_target(config: TrainConfig, store: Store, model: Classifier) -> Target:
-    """What has a class; refuses a store or a model that does not go with it, and weights for levels of a flat table."""
-    require_maps(model)
-    target = require_samples(store, config, spatial=model.spatial)
-    if target == "date" and not speaks_by_date(model, len(store.fingerprint.bands)):
-        why = f"{config.model.name} says one class for a whole series"
-        remedy = "take a model that reads date after date, e.g. --model star"
-        raise UsageError("no class for every date", path=store.folder, why=why, remedy=remedy)
-    if config.loss.levels and store.fingerprint.classes.levels == 1:
-        why = "the classes of the store have no levels"
-        raise UsageError("no levels to weigh", path=store.folder, why=why, remedy="leave loss.levels out")
-    return target
 
 
 @torch.no_grad()
@@ -84,9 +126,6 @@ def speaks_by_date(model: Classifier, bands: int) -> bool:
     finally:
         model.train(training)
     return True
-
-
-# --- folds inside of training and validation; each is the validation part once
 
 
 def without_test(split: Split) -> Split:

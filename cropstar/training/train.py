@@ -14,15 +14,13 @@ import torch
 
 from cropstar import __version__
 from cropstar.config import AUTO, TrainConfig, dump_config
-from cropstar.datasets.fields import choose_target
-from cropstar.datasets.samples import Prepared, open_parts
+from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.models.backends import use_backend
-from cropstar.models.contract import Classifier, Shape
+from cropstar.models.contract import Classifier
 from cropstar.models.normalisation import normalises_by_batch
-from cropstar.models.zoo import Ensemble, build_model, describe_model, load_weights, name_ensemble, weights_of
+from cropstar.models.zoo import Ensemble, describe_model, load_weights, name_ensemble, weights_of
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, keep_large_buffers, logger, peak_memory_megabytes
@@ -51,7 +49,7 @@ from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorbo
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import require_selectable, select
-from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of
+from cropstar.training.setup import Setup
 from cropstar.training.trainer import Progress, SaveModel, Task, fit
 
 
@@ -85,32 +83,24 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         description = describe_split(store, split)
         _say_split(store, split, description)
         data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
-        claimed, selection = None, None
+        claimed, selection, setup = None, None, Setup.of(store, config, device, options.backend)
         if config.model.name == AUTO:
             _require_choice(config, options, store, split, processes)
             claimed = _claim(config, options, data, hold, processes)
             event(f"{AUTO}; run {claimed.folder}")
-            selection = select(
-                config,
-                store,
-                split,
-                claimed,
-                device,
-                minutes=options.budget,
-                backend=options.backend,
-                checkpoint_seconds=options.checkpoint_seconds,
-            )
+            seconds = options.checkpoint_seconds
+            selection = select(config, setup, split, claimed, minutes=options.budget, checkpoint_seconds=seconds)
             config = selection.config
         elif options.budget is not None:
             raise UsageError(f"--budget is for --model {AUTO}", remedy="leave it out")
-        shape = shape_of(store, config)
+        shape = setup.shape(config)
         configs = member_configs(config)
-        models = [_built(own, shape, options, device) for own in configs]
+        models = [setup.build(own, shape) for own in configs]
         # Before a run folder is made: an unknown name, or what cannot be trained, leaves nothing.
         model = models[0] if len(models) == 1 else Ensemble(models, shape.bands)
         require_cross_fittable(config, processes.size)
         for own, each in zip(configs, models, strict=True):
-            require_target(own, store, each)
+            setup.require(own, each)
             _require_possible(own, options, each, processes, device)
         teacher = Teacher(config.distil, store, split, config, device) if config.distil else None
         if teacher is not None:
@@ -124,7 +114,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             logger.info("it reads the season as a whole: for predict --state and update, train one that streams (star)")
 
         learnt = split.with_validation() if config.cross_fit else split
-        parts, normalisation = open_parts(store, learnt, config, spatial=model.spatial, regular=config.regular)
+        parts, normalisation = setup.open(learnt, config, model)
         if teacher is not None:
             parts["train"] = teacher.teach(parts["train"], learnt, config)
         card = ModelCard(
@@ -142,10 +132,10 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 **({"distil": teacher.facts()} if teacher else {}),
             },
         )
-        training = _Training(run, members, parts, card, store, split, shape.classes, device, processes, options, hold)
+        training = _Training(run, members, parts, card, setup, split, processes, options, hold)
         out_of_fold = training.cross_fit(configs[0], teacher) if config.cross_fit else None
         outcomes = [training.fit(member, out_of_fold) for member in members]
-        refits = _refit(training, split, config, outcomes, shape, teacher) if config.refit else []
+        refits = _refit(training, config, outcomes, teacher) if config.refit else []
         if not processes.is_first:
             return run, {}
         for member in members:
@@ -191,10 +181,8 @@ class _Training:
     members: Sequence[Member]
     parts: Mapping[str, Prepared]
     card: ModelCard  # of what they are together
-    store: Store
+    setup: Setup
     split: Split
-    classes: int
-    device: torch.device
     processes: Processes
     options: TrainOptions
     hold: ExitStack
@@ -222,7 +210,7 @@ class _Training:
             progress = self._fit(member, self.parts["train"], member.run, self.best(member))
             if self.processes.is_first:
                 _load(member.model, self.best(member))
-                calibrate_member(member, progress, self.parts["validation"], self.classes, self.device)
+                calibrate_member(member, progress, self.parts["validation"], self.setup.classes, self.setup.device)
             self.processes.tell(None)  # the others wait until it is written
         outcome = finished_outcome(member.run)
         assert outcome is not None
@@ -231,26 +219,19 @@ class _Training:
     def cross_fit(self, config: TrainConfig, teacher: Teacher | None) -> OutOfFold:
         """A model a fold, for the figures and the calibration."""
         config = without_choice(config)
-        folds = inner_folds(self.store, self.split, config, choose_target(config, self.store), config.cross_fit)
+        folds = self.setup.folds(self.split, config, config.cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
-        said = OutOfFold(self.classes, self.device)
+        said = OutOfFold(self.setup.classes, self.setup.device)
         for number, fold in enumerate(folds, 1):
-            model = _built(config, shape_of(self.store, config), self.options, self.device)
-            parts, _ = open_parts(
-                self.store,
-                fold,
-                config,
-                spatial=model.spatial,
-                regular=config.regular,
-                normalisation=self.card.normalisation,
-            )
+            model = self.setup.build(config)
+            parts, _ = self.setup.open(fold, config, model, self.card.normalisation)
             own = Member(number, config, self.run.fold(number), model)
             training = teacher.teach(parts["train"], fold, config) if teacher else parts["train"]
             task, save = self._task(own, training, own.run, own.run.model)
             progress = fit(replace(task, validation=parts["validation"], diagnosis=None, quiet=True), save)
             _load(model, own.run.model)
-            said.add(model.to(self.device), parts["validation"], progress)
+            said.add(model.to(self.setup.device), parts["validation"], progress)
         facts = said.facts()
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
@@ -297,13 +278,13 @@ class _Training:
             member.model,
             training,
             self.parts["validation"],
-            self.classes,
-            self.device,
+            self.setup.classes,
+            self.setup.device,
             self.options.checkpoint_seconds,
             Diagnosis(member.model, self.run.folder) if diagnosed else None,
             self.processes,
             _event_files(run, self.hold) if self.options.tensorboard and is_first else None,
-            lineages_of(self.store),
+            self.setup.lineages,
             None if self.alone or refit_of is not None else self._note,
             refit_of=refit_of,
         )
@@ -317,42 +298,18 @@ class _Training:
 
 
 def _refit(
-    training: _Training,
-    split: Split,
-    config: TrainConfig,
-    outcomes: Sequence[Outcome],
-    shape: Shape,
-    teacher: Teacher | None,
+    training: _Training, config: TrainConfig, outcomes: Sequence[Outcome], teacher: Teacher | None
 ) -> list[Progress]:
     """Every member anew, with the normalisation that was measured before: the model file has one."""
-    spatial, normalisation = training.members[0].model.spatial, training.card.normalisation
-    merged = split.with_validation()
-    parts, _ = open_parts(
-        training.store,
-        merged,
-        config,
-        spatial=spatial,
-        regular=config.regular,
-        normalisation=normalisation,
-    )
+    setup, merged = training.setup, training.split.with_validation()
+    shape = setup.shape(config)
+    parts, _ = setup.open(merged, config, training.members[0].model, training.card.normalisation)
     if teacher is not None:
         parts["train"] = teacher.teach(parts["train"], merged, config)
     return [
-        training.refit(
-            replace(member, model=_built(member.config, shape, training.options, training.device)),
-            parts["train"],
-            outcome.progress,
-        )
+        training.refit(replace(member, model=setup.build(member.config, shape)), parts["train"], outcome.progress)
         for member, outcome in zip(training.members, outcomes, strict=True)
     ]
-
-
-def _built(config: TrainConfig, shape: Shape, options: TrainOptions, device: torch.device) -> Classifier:
-    """A new model, with weights from the seed."""
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, shape)
-    use_backend(model, options.backend, device, training=True)
-    return model
 
 
 def _load(model: Classifier, file: Path) -> None:

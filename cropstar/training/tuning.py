@@ -26,19 +26,17 @@ import numpy as np
 import torch
 
 from cropstar.config import TrainConfig, dump_config
-from cropstar.datasets.fields import choose_target
-from cropstar.datasets.samples import Prepared, open_parts
+from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
 from cropstar.models.contract import Classifier
-from cropstar.models.zoo import build_model
 from cropstar.runtime import event, keep_large_buffers, logger, progress_bar
 from cropstar.store.files import locked, write_json, write_text
 from cropstar.store.store import Store
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run
 from cropstar.training.search_space import Space, own_values, with_values
-from cropstar.training.setup import inner_folds, lineages_of, require_target, shape_of, without_test
+from cropstar.training.setup import Setup, without_test
 from cropstar.training.trainer import Progress, Task, fit
 
 SETTINGS = "tune.json"
@@ -402,10 +400,9 @@ class Trainer:
     """The data of all trials: a store and its split, once for all or fold by fold."""
 
     def __init__(self, store: Store, config: TrainConfig, folds: int | None, device: torch.device) -> None:
-        self._store, self._device = store, device
-        target = choose_target(config, store)
-        split = split_parcels(store, config.split, config.seed, target)
-        self._splits = [without_test(split)] if folds is None else inner_folds(store, split, config, target, folds)
+        self._setup = Setup.of(store, config, device)
+        split = split_parcels(store, config.split, config.seed, self._setup.target)
+        self._splits = [without_test(split)] if folds is None else self._setup.folds(split, config, folds)
         self.folds = len(self._splits)
         self._opened: dict[tuple[int, str], dict[str, Prepared]] = {}
         # Whatever is wrong with the configuration itself is said now, not twenty times as a failed trial.
@@ -421,10 +418,10 @@ class Trainer:
             model,
             parts["train"],
             parts["validation"],
-            len(self._store.fingerprint.classes),
-            self._device,
+            self._setup.classes,
+            self._setup.device,
             seconds,
-            lineages=lineages_of(self._store),
+            lineages=self._setup.lineages,
             after_epoch=lambda progress: on_epoch(progress.epoch, progress.history[-1]["validation"]["macro_f1"]),
         )
         with silenced():
@@ -435,14 +432,13 @@ class Trainer:
             if getattr(config, name) != TrainConfig.model_fields[name].default:
                 why = "trials compare single models on validation"
                 raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
-        torch.manual_seed(config.seed)
-        model = build_model(config.model, shape_of(self._store, config))
+        model = self._setup.build(config)
         if not model.trains_in_epochs:
             raise UsageError(
                 f"'{config.model.name}' cannot be tuned", why="it has no epochs", remedy="take another model"
             )
-        require_target(config, self._store, model)
-        Precision(config.precision, self._device)
+        self._setup.require(config, model)
+        Precision(config.precision, self._setup.device)
         return model
 
     def _parts(self, config: TrainConfig, model: Classifier, fold: int) -> dict[str, Prepared]:
@@ -450,9 +446,7 @@ class Trainer:
         shaping = config.model_dump_json(include=set(SHAPING)) + str(model.spatial)
         if (fold, shaping) not in self._opened:
             self._opened = {key: parts for key, parts in self._opened.items() if key[1] == shaping}
-            split = self._splits[fold]
-            parts, _ = open_parts(self._store, split, config, spatial=model.spatial, regular=config.regular)
-            self._opened[fold, shaping] = parts
+            self._opened[fold, shaping], _ = self._setup.open(self._splits[fold], config, model)
         return self._opened[fold, shaping]
 
 

@@ -20,7 +20,7 @@ from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from cropstar.training.evaluation import evaluate, score
-from cropstar.training.setup import require_target
+from cropstar.training.setup import Setup
 from cropstar.training.train import TrainOptions, train
 from tests.datasets.dated import CLOUD, a_dated_store, a_dated_tile
 from tests.examples import store_of
@@ -43,6 +43,12 @@ def config(store: Store, name: str = "star", **changes: Any) -> TrainConfig:
 def a_model(store: Store, name: str = "star") -> Classifier:
     torch.manual_seed(0)
     return build_model(config(store, name).model, Shape(2, 3, 12)).eval()
+
+
+def required(store: Store, own: TrainConfig, model: Classifier) -> str:
+    setup = Setup.of(store, own, CPU)
+    setup.require(own, model)
+    return setup.target
 
 
 def part(store: Store, name: str = "train") -> Any:
@@ -129,7 +135,7 @@ def test_models_that_read_date_after_date_are_taken(store: Store, name: str) -> 
     model = a_model(store, name).train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
     random = torch.get_rng_state()
-    assert require_target(config(store, name), store, model) == "date"
+    assert required(store, config(store, name), model) == "date"
     assert model.training
     assert torch.equal(torch.get_rng_state(), random)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
@@ -137,17 +143,17 @@ def test_models_that_read_date_after_date_are_taken(store: Store, name: str) -> 
 
 @pytest.mark.parametrize("name", ["bistar", "transformer", "ltae", "tempcnn", "inceptiontime", "rf"])
 def test_models_that_read_series_as_a_whole_are_refused(store: Store, name: str) -> None:
-    with pytest.raises(UsageError, match="one class for a whole series") as caught:
-        require_target(config(store, name), store, a_model(store, name))
+    with pytest.raises(UsageError, match="one class to a whole series") as caught:
+        required(store, config(store, name), a_model(store, name))
     assert "--model star" in str(caught.value)
-    assert require_target(config(store, name, target=None), store, a_model(store, name)) == "parcel"
+    assert required(store, config(store, name, target=None), a_model(store, name)) == "parcel"
 
 
 def test_what_else_cannot_be_learnt_is_refused(store: Store) -> None:
     clips = config(store, model={"name": "convstar", "layers": 1, "hidden": 4, "head": "video"})
     with pytest.raises(UsageError, match="whole clip"):
-        require_target(clips, store, build_model(clips.model, Shape(2, 3, 12)))
+        required(store, clips, build_model(clips.model, Shape(2, 3, 12)))
     with pytest.raises(UsageError, match="convstar wants images"):
-        require_target(config(store, "convstar"), store, a_model(store, "convstar"))
+        required(store, config(store, "convstar"), a_model(store, "convstar"))
     with pytest.raises(UsageError, match="have no levels"):
-        require_target(config(store, loss={"levels": 0.5}), store, a_model(store))
+        required(store, config(store, loss={"levels": 0.5}), a_model(store))
