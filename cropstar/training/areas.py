@@ -139,25 +139,25 @@ def _warnings(
     sampled: Floats, areas: Floats, names: Sequence[str] | None, spread: Spread, design: Design | None
 ) -> list[str]:
     def listed(chosen: NDArray[np.bool_]) -> str:
-        return ", ".join(names[int(place)] if names else f"class {place}" for place in np.flatnonzero(chosen))
+        return ", ".join(names[int(place)] if names else f"{place}" for place in np.flatnonzero(chosen))
 
     said = [NO_DESIGN] if design is None else []
     unsampled = (sampled == 0) & (areas > 0)
     if unsampled.any():
         share = percent(areas[unsampled].sum() / areas.sum())
-        said.append(f"no sample in what is mapped as {listed(unsampled)}: {share} of the map are left out")
+        said.append(f"no sample in the mapped class {listed(unsampled)}: {share} of the map is left out")
     single = spread.single & (areas > 0)
     tiny = single & (areas <= TINY * areas[sampled > 0].sum())
     if design is not None and tiny.any():
-        said.append(f"a single sample in what is mapped as {listed(tiny)}, little as it is: its widest error is taken")
+        said.append(f"a single sample in the small mapped class {listed(tiny)}: the largest possible error is assumed")
     if design is not None and (single & ~tiny).any():
-        said.append(f"a single sample in what is mapped as {listed(single & ~tiny)}: standard errors cannot be given")
+        said.append(f"a single sample in the mapped class {listed(single & ~tiny)}: standard errors cannot be given")
     absent = (sampled > 0) & (areas == 0)
     if absent.any():
-        said.append(f"samples mapped as {listed(absent)}, which the map does not show, do not count")
+        said.append(f"samples mapped as {listed(absent)} are ignored: the map has no such class")
     if design == "stratified" and spread.mixed > 0.005:
-        unlike = f"{100 * spread.mixed:.0f} % of the pixels are mapped unlike most of their parcel"
-        said.append(f"{unlike}: strata are taken to be what most of a parcel is mapped as")
+        unlike = f"{100 * spread.mixed:.0f} % of the pixels are mapped differently from most of their parcel"
+        said.append(f"{unlike}: the stratum of a parcel is its most frequent mapped class")
     return said
 
 
@@ -314,17 +314,17 @@ def _count(path: Path, names: Sequence[str]) -> MappedAreas:
         named = {value: tags[f"CLASS_{value}"] for value in range(MAXIMUM_CLASSES) if f"CLASS_{value}" in tags}
         why = None
         if not named or dataset.dtypes[0] != "uint8":
-            why = "it has no class names, as a map of cropstar has"
+            why = "it has no class names, unlike maps made by cropstar"
         elif share is None:
-            why = "its coordinates are no metres, so that pixels differ in size"
+            why = "its coordinates are not in metres, so pixels differ in size"
         if why:
-            raise InputError("no map to count areas in", path=path, why=why, remedy=AREA_TABLE)
+            raise InputError("cannot count areas in the map", path=path, why=why, remedy=AREA_TABLE)
         counts = _count_values(path, dataset)
         model = dataset.tags().get("CROPSTAR_MODEL")
     unnamed = [str(value) for value in np.flatnonzero(counts[:NODATA]) if int(value) not in named]
     if unnamed:
         why = f"its values {', '.join(unnamed)} have no name"
-        raise InputError("no map to count areas in", path=path, why=why, remedy=AREA_TABLE)
+        raise InputError("cannot count areas in the map", path=path, why=why, remedy=AREA_TABLE)
     strange = [name for value, name in named.items() if counts[value] and name not in names]
     if strange:
         raise _unknown_classes(path, strange)
@@ -349,7 +349,7 @@ def _count_values(path: Path, dataset: Any) -> NDArray[np.int64]:
 
 def _read_table(path: Path, names: Sequence[str]) -> tuple[float, ...]:
     if path.stat().st_size > MAXIMUM_CONFIG_BYTES:
-        raise InputError("a table too large to be one of areas", path=path, remedy=AREA_TABLE)
+        raise InputError("the table of areas is too large", path=path, remedy=AREA_TABLE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             rows = list(csv.DictReader(lines))
@@ -362,7 +362,7 @@ def _read_table(path: Path, names: Sequence[str]) -> tuple[float, ...]:
     for place, row in enumerate(rows, start=2):
         name, text = (str(row[column] or "").strip() for column in AREA_COLUMNS)
         if name in found:
-            raise InputError(f"'{name}' stands twice", path=path, why=f"line {place}", remedy="leave one of them")
+            raise InputError(f"'{name}' is listed twice", path=path, why=f"line {place}", remedy="keep one of them")
         found[name] = _hectares(path, place, text)
     strange = [name for name in found if name not in names]
     if strange:
@@ -376,7 +376,7 @@ def _hectares(path: Path, place: int, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value < 0:
-        why = f"'{text}' in line {place} is no area"
+        why = f"'{text}' in line {place} is not an area"
         raise InputError("no table of areas", path=path, why=why, remedy="give hectares as numbers from 0, like 12.5")
     return value
 

@@ -153,11 +153,13 @@ def _require_unseen(subject: Subject, store: Store, split: Split) -> None:
     if not seen:
         return
     if subject.result is None:
-        logger.warning("whether the teacher has learnt from test parcels is not known: %s is of no run", subject.file)
+        logger.warning(
+            "cannot tell whether the teacher was trained on test parcels: %s is outside a run folder", subject.file
+        )
         return
     why = f"{seen} of {judged} were in its training or validation"
     remedy = "train it with the split and the seed of this run"
-    raise MismatchError("the teacher knows the test parcels", path=subject.file, why=why, remedy=remedy)
+    raise MismatchError("the teacher was trained on test parcels", path=subject.file, why=why, remedy=remedy)
 
 
 def _temperature(subject: Subject) -> float:

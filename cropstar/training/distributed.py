@@ -157,5 +157,5 @@ def _together(act: Callable[[], Any]) -> None:
         raise ResourceError(
             "the training lost one of its processes",
             why=why,
-            remedy="see what that one said; run the same command again to go on",
+            remedy="check its output; run the same command again to resume",
         ) from None

@@ -73,7 +73,9 @@ def finished_outcome(run: Run) -> Outcome | None:
         return Outcome(Progress(**data["progress"]), float(data["temperature"]), data["validation"])
     except (ValueError, KeyError, TypeError) as failure:
         why = f"it cannot be understood ({failure})"
-        raise ArtifactError("a member of the run", path=run.result, why=why, remedy="start anew with --fresh") from None
+        raise ArtifactError(
+            "the result of a member cannot be used", path=run.result, why=why, remedy="start again with --fresh"
+        ) from None
 
 
 def calibrate_member(

@@ -120,8 +120,8 @@ def open_subject(path: Path, store: Path | None) -> Subject:
         why = "its bands and classes are not those of its weights"
         raise ArtifactError("the model file cannot be used", path=file, why=why, remedy="train again")
     if not known and store is None:
-        why = "the model file lies outside of its run, which knows the store"
-        raise UsageError("no store to judge the model on", path=file, why=why, remedy="name one with --store")
+        why = "the model file is outside its run folder, which records the store"
+        raise UsageError("no store to evaluate the model on", path=file, why=why, remedy="name one with --store")
     given = {"store": store}
     if known:
         config = resolve_config(run.config, given)
@@ -135,9 +135,9 @@ def _choose_part(subject: Subject, store: Store, options: EvaluateOptions) -> Pa
     """Parcels that the model has never seen, if nothing else is asked for."""
     own_split = options.split is not None
     if options.part == ALL and own_split:
-        raise UsageError("all parcels need no split", remedy="leave out --split and --split-by, or choose a --part")
+        raise UsageError("--part all takes no split", remedy="leave out --split and --split-by, or choose a --part")
     if options.part not in (None, ALL) and not own_split and subject.run is None:
-        why = "the model file lies outside of its run, which knows the split"
+        why = "the model file is outside its run folder, which records the split"
         raise UsageError(
             f"no part '{options.part}'", path=subject.file, why=why, remedy="give --split-by, or --part all"
         )
@@ -146,8 +146,8 @@ def _choose_part(subject: Subject, store: Store, options: EvaluateOptions) -> Pa
     if own_split or (subject.run is not None and _recipes(store) == subject.scenes):
         return "test"
     if options.store is None:
-        why = "it holds other scenes than when the model was trained, which deals parcels out anew"
-        raise MismatchError("the store has changed", path=store.folder, why=why, remedy="choose a --part by yourself")
+        why = "it holds other scenes than when the model was trained, so the split is another one"
+        raise MismatchError("the store has changed", path=store.folder, why=why, remedy="choose a --part")
     return "all"
 
 
@@ -190,7 +190,7 @@ def seen_in_training(subject: Subject, store: Store, split: Split, part: Part) -
 def _warn(seen: int, judged: int, *, certain: bool) -> None:
     if seen:
         logger.warning(
-            "%d of %d parcels %s in the training or validation of this model: the figures flatter",
+            "%d of %d parcels %s in the training or validation of this model: the figures are too optimistic",
             seen,
             judged,
             "were" if certain else "may have been",
@@ -204,8 +204,8 @@ def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device)
     model = subject.model.to(device)
     found = evaluate(model, samples, len(classes), device, Witness(sample), levels_of(classes))
     if not len(found.parcel_counts.parcels):
-        why = "none of its pixels was ever seen clearly"
-        raise InputError(f"nothing to judge in the part '{part}'", why=why, remedy="choose another --part or store")
+        why = "none of its pixels has a clear observation"
+        raise InputError(f"nothing to evaluate in the part '{part}'", why=why, remedy="choose another --part or store")
     facts: dict[str, Any] = {"calibration": None, "sets": None}
     if isinstance(subject.card.calibration, dict):
         scores, labels, parcels = sample.arrays()
@@ -229,12 +229,12 @@ def _mapped(subject: Subject, store: Store, options: EvaluateOptions) -> MappedA
         raise UsageError("no areas of classes by date", path=store.folder, why=why, remedy="leave --areas out")
     mapped = read_mapped(options.areas, subject.card.fingerprint.classes.names)
     if mapped.model not in (None, subject.digest):
-        why = "what the judged model says is not what that map says"
+        why = "its predictions are not those of the evaluated model"
         raise MismatchError(
             "the map was made by another model", path=options.areas, why=why, remedy="make it with this one"
         )
     if mapped.model is None:
-        logger.warning("whether %s is of this model is not known: it is taken for it", options.areas)
+        logger.warning("cannot tell whether %s was made by this model: assuming it was", options.areas)
     return mapped
 
 
@@ -333,7 +333,9 @@ def open_samples(
     """One part of a split. The normalisation is the model's own: nothing is measured on what it is judged on."""
     samples = _open(card, store, split, part, config)
     if not len(samples):
-        raise InputError("no parcel to judge the model on", path=store.folder, remedy="choose another --part or store")
+        raise InputError(
+            "no parcel to evaluate the model on", path=store.folder, remedy="choose another --part or store"
+        )
     regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
     return Relabelled(Prepared(samples, card.fingerprint.season, regular), numbers)
 

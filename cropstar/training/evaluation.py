@@ -79,7 +79,7 @@ def judge(
     scores, labels, parcels = held_out.arrays()
     calibration = calibrate(scores, labels, parcel_weights(parcels))
     if calibration.bounded:
-        logger.warning("the confidence could not be calibrated: validation has too few mistakes, or nothing but them")
+        logger.warning("the confidence could not be calibrated: validation has too few errors, or only errors")
     sets = learn_sets(calibration.probabilities(scores), labels, parcels, coverage=COVERAGE)
 
     unseen = ScoreSample(classes)

@@ -81,7 +81,7 @@ def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = N
         if getattr(config, unused) != TrainConfig.model_fields[unused].default:
             raise UsageError(f"'{name}' has no use for {unused}", remedy="leave it out")
     if options and options.get("--diagnose"):
-        raise UsageError(f"'{name}' has no layers to look into", remedy="leave --diagnose out")
+        raise UsageError(f"'{name}' has no layers to diagnose", remedy="leave --diagnose out")
     if importlib.util.find_spec("sklearn") is None:
         why = "scikit-learn is not installed"
         raise UsageError(f"'{name}' cannot be trained", why=why, remedy="pip install 'cropstar[forest]'")
@@ -163,7 +163,11 @@ def gather(parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int
         if total > most:
             wanted[:] = False
             wanted[np.random.default_rng([seed, total]).choice(total, most, replace=False)] = True
-            event(f"of {total:,} labelled training pixels, {most:,} are drawn for the trees", pixels=total, drawn=most)
+            event(
+                f"the trees use {most:,} of {total:,} labelled training pixels, drawn at random",
+                pixels=total,
+                drawn=most,
+            )
     tables, before = [], 0
     for name, part in parts.items():
         starts = range(0, len(part), part.batch_size)

@@ -136,7 +136,7 @@ def fit_into_memory(attempt: Callable[[int], Tally], micro: int) -> tuple[Tally,
             )
         micro = (micro + 1) // 2
     if micro < wanted:
-        logger.warning("out of memory with %d samples at once: going on with micro-batches of %d", wanted, micro)
+        logger.warning("out of memory with %d samples at once: continuing with micro-batches of %d", wanted, micro)
     return tally, micro
 
 
@@ -174,7 +174,7 @@ class Precision:
     def __init__(self, name: str, device: torch.device) -> None:
         if name == "float16" and device.type != "cuda":
             why = f"{device.type} computes float16 slowly or not at all"
-            raise UsageError("float16 is for CUDA", why=why, remedy="take precision=bfloat16 or leave it out")
+            raise UsageError("float16 needs CUDA", why=why, remedy="take precision=bfloat16 or leave it out")
         self._kind = KINDS.get(name)
         self._device = device
         self.scaler = torch.amp.GradScaler(device.type) if name == "float16" else None
@@ -230,7 +230,7 @@ def compile_forward(model: Classifier, *, graphs: bool = False) -> None:
             if not _is_of_the_compiler(failure):
                 raise
             reason = " ".join(str(failure).partition("\n")[0].split())
-            logger.warning("the model cannot be compiled and runs as it is: %s", reason)
+            logger.warning("the model cannot be compiled and runs uncompiled: %s", reason)
             compiled = None
         return plain(*args)
 

@@ -88,7 +88,7 @@ class Run:
         count = sum(result["split"]["counts"]["test"])
         unseen = f"on {count} parcels that training never saw: "
         if result["split"]["by"] == "pixel":
-            unseen = "on pixels of fields that training has seen, which flatters: "
+            unseen = "on pixels of fields that training has seen, which is too optimistic: "
         # A series without a grid is a parcel: there are no pixels to count.
         unit = result["test"].get("unit") or ("pixel" if result["data"]["resolution"] else "parcel")
         figures = parcel if unit == "parcel" else f"{pixel} by {unit}; {parcel} by parcel"
@@ -142,9 +142,7 @@ def open_run(folder: Path, data: dict[str, Any], hold: ExitStack, *, again: bool
         raise UsageError("the run is finished", path=folder, remedy="start a new one without --resume")
     if _read(run.data) != json.dumps(data, sort_keys=True):
         why = "the store holds other data than when the run was started"
-        raise MismatchError(
-            "cannot go on with the run", path=folder, why=why, remedy="start a new one without --resume"
-        )
+        raise MismatchError("cannot resume the run", path=folder, why=why, remedy="start a new one without --resume")
     if not _try_lock(run, hold):
         raise ArtifactError("the run is locked", path=folder, why="another cropstar trains it", remedy="wait for it")
     return run

@@ -92,7 +92,7 @@ def parse_space(data: Any, config: TrainConfig, path: Path) -> dict[str, Choice 
     known = option_keys()
     for key, entry in data.items():
         if str(key).partition(".")[0] in FIXED:
-            why = "it decides what is measured, and scores could not be compared"
+            why = "it changes what is measured: scores could not be compared"
             raise UsageError(f"'{key}' cannot be tuned", path=path, why=why, remedy="leave it out")
         if key not in known:
             raise UsageError(f"unknown key '{key}'", path=path, remedy=did_you_mean(str(key), known))
@@ -166,7 +166,7 @@ def _choice(key: str, entry: list[Any], path: Path) -> Choice:
         why = f"choices are plain values, at most {MOST_CHOICES}"
         raise UsageError(f"wrong choices of '{key}'", path=path, why=why, remedy=FORMS)
     if len({(type(value), value) for value in entry}) < len(entry):
-        raise UsageError(f"wrong choices of '{key}'", path=path, why="a value stands twice", remedy="give it once")
+        raise UsageError(f"wrong choices of '{key}'", path=path, why="a value is repeated", remedy="give it once")
     return Choice(tuple(entry))
 
 

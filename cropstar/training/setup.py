@@ -79,10 +79,12 @@ class Setup:
         if self.target == "date" and not speaks_by_date(model, len(self.store.fingerprint.bands)):
             why = f"{config.model.name} gives one class to a whole series"
             remedy = "take a model that reads date after date, e.g. --model star"
-            raise UsageError("no class for every date", path=self.store.folder, why=why, remedy=remedy)
+            raise UsageError("the model cannot classify every date", path=self.store.folder, why=why, remedy=remedy)
         if config.loss.levels and self.store.fingerprint.classes.levels == 1:
             why = "the classes of the store have no levels"
-            raise UsageError("no levels to weigh", path=self.store.folder, why=why, remedy="leave loss.levels out")
+            raise UsageError(
+                "loss.levels cannot be used", path=self.store.folder, why=why, remedy="leave loss.levels out"
+            )
 
     def open(
         self, split: Split, config: TrainConfig, model: Classifier, normalisation: Normalisation | None = None
@@ -167,7 +169,7 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         fold_of = _untorn({parcel: int(dealt[unit]) for parcel, unit in unit_of.items()}, pieces)
         count = len(tallies)
     if count < folds and count > 1 and whole_units and config.split.validation is None:
-        logger.info("%d folds, for training and validation have no more by %s", count, config.split.by)
+        logger.info("only %d folds: training and validation have no more by %s", count, config.split.by)
         return inner_folds(store, split, config, target, count)
     if count < folds:
         why = f"training and validation have {count} by {config.split.by}"

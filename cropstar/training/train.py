@@ -111,7 +111,9 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         parameters = sum(parameter.numel() for parameter in model.parameters())
         event(f"{_in_words(config, configs, model, parameters)}; run {run.folder}")
         if not model.streaming and model.makes_maps:
-            logger.info("it reads the season as a whole: for predict --state and update, train one that streams (star)")
+            logger.info(
+                "this model needs the whole season: for predict --state and update, train one that streams (star)"
+            )
 
         learnt = split.with_validation() if config.cross_fit else split
         parts, normalisation = setup.open(learnt, config, model)
@@ -257,7 +259,7 @@ class _Training:
     def refit(self, member: Member, training: Prepared, of: Progress) -> Progress:
         """Train a member with new weights on training and validation, as far as the best epoch."""
         number = f" of member {member.number}" if not self.alone else ""
-        event(f"refit{number} on training and validation, {plural(of.best_epoch, 'epoch')} as at its best")
+        event(f"refit{number} on training and validation for {plural(of.best_epoch, 'epoch')}, the best number")
         return self._fit(member, training, member.run.refit, member.run.refit.model, refit_of=of)
 
     def _fit(
@@ -342,7 +344,7 @@ def _require_possible(
     asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
     require_fittable(config, asked)
     if options.backend == "native" and (config.compile or config.precision != "float32"):
-        why = "the kernels compute in float32, and what is compiled is PyTorch's"
+        why = "the kernels compute in float32 and cannot be compiled"
         raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
     if config.loss.name == "dice":
         others = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
@@ -352,11 +354,11 @@ def _require_possible(
     require_shareable(model, processes)
     Precision(config.precision, device)
     if config.optimiser.micro_batch is not None and normalises_by_batch(model):
-        logger.warning("with optimiser.micro_batch this model normalises by the statistics of every micro-batch alone")
+        logger.warning("with optimiser.micro_batch, batch normalisation uses the statistics of each micro-batch")
     if options.tensorboard:
         require_tensorboard()
     if options.diagnose and config.compile:
-        why = "what is compiled cannot be looked into"
+        why = "compiled models cannot be inspected"
         raise UsageError("--diagnose is not for compiled models", why=why, remedy="leave one of them out")
 
 
@@ -450,9 +452,7 @@ def _say_split(store: Store, split: Split, description: dict[str, Any]) -> None:
         logger.debug("  %s", line)
     for crop in store.fingerprint.classes:
         if not counts["train"][crop.number] and any(counts[part][crop.number] for part in PARTS):
-            logger.warning("no parcel of '%s' is left for training: no model can know it", crop.name)
+            logger.warning("no training parcel of '%s': the model cannot learn this class", crop.name)
     own = named_splits(store)
     if own and "name" not in description:
-        logger.info(
-            "the data set has splits of its own, for figures that compare: --split %s", " or ".join(sorted(own))
-        )
+        logger.info("the data set has its own splits, for comparable figures: --split %s", " or ".join(sorted(own)))

@@ -284,12 +284,12 @@ def _begin(task: Task, tools: Tools) -> Progress:
     progress = load_newest_checkpoint(task.run, _trained(task, tools))
     if task.processes.tell(progress.step) != progress.step:
         why = "not all processes found the same checkpoint"
-        raise ArtifactError("cannot go on with the run", path=task.run.folder, why=why, remedy="use a shared folder")
+        raise ArtifactError("cannot resume the run", path=task.run.folder, why=why, remedy="use a shared folder")
     task.processes.copy_first(task.model)
     if progress.epoch >= task.epochs:
-        event("all epochs are done, going on with the evaluation")
+        event("all epochs are done, continuing with the evaluation")
     elif progress.step:
-        event(f"going on from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
+        event(f"resuming from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
     if task.diagnosis is not None:
         task.diagnosis.begin(progress.epoch, progress.step)
     if task.events is not None:
@@ -556,7 +556,7 @@ def load_newest_checkpoint(run: Run, trained: Trained) -> Progress:
         try:
             header, tensors = read_tensors(path, "checkpoint")
         except ArtifactError as failure:
-            logger.warning("%s; going back to the one before", failure)
+            logger.warning("%s; using the one before", failure)
             continue
         _restore_weights(path, tensors, trained.model, trained.optimiser)
         if trained.average is not None:
@@ -565,7 +565,7 @@ def load_newest_checkpoint(run: Run, trained: Trained) -> Progress:
         return Progress(**header["progress"])
     if run.checkpoints():
         raise ArtifactError(
-            "no checkpoint can be read", path=run.folder, why="all are damaged", remedy="start anew with --fresh"
+            "no checkpoint can be read", path=run.folder, why="all are damaged", remedy="start again with --fresh"
         )
     return Progress()
 

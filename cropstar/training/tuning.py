@@ -112,7 +112,7 @@ class Tuning:
         event(f"tuning {', '.join(self._space)}; {self._folder}", folder=str(self._folder))
         done = sum(trial.state.is_finished() for trial in self._journal.trials())
         if done:
-            event(f"going on after {done} trials", done=done)
+            event(f"resuming after {done} trials", done=done)
         with progress_bar(wanted, "tune", "trial") as bar:
             bar.update(min(done, wanted))
             while True:
@@ -132,7 +132,7 @@ class Tuning:
         if best is None:
             failed = [trial.user_attrs["why"] for trial in self._journal.trials() if "why" in trial.user_attrs]
             why = f"the last one failed: {failed[-1]}" if failed else "none was run"
-            raise CropstarError("no trial came to its end", path=self._folder, why=why, remedy="change the space")
+            raise CropstarError("no trial was completed", path=self._folder, why=why, remedy="change the space")
         return Tuned(self._folder, float(best.value), dict(best.params))
 
     def _try(self, trial: Any) -> None:
@@ -250,7 +250,7 @@ def _claim(options: TuneOptions, settings: dict[str, Any], hold: ExitStack) -> P
     if options.folder is not None:
         folder = options.folder
         if folder.is_dir() and any(folder.iterdir()) and not (folder / SETTINGS).is_file():
-            why = "other files lie there"
+            why = "it holds other files"
             raise UsageError("not a tuning", path=folder, why=why, remedy="choose a new folder with -o")
     else:
         known = sorted(options.runs.glob(f"tune-*/{SETTINGS}"), reverse=True)
@@ -269,7 +269,7 @@ def _claim(options: TuneOptions, settings: dict[str, Any], hold: ExitStack) -> P
         changed = [name for name, value in settings.items() if known_as.get(name) != value]
         why = f"it was started with another {' and '.join(changed) or 'setting'}"
         remedy = "choose another folder with -o"
-        raise MismatchError("cannot go on with the tuning", path=folder, why=why, remedy=remedy)
+        raise MismatchError("cannot resume the tuning", path=folder, why=why, remedy=remedy)
     return folder
 
 

@@ -65,7 +65,7 @@ def test_a_class_that_training_lacks_is_a_warning(run_cli: Cli, tmp_path: Path) 
     command = ["train", "--store", "store", *SMALL[:4], "--epochs", "1", *named, "--set", "split.test=[west]"]
     answer = run_cli(*command, "--set", "loss.balance=1", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
-    assert "warning: no parcel of 'wheat' is left for training: no model can know it" in answer.stderr
+    assert "warning: no training parcel of 'wheat': the model cannot learn this class" in answer.stderr
 
 
 def test_resumed_on_another_store(run_cli: Cli, stopped: Run, small_scene: Path, tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_checkpoints_that_are_damaged(run_cli: Cli, stopped: Run, tmp_path: Path
     answer = run_cli("train", "--resume", stopped.folder, cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     assert f"{newest}: it is not a safetensors file" in answer.stderr
-    assert "going back to the one before" in answer.stderr
-    assert "going on from epoch 3, batch 1" in answer.stderr
+    assert "using the one before" in answer.stderr
+    assert "resuming from epoch 3, batch 1" in answer.stderr
     assert not trap.exists()
 
     stopped.result.unlink()
@@ -118,7 +118,7 @@ def test_unknown_keys(run_cli: Cli, small_store: Path, tmp_path: Path) -> None:
     command = ["train", "--store", small_store, "--set"]
     assert_refused(run_cli(*command, "optimiser.microbatch=4", cwd=tmp_path), 2, "optimiser.micro_batch")
     assert_refused(run_cli(*command, "precision=float8", cwd=tmp_path), 2, "'precision'", "bfloat16")
-    assert_refused(run_cli(*command, "precision=float16", "--device", "cpu", cwd=tmp_path), 2, "float16 is for CUDA")
+    assert_refused(run_cli(*command, "precision=float16", "--device", "cpu", cwd=tmp_path), 2, "float16 needs CUDA")
     assert not (tmp_path / "data").exists()
 
 

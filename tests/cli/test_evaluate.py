@@ -135,7 +135,7 @@ def test_parcels_of_the_training_are_told(runs: dict[str, Run]) -> None:
     run = runs["images"]
     counts = {part: sum(row) for part, row in json.loads(run.result.read_text())["split"]["counts"].items()}
     assert facts(run.folder)["seen_in_training"] == 0
-    assert "flatter" not in warned(run.folder)
+    assert "optimistic" not in warned(run.folder)
     for part in ("train", "validation"):
         found = facts(run.folder, "--part", part)
         assert (found["parcels"], found["seen_in_training"]) == (counts[part], counts[part])
@@ -145,7 +145,7 @@ def test_parcels_of_the_training_are_told(runs: dict[str, Run]) -> None:
     assert f"{whole['seen_in_training']} of {whole['parcels']} parcels were in the training" in warned(
         run.folder, "--part", "all"
     )
-    assert "flatter" in warned(runs["pixels"].folder)  # its test has pixels of fields that it learnt from
+    assert "optimistic" in warned(runs["pixels"].folder)  # its test has pixels of fields that it learnt from
 
 
 def test_a_split_of_ones_own(runs: dict[str, Run]) -> None:

@@ -44,7 +44,7 @@ def test_killed_and_gone_on_with(run_cli: Cli, place: Path) -> None:
     assert process.returncode == -signal.SIGKILL
     answer = run_cli(*command("killed", 3), cwd=place)
     assert answer.returncode == 0, answer.stderr
-    assert "going on after" in answer.stderr
+    assert "resuming after" in answer.stderr
     assert "trial 3/3" in answer.stderr
     assert "epoch" not in answer.stderr
     last = answer.stderr.splitlines()[-1]

@@ -64,5 +64,5 @@ def test_a_full_disk_keeps_the_checkpoints(small_store: Path, tmp_path: Path) ->
         read_tensors(new, "checkpoint")
     assert not list((tmp_path / "after").rglob("*.partial"))
     assert (tmp_path / "again").read_text().strip() == "0"
-    assert "going on from epoch" in (tmp_path / "again.log").read_text()
+    assert "resuming from epoch" in (tmp_path / "again.log").read_text()
     assert Run(tmp_path / "end" / "convstar-1x8-001").finished

@@ -64,7 +64,7 @@ def test_killed_training_ends_with_the_same_weights(kills: int, epochs: int, sma
     unbroken, killed = only_run(tmp_path / "unbroken"), only_run(tmp_path / "killed")
     assert killed.model.read_bytes() == unbroken.model.read_bytes()
     if steps and max(steps) > 0:
-        assert "going on from epoch" in said or "all epochs are done" in said
+        assert "resuming from epoch" in said or "all epochs are done" in said
 
 
 @pytest.mark.slow

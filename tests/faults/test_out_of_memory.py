@@ -55,7 +55,7 @@ def test_smaller_steps_then_none(small_store: Path, tmp_path: Path) -> None:
     assert answer.returncode == 6, answer.stderr
     lines = answer.stderr.splitlines()
     said = [line for line in lines if line.startswith("warning: out of memory")]
-    assert said == ["warning: out of memory with 8 samples at once: going on with micro-batches of 2"]
+    assert said == ["warning: out of memory with 8 samples at once: continuing with micro-batches of 2"]
     assert lines[-1].startswith("error: out of memory: a step with one sample at a time does not fit; ")
     assert lines[-1].endswith("the last checkpoint is kept")
     assert "Traceback" not in answer.stderr
@@ -67,7 +67,7 @@ def test_smaller_steps_then_none(small_store: Path, tmp_path: Path) -> None:
 
     answer = run_with(2, 10**6, small_store, tmp_path)
     assert answer.returncode == 0, answer.stderr
-    assert "going on from epoch 1, batch 2" in answer.stderr
+    assert "resuming from epoch 1, batch 2" in answer.stderr
     assert "out of memory" not in answer.stderr  # what fits is remembered
     header, _ = read_tensors(run.checkpoints()[0], "checkpoint")
     assert header["progress"]["micro_batch"] == 2

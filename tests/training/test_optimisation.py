@@ -134,7 +134,7 @@ def test_halved_until_it_fits(failure: Exception, caplog: pytest.LogCaptureFixtu
         assert fit_into_memory(attempt, 20) == (Tally(1.0, 1.0, 1), 3)
     assert tried == [20, 10, 5, 3]
     assert [record.getMessage() for record in caplog.records] == [
-        "out of memory with 20 samples at once: going on with micro-batches of 3"
+        "out of memory with 20 samples at once: continuing with micro-batches of 3"
     ]
 
 

@@ -75,7 +75,7 @@ model.normalise: [false, true]
         ("optimiser.learning_rate: 0.1", "no range of 'optimiser.learning_rate'"),
         ("optimiser.learning_rate: {normal: [0, 1]}", "no range of 'optimiser.learning_rate'"),
         ("model.layers: [1, two]", "wrong value of 'model.layers'"),
-        ("model.layers: [1, 1]", "a value stands twice"),
+        ("model.layers: [1, 1]", "a value is repeated"),
         ("model.layers: [1, [2]]", "choices are plain values"),
         ("model.layers: [0, 1]", "wrong value of 'model.layers'"),
         ("model.dropout: {uniform: [0, 1]}", "wrong value of 'model.dropout'"),

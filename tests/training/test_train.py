@@ -141,7 +141,7 @@ def test_batch_statistics_of_a_micro_batch_are_warned_of(
     config = tiny(small_store, epochs=1, **{"model.name": model, "optimiser.micro_batch": 4})
     with caplog.at_level("WARNING", logger="cropstar"):
         train(config, options(tmp_path))
-    assert ("statistics of every micro-batch" in caplog.text) == warns
+    assert ("statistics of each micro-batch" in caplog.text) == warns
 
 
 # --- parcels as target, stopping early, regular dates: through the real training

@@ -134,7 +134,7 @@ def test_a_trial_that_fails_is_no_end(store: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_but_failures_is_an_error(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(CropstarError, match=r"no trial came to its end.*the loss became"):
+    with pytest.raises(CropstarError, match=r"no trial was completed.*the loss became"):
         tuned(store, tmp_path / "tune", {"optimiser.learning_rate": Choice((3e37,))}, trials=2)
     assert not (tmp_path / "tune" / "best.yaml").exists()
 
@@ -169,7 +169,7 @@ def test_what_does_not_fit_the_folder(store: Path, tmp_path: Path) -> None:
         tuned(store, folder)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "photo.jpg").touch()
-    with pytest.raises(UsageError, match="other files lie there"):
+    with pytest.raises(UsageError, match="it holds other files"):
         tuned(store, tmp_path / "other")
 
 
