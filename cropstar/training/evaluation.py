@@ -38,6 +38,7 @@ from cropstar.training.metrics import (
     ScoreSample,
     bootstrap,
     count_parcels,
+    divide,
     summary,
 )
 
@@ -315,9 +316,9 @@ class EarlinessTally:
     def result(self) -> Earliness:
         hits = self._counts.diagonal(axis1=1, axis2=2).astype(np.float64)  # (days, K)
         truth, said = self._counts.sum(axis=2), self._counts.sum(axis=1)[:, :-1]
-        accuracy = _divide(hits.sum(axis=1), truth.sum(axis=1))
-        class_f1 = _divide(2 * hits, truth + said)
-        macro = _divide(np.nan_to_num(class_f1).sum(axis=1), np.isfinite(class_f1).sum(axis=1))
+        accuracy = divide(hits.sum(axis=1), truth.sum(axis=1))
+        class_f1 = divide(2 * hits, truth + said)
+        macro = divide(np.nan_to_num(class_f1).sum(axis=1), np.isfinite(class_f1).sum(axis=1))
         return Earliness(
             self._season.start,
             tuple(int(day) for day in self.days),
@@ -354,12 +355,6 @@ def season_days(days: NDArray[Any], season: Season) -> Integers:
     offset = np.where((offset > season.length) & (offset > 365 - EARLY), offset - 365, offset)
     shifted: Integers = offset + (days - days[:, :1]).astype(np.int64)
     return shifted
-
-
-def _divide(part: Floats, whole: Integers | Floats) -> Floats:
-    quotient: Floats = np.full(part.shape, np.nan)
-    np.divide(part, whole, out=quotient, where=whole != 0)
-    return quotient
 
 
 def _numbers(values: Floats) -> tuple[float | None, ...]:

@@ -220,20 +220,21 @@ def _table(counts: ParcelCounts, start: int, stop: int) -> Floats:
 def _draw_figures(hits: Floats, truth: Floats, predicted: Floats) -> dict[str, Floats]:
     """The figures of `metrics` for all draws at once, each (D,) or (D, K); not a number where not defined."""
     total = truth.sum(axis=1)
-    accuracy = _divide(hits.sum(axis=1), total)
-    expected = _divide((truth * predicted).sum(axis=1), total**2)
-    class_f1 = _divide(2 * hits, truth + predicted)
+    accuracy = divide(hits.sum(axis=1), total)
+    expected = divide((truth * predicted).sum(axis=1), total**2)
+    class_f1 = divide(2 * hits, truth + predicted)
     known = np.nan_to_num(class_f1)
     return {
         "overall_accuracy": accuracy,
-        "kappa": _divide(accuracy - expected, 1 - expected),
-        "macro_f1": _divide(known.sum(axis=1), np.isfinite(class_f1).sum(axis=1)),
-        "weighted_f1": _divide((known * truth).sum(axis=1), total),
+        "kappa": divide(accuracy - expected, 1 - expected),
+        "macro_f1": divide(known.sum(axis=1), np.isfinite(class_f1).sum(axis=1)),
+        "weighted_f1": divide((known * truth).sum(axis=1), total),
         "class_f1": class_f1,
     }
 
 
-def _divide(part: Floats, whole: Floats | Integers) -> Floats:
+def divide(part: Floats, whole: Floats | Integers) -> Floats:
+    """Not a number where the whole is zero."""
     quotient: Floats = np.full(part.shape, np.nan)
     np.divide(part, whole, out=quotient, where=whole != 0)
     return quotient
