@@ -14,7 +14,7 @@ import torch
 from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
 from cropstar.store.model_file import read_model
-from cropstar.training import selection
+from cropstar.training import fitting, selection
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 from tests.examples import a_series_tile, store_of
@@ -90,7 +90,7 @@ def test_finished_candidates_are_not_computed_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(selection, "fit", broken)  # of networks: the forest is done by then
+        patch.setattr(fitting, "fit", broken)  # of networks: the forest is done by then
         with pytest.raises(KeyboardInterrupt):
             chosen(store, tmp_path / "runs")
     folder = tmp_path / "runs" / "auto-001" / "candidates"
@@ -106,7 +106,7 @@ def test_what_does_not_fit_the_budget_is_skipped(store: Path, tmp_path: Path, mo
     def slow(*_: Any) -> Any:
         raise selection.TooSlow(1000)
 
-    monkeypatch.setattr(selection, "fit", slow)
+    monkeypatch.setattr(fitting, "fit", slow)
     _, result = chosen(store, tmp_path / "runs")
     rows = {row["name"]: row for row in result["selection"]["candidates"]}
     assert set(rows) == {"rf", "tempcnn"}

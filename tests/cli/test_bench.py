@@ -16,7 +16,7 @@ from cropstar.benchmarks import running
 from cropstar.cli.bench import bench
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
 from cropstar.store.model_file import read_tensors
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from cropstar.training.runs import Run
 from tests.benchmarks.digits import idx_bytes
 
@@ -72,7 +72,7 @@ def test_a_killed_run_ends_with_the_same_weights(task: str, tmp_path: Path, monk
     arguments = [task, *TINY, *(SHORT if task != "ptb" else text_arguments(tmp_path))]
     arguments += ["--set", "optimiser.average=0.9", "--checkpoint-seconds", "0", "--model", "lstm"]
     whole = result_of(tmp_path / "whole", *arguments)
-    step, calls = loop.train_step, 0
+    step, calls = trainer.train_step, 0
 
     def dying(*args: Any) -> Any:
         nonlocal calls
@@ -81,7 +81,7 @@ def test_a_killed_run_ends_with_the_same_weights(task: str, tmp_path: Path, monk
             raise KeyboardInterrupt
         return step(*args)
 
-    monkeypatch.setattr(loop, "train_step", dying)
+    monkeypatch.setattr(trainer, "train_step", dying)
     for _ in range(2):
         assert run(tmp_path / "killed", *arguments).exit_code != 0
     again = result_of(tmp_path / "killed", *arguments)

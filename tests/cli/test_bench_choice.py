@@ -11,7 +11,7 @@ import torch
 
 from cropstar.benchmarks import recurrence, running
 from cropstar.benchmarks.tasks.base import SequenceObjective
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from tests.cli.test_bench import DIGITS, SHORT, TINY, refusal, result_of, write_digits
 
 
@@ -20,7 +20,7 @@ def test_what_a_budget_ended_is_chosen_where_it_is_the_best(
     better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an_hour_a_batch: Callable[[], None]
 ) -> None:
     """After the epoch a small step is taken downhill, or a wild one: validation tells them apart."""
-    step, calls = loop.train_step, 0
+    step, calls = trainer.train_step, 0
 
     def stepping(task: Any, *others: Any) -> Any:
         nonlocal calls
@@ -32,7 +32,7 @@ def test_what_a_budget_ended_is_chosen_where_it_is_the_best(
                     parameter.add_(3.0)
         return outcome
 
-    monkeypatch.setattr(loop, "train_step", stepping)
+    monkeypatch.setattr(trainer, "train_step", stepping)
     an_hour_a_batch()
     result = result_of(tmp_path, "adding", *TINY, *SHORT, "--learning-rate", "0.01", "--budget", "360")
     (first,) = result["history"]

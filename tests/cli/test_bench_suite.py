@@ -25,7 +25,7 @@ from cropstar.errors import CropstarError, Interrupted, MismatchError, PartialRe
 from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, open_tum
 from cropstar.store.model_file import read_tensors
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from cropstar.training.optimisation import learning_rate
 from cropstar.training.runs import Run
 from tests.conftest import REPOSITORY
@@ -114,7 +114,7 @@ def test_what_failed_is_tried_again(tmp_path: Path) -> None:
 def signal_at(batch: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The signal arrives while this batch is trained on; the list grows with every batch."""
     done: list[int] = []
-    step = loop.train_step
+    step = trainer.train_step
 
     def signalled(*args: Any) -> Any:
         done.append(len(done))
@@ -122,7 +122,7 @@ def signal_at(batch: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatc
             signal.raise_signal(number)
         return step(*args)
 
-    monkeypatch.setattr(loop, "train_step", signalled)
+    monkeypatch.setattr(trainer, "train_step", signalled)
     return done
 
 

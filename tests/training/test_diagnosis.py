@@ -15,7 +15,7 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.reports.figures import draw_diagnosis
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from cropstar.training.monitoring import Diagnosis, read_rows
 from cropstar.training.train import TrainOptions, train
 from cropstar.training.trainer import StepOutcome
@@ -120,7 +120,7 @@ def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path, mo
     expected = read_rows(whole.folder / "diagnosis.jsonl")
     assert len(expected) > 4
 
-    step = loop.train_step
+    step = trainer.train_step
 
     def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
         outcome = step(task, tools, stop, batch, progress, total)
@@ -130,10 +130,10 @@ def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path, mo
             raise KeyboardInterrupt
         return outcome
 
-    monkeypatch.setattr(loop, "train_step", dying)
+    monkeypatch.setattr(trainer, "train_step", dying)
     with pytest.raises(KeyboardInterrupt):
         train(config, diagnosed(tmp_path / "killed", checkpoint_seconds=0.0))
-    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(trainer, "train_step", step)
     killed, _ = train(config, diagnosed(tmp_path / "killed"))
     assert read_rows(killed.folder / "diagnosis.jsonl") == expected
     assert (killed.folder / "diagnosis.png").read_bytes() == (whole.folder / "diagnosis.png").read_bytes()

@@ -13,7 +13,7 @@ from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
 from cropstar.models.zoo import Ensemble, restore_model
 from cropstar.store.model_file import read_model
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from cropstar.training.ensembles import member_configs
 from cropstar.training.runs import Run
 from cropstar.training.train import train
@@ -39,7 +39,7 @@ class Cut(Exception):
 
 def count_steps(monkeypatch: pytest.MonkeyPatch, last: float = math.inf) -> list[int]:
     """A list that grows by one a step; the one after `last` is cut off."""
-    whole, done = loop.train_step, list[int]()
+    whole, done = trainer.train_step, list[int]()
 
     def counted(*args: object) -> object:
         if len(done) >= last:
@@ -47,7 +47,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, last: float = math.inf) -> list
         done.append(1)
         return whole(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop, "train_step", counted)
+    monkeypatch.setattr(trainer, "train_step", counted)
     return done
 
 

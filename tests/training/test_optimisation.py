@@ -19,8 +19,7 @@ from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_tensors
-from cropstar.training import train as training
-from cropstar.training import trainer as loop
+from cropstar.training import setup, trainer
 from cropstar.training.losses import build_loss
 from cropstar.training.optimisation import (
     Engine,
@@ -177,7 +176,7 @@ def test_a_run_out_of_memory_ends_where_one_with_room_ends(
         model.__dict__["forward"] = refusing
         return model
 
-    monkeypatch.setattr(training, "build_model", cramped)
+    monkeypatch.setattr(setup, "build_model", cramped)
     with caplog.at_level("WARNING", logger="cropstar"):
         run, _ = train(config, options(tmp_path / "cramped"))
     assert sum("out of memory" in record.getMessage() for record in caplog.records) == 1
@@ -352,14 +351,14 @@ def test_a_killed_run_goes_on_with_its_mean(
     config = tiny(small_store, epochs=2, **{"optimiser.average": 0.9}, **changes)
     whole, _ = train(config, options(tmp_path / "whole"))
     plain, _ = train(tiny(small_store, epochs=2, **changes), options(tmp_path / "plain"))
-    step = loop.train_step
+    step = trainer.train_step
 
     def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
         if progress.step == 4:
             raise KeyboardInterrupt
         return step(task, tools, stop, batch, progress, total)
 
-    monkeypatch.setattr(loop, "train_step", dying)
+    monkeypatch.setattr(trainer, "train_step", dying)
     with pytest.raises(KeyboardInterrupt):
         train(config, options(tmp_path / "killed", checkpoint_seconds=0.0))
     monkeypatch.undo()

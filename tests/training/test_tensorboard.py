@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cropstar.errors import UsageError
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from cropstar.training.train import train
 from tests.training.test_train import options, tiny
 
@@ -40,7 +40,7 @@ def test_a_stopped_run_has_the_curves_of_a_whole_one(
     assert last_step == len(steps)
     assert last_score == pytest.approx(rows[-1]["validation"]["macro_f1"])
 
-    step = loop.train_step
+    step = trainer.train_step
 
     def dying(*args: Any) -> Any:
         outcome = step(*args)
@@ -48,10 +48,10 @@ def test_a_stopped_run_has_the_curves_of_a_whole_one(
             raise KeyboardInterrupt
         return outcome
 
-    monkeypatch.setattr(loop, "train_step", dying)
+    monkeypatch.setattr(trainer, "train_step", dying)
     with pytest.raises(KeyboardInterrupt):
         train(config, options(tmp_path / "killed", tensorboard=True, checkpoint_seconds=0.0))
-    monkeypatch.setattr(loop, "train_step", step)
+    monkeypatch.setattr(trainer, "train_step", step)
     killed, _ = train(config, options(tmp_path / "killed", tensorboard=True))
     found = curves(killed.folder)
     assert found["train/loss"] == expected["train/loss"]

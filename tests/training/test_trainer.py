@@ -24,7 +24,7 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.store.model_file import read_model, read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.training import trainer as loop
+from cropstar.training import trainer
 from cropstar.training.distributed import ALONE, Processes
 from cropstar.training.evaluation import evaluate
 from cropstar.training.runs import Run
@@ -98,7 +98,7 @@ def test_a_run_killed_among_equal_epochs_ends_as_the_unbroken_one(
     easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, expected = run_of(easy, tmp_path / "whole")
-    step = loop.train_step
+    step = trainer.train_step
 
     def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
         if progress.epoch == 4 and progress.batch == 2:
@@ -106,7 +106,7 @@ def test_a_run_killed_among_equal_epochs_ends_as_the_unbroken_one(
             raise KeyboardInterrupt
         return step(task, tools, stop, batch, progress, total)
 
-    monkeypatch.setattr(loop, "train_step", dying)
+    monkeypatch.setattr(trainer, "train_step", dying)
     with pytest.raises(KeyboardInterrupt):
         run_of(easy, tmp_path / "killed")
     monkeypatch.undo()
