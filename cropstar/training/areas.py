@@ -318,13 +318,13 @@ def _count(path: Path, names: Sequence[str]) -> MappedAreas:
         elif share is None:
             why = "its coordinates are not in metres, so pixels differ in size"
         if why:
-            raise InputError("cannot count areas in the map", path=path, why=why, remedy=AREA_TABLE)
+            raise InputError("no areas can be counted", path=path, why=why, remedy=AREA_TABLE)
         counts = _count_values(path, dataset)
         model = dataset.tags().get("CROPSTAR_MODEL")
     unnamed = [str(value) for value in np.flatnonzero(counts[:NODATA]) if int(value) not in named]
     if unnamed:
         why = f"its values {', '.join(unnamed)} have no name"
-        raise InputError("cannot count areas in the map", path=path, why=why, remedy=AREA_TABLE)
+        raise InputError("no areas can be counted", path=path, why=why, remedy=AREA_TABLE)
     strange = [name for value, name in named.items() if counts[value] and name not in names]
     if strange:
         raise _unknown_classes(path, strange)

@@ -178,7 +178,7 @@ def test_parcels_of_one_pixel_have_the_errors_of_the_paper(units: list[tuple[int
     for one, other in zip(errors(by_parcel), errors(by_unit), strict=True):
         assert (one is None) == (other is None)
         # A single sample of a tiny class: both take a widest error, that of a producer's accuracy to first order alone.
-        if one is not None and other is not None and not any("little" in each for each in by_unit.warnings):
+        if one is not None and other is not None and not any("small mapped" in each for each in by_unit.warnings):
             assert one == pytest.approx(other, abs=1e-9)
 
 
@@ -304,7 +304,7 @@ def test_maps_that_are_refused(tmp_path: Path) -> None:
         "have no name": a_map(tmp_path / "unnamed.tif", values, {0: "rye"}),
         "not in metres": a_map(tmp_path / "degrees.tif", values, {1: "rye"}, crs="EPSG:4326"),
         "not know the classes [hemp]": a_map(tmp_path / "hemp.tif", values, {1: "hemp"}),
-        "as a map of cropstar has": a_map(tmp_path / "wide.tif", values.astype(np.uint16), {1: "rye"}, nodata=None),
+        "unlike maps made by cropstar": a_map(tmp_path / "wide.tif", values.astype(np.uint16), {1: "rye"}, nodata=None),
         "neither .tif nor .csv": Path(__file__),
         "no such file": tmp_path / "none.tif",
     }
