@@ -56,7 +56,7 @@ def test_a_table_is_taken_for_the_models_map(home: Path, tmp_path: Path) -> None
     table.write_text("class,hectares\n" + "".join(f"{entry['name']},{area!r}\n" for entry, area in rows))
     same = facts(run, "--areas", table, "--design", "random")["areas"]
     assert same == found["areas"] | {"source": str(table)}
-    assert "is of this model is not known" in warned(run, "--areas", table)
+    assert "cannot tell whether" in warned(run, "--areas", table)
 
 
 def test_the_report_of_an_evaluation(home: Path, tmp_path: Path) -> None:
