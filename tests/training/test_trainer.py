@@ -196,7 +196,7 @@ def test_closing_waits_for_the_thread() -> None:
     batches = read_epoch(a_task(Samples()), list(range(10)), epoch=0, first=0)
     next(batches)
     batches.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
+    assert not [thread for thread in threading.enumerate() if thread.name == "reader"]
 
 
 def test_shares_draw_what_the_whole_batch_draws() -> None:
