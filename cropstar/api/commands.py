@@ -28,7 +28,6 @@ from cropstar.store.store import MANIFEST, newest_store
 if TYPE_CHECKING:
     from cropstar.config import SplitConfig, TrainConfig
     from cropstar.prediction.outputs import MapResult
-    from cropstar.prediction.request import MapOptions
     from cropstar.training.runs import Run
 
 Names = str | Sequence[str]  # "B04,B08" or ["B04", "B08"]
@@ -413,16 +412,10 @@ class MapProduct:
     finished: bool = True  # False while other shards have blocks to do
 
     @classmethod
-    def of(cls, result: MapResult, request: MapOptions, state: Path | None = None) -> MapProduct:
-        """What `predict` or `update` made; a map of one date has the name of the map and the date."""
-        from cropstar.prediction.request import MapFiles
-
-        files = MapFiles(result.raster, request, state=state).all()
-        if getattr(request, "stable_confidence", None) is not None:
-            name = f"{result.raster.stem}-{{}}{result.raster.suffix}"
-            dated = sorted(result.raster.parent.glob(name.format("[12]???-??-??")))
-            files += [result.raster.with_name(name.format("earliest")), *dated]
-        return cls(result.raster, tuple(files), tuple(map(int, result.pixels)), result.unseen, result.finished)
+    def of(cls, result: MapResult, *more: Path) -> MapProduct:
+        """What `predict` or `update` made."""
+        files = (*result.files.all(), *more)
+        return cls(result.raster, files, tuple(map(int, result.pixels)), result.unseen, result.finished)
 
 
 @Entry("raster", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
@@ -511,7 +504,7 @@ def predict(
     if run.finished:  # the model lies in its run: say how far it can be trusted
         event(f"report  {run.report}", report=str(run.report))
         event(run.headline())
-    return [MapProduct.of(each, request, request.state) for each in made]
+    return [MapProduct.of(each) for each in made]
 
 
 @Entry("new", "model", "parcels", written=("state", "output"))
@@ -561,7 +554,7 @@ def update(
     event(f"map     {result.raster}", map=str(result.raster))
     event(f"picture {result.picture}", picture=str(result.picture))
     event(f"state   {season}", state=str(season))
-    return MapProduct.of(result, request, season)
+    return MapProduct.of(result, season)
 
 
 def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,7 +77,11 @@ class LocalPool(WorkerPool):
             yield from self._share_out()
         while self._queue:
             task = self._queue.popleft()
-            yield task, task.run(self._shared)
+            try:
+                answer = task.run(self._shared)
+            except CropstarError as failure:
+                answer = failure
+            yield task, answer
 
     def _worth_it(self, volume: int | None) -> bool:
         if self._workers:

@@ -332,7 +332,7 @@ class MapJob:
         there = counts is not None or self.is_there()
         counts = np.zeros(256, dtype=np.int64) if counts is None else counts
         number = len(self.predictor.card.fingerprint.classes)
-        return MapResult(self.files.map, self.files.picture, counts[:number], int(counts[NODATA]), there)
+        return MapResult(self.files, counts[:number], int(counts[NODATA]), there)
 
 
 # --- Several maps in one go: one input that cannot be mapped does not keep the others from it

@@ -66,11 +66,18 @@ SMOOTHED_AT_ONCE = 8_000_000  # probabilities; some hundred megabytes with what 
 class MapResult:
     """What became of a request."""
 
-    raster: Path
-    picture: Path
+    files: MapFiles
     pixels: NDArray[np.int64]  # of each class
     unseen: int  # pixels without a valid date
     finished: bool = True  # false while other shards have blocks to do
+
+    @property
+    def raster(self) -> Path:
+        return self.files.map
+
+    @property
+    def picture(self) -> Path:
+        return self.files.picture
 
 
 def write_outputs(

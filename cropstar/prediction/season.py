@@ -494,9 +494,7 @@ class _Update:
                 title=f"Crops, {card.dates[0]} to {card.dates[-1]}",
                 work=self.work,
             )
-        return MapResult(
-            self.files.map, self.files.picture, counts[: len(old.fingerprint.classes)], int(counts[NODATA])
-        )
+        return MapResult(self.files, counts[:classes], int(counts[NODATA]))
 
     def _blocks(self, windows: Sequence[Window], writer: SeasonWriter) -> Iterator[BlockResult]:
         """Each window one step further; its state goes into the new file. At the end all of that is written."""

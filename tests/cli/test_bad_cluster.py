@@ -19,7 +19,7 @@ from cropstar.cli.predict import predict
 from cropstar.errors import UsageError
 from cropstar.prediction.request import SHARD_NUMBERS
 from tests.cli.refusing import digests, error_line
-from tests.prediction.clusters import REPOSITORY, a_scheduler, a_worker, pretend_version, wait_for_workers
+from tests.execution.clusters import REPOSITORY, a_scheduler, a_worker, pretend_version, wait_for_workers
 from tests.prediction.making import untrained
 
 pytest.importorskip("distributed")

@@ -14,7 +14,7 @@ import pytest
 
 from cropstar.store.store import MANIFEST, TILES
 from tests.cli.test_scheduler import WORKERS, contents, wait_until, wait_until_idle
-from tests.prediction.clusters import a_cluster, tasks_of
+from tests.execution.clusters import a_cluster, tasks_of
 from tests.sources.examples.granules import write_granule
 
 pytest.importorskip("distributed")

@@ -16,7 +16,7 @@ import pytest
 
 from cropstar.store.files import PARTIAL
 from tests.cli.refusing import error_line
-from tests.prediction.clusters import a_cluster, tasks_of
+from tests.execution.clusters import a_cluster, tasks_of
 from tests.prediction.making import untrained
 
 pytest.importorskip("distributed")

@@ -24,7 +24,7 @@ from cropstar.prediction.cluster import PredictBlocks, WorkerJob, choose_cluster
 from cropstar.prediction.job import predict, predict_all
 from cropstar.prediction.predictor import WindowPlan
 from cropstar.prediction.request import MapInput, MapRequest, Shard
-from tests.prediction.clusters import a_scheduler, a_worker, tasks_of, wait_for_workers
+from tests.execution.clusters import a_scheduler, a_worker, tasks_of, wait_for_workers
 from tests.prediction.making import untrained
 
 pytest.importorskip("distributed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -12,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from cropstar.errors import CropstarError, InputError, ResourceError, UsageError
+from cropstar.errors import InputError, ResourceError, UsageError
 from cropstar.execution import local
 from cropstar.execution.dask import connected
-from cropstar.execution.local import LocalPool, default_workers
+from cropstar.execution.local import LocalPool
 from cropstar.execution.pool import ClientToken
-from cropstar.runtime import logger
 from cropstar.sources import decoding
 from cropstar.sources import ingest as ingesting
 from cropstar.sources.base import RasterScene, Scene
@@ -26,7 +24,7 @@ from cropstar.sources.ingest import IngestResult, MakePart, MakeTile, SceneTasks
 from cropstar.sources.tum import TumOptions, open_tum
 from cropstar.sources.zuericrop import ZueriCropOptions, open_zuericrop
 from cropstar.store.store import MANIFEST, TILES, tile_path
-from tests.prediction.clusters import a_scheduler
+from tests.execution.clusters import a_scheduler
 from tests.sources.examples.granules import write_granule
 from tests.sources.examples.safe import band_file
 from tests.sources.examples.tum_tiles import write_collection
@@ -166,51 +164,6 @@ def test_an_error_in_a_worker_is_the_error(granule: Path, tmp_path: Path) -> Non
     assert "In a worker" in "".join(caught.value.__notes__)  # which --debug shows
 
 
-@pytest.mark.usefixtures("eager")
-def test_warnings_of_workers_come_out_here(caplog: pytest.LogCaptureFixture) -> None:
-    with LocalPool(2) as pool, caplog.at_level("INFO", logger="cropstar"):
-        assert len(list(pool.run([Warn(), Warn()]))) == 2
-    assert [record.getMessage() for record in caplog.records] == ["100 % of 3 words from elsewhere"] * 2
-    assert [record.fields for record in caplog.records] == [{"words": 3}] * 2  # type: ignore[attr-defined]
-
-
-class Warn:
-    """A job that only says something."""
-
-    def run(self, _: None) -> bool:
-        logger.debug("not asked for")
-        logger.warning("%d %% of %s", 100, "3 words from elsewhere", extra={"fields": {"words": 3}})
-        return True
-
-
-class Raise:
-    """A job that fails."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-
-    def run(self, _: None) -> bool:
-        if self.kind == "die":
-            os._exit(7)
-        raise {"memory": MemoryError(), "disk": OSError(28, "No space left", "f.h5"), "bug": KeyError("x")}[self.kind]
-
-
-@pytest.mark.parametrize(
-    ("kind", "code", "line"),
-    [
-        ("memory", 6, "out of memory; use --workers 1 or more memory"),
-        ("disk", 6, "cannot write in f.h5: No space left; free some disk space and run again"),
-        ("bug", 1, "internal error: KeyError: 'x'; run again with --debug and report the traceback"),
-        ("die", 1, "a worker could not go on: it ended with code 7; run again with --workers 1 to see why"),
-    ],
-)
-@pytest.mark.usefixtures("eager")
-def test_every_failure_is_one_line_with_its_code(kind: str, code: int, line: str) -> None:
-    with LocalPool(2) as pool, pytest.raises(CropstarError) as caught:
-        list(pool.run([Raise(kind)]))
-    assert (str(caught.value), caught.value.exit_code) == (line, code)
-
-
 def kill_one_of_two(scenes: list[RasterScene], folder: Path) -> None:
     pool = LocalPool(2)
     SceneTasks.of(scenes, folder, pool)
@@ -230,19 +183,6 @@ def test_a_killed_worker_is_a_lack_of_memory(granule: Path, tmp_path: Path) -> N
     assert "--workers 1 or more memory" in str(caught.value)
     assert not multiprocessing.active_children()
     assert not list(tmp_path.rglob("*.partial"))
-
-
-# --- how many
-
-
-def test_workers_by_default_are_the_processors_allowed() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert default_workers() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-    assert default_workers() == min(len(before), 8)
 
 
 # --- Published data sets

@@ -1,4 +1,4 @@
-"""The rasters of a map: cloud-optimised, whole or not there, the same bytes whatever the blocks."""
+"""The files of a map: rasters that read back whole, names and colours that GIS programs find."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 import rasterio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cropstar.errors import ResourceError, UsageError
+from cropstar.geo.grid import hectares_per_pixel
 from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, compute_layers
-from cropstar.prediction.outputs import read_thinned
-from cropstar.prediction.request import MapFiles, MapOptions
-from cropstar.store.classes import ClassTable
+from cropstar.prediction.outputs import describe_names, describe_style, read_thinned
+from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
+from cropstar.store.classes import ClassTable, CropClass
+from tests.prediction.gdal import names_and_table
 from tests.prediction.maps import CLASSES, TAGS, Landscape, a_landscape, write
 
 EVERYTHING = MapOptions(layers=tuple(LAYERS), picture=False)
@@ -146,3 +151,89 @@ def test_one_class_and_one_pixel(tmp_path: Path) -> None:
     only = ClassTable.from_names(["maize"])
     counts = write_outputs(blocks, files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work")
     assert counts[0] == 1
+
+
+# --- names of the classes
+
+
+ODD = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+def test_gdal_lists_names_and_table(tmp_path: Path) -> None:
+    landscape = a_landscape()
+    finished = write(tmp_path, landscape, MapOptions(picture=False))
+    names, rows, usages = names_and_table(finished.files.map)
+    assert names == CLASSES.names
+    assert [row["Class"] for row in rows] == CLASSES.names
+    assert [int(row["Value"]) for row in rows] == [entry.number for entry in CLASSES]
+    assert [tuple(int(row[part]) for part in ("Red", "Green", "Blue")) for row in rows] == [
+        entry.rgb for entry in CLASSES
+    ]
+    assert [int(row["Count"]) for row in rows] == finished.counts[: len(CLASSES)].tolist()
+    hectares = hectares_per_pixel(landscape.grid)
+    assert hectares == pytest.approx(0.01)
+    assert [float(row["Hectares"]) for row in rows] == pytest.approx(finished.counts[: len(CLASSES)] * 0.01)
+    # The numbers of GDALRATFieldUsage: value, name, pixel count, red, green and blue.
+    assert usages == {"Value": 5, "Class": 2, "Count": 1, "Hectares": 0, "Red": 6, "Green": 7, "Blue": 8}
+
+
+def test_a_copy_without_its_companion_has_the_names(tmp_path: Path) -> None:
+    finished = write(tmp_path, a_landscape(), MapOptions(picture=False))
+    names_file(finished.files.map).unlink()
+    assert names_and_table(finished.files.map)[0] == []  # the test above looks at that file
+    with rasterio.open(finished.files.map) as dataset:
+        assert [dataset.tags(1)[f"CLASS_{entry.number}"] for entry in CLASSES] == CLASSES.names
+
+
+@given(st.lists(ODD, min_size=1, max_size=5, unique=True))
+def test_any_name_makes_sound_xml(names: list[str]) -> None:
+    classes = ClassTable(CropClass(number, name, "#0a0b0c") for number, name in enumerate(names))
+    counts = np.arange(256)
+    band = ElementTree.fromstring(describe_names(classes, counts, None)).find("PAMRasterBand")
+    assert band is not None
+    read = [category.text for category in band.iterfind("CategoryNames/Category")]
+    assert len(read) == len(names)
+    for found, name in zip(read, names, strict=True):
+        if name.isprintable() and name.isascii():
+            assert found == name
+    table = band.find("GDALRasterAttributeTable")
+    assert table is not None
+    fields = [field.findtext("Name") for field in table.iterfind("FieldDefn")]
+    assert fields == ["Value", "Class", "Count", "Red", "Green", "Blue"]  # no hectares where none are known
+    assert [len(row) for row in table.iterfind("Row")] == [len(fields)] * len(names)
+
+
+def test_without_counts_there_is_no_column_for_them() -> None:
+    assert "Count" not in describe_names(CLASSES)
+    assert "Hectares" not in describe_names(CLASSES)
+
+
+# --- colours
+
+
+def entries_of(text: str) -> list[ElementTree.Element]:
+    root = ElementTree.fromstring(text)
+    assert root.tag == "qgis"
+    renderer = root.find("pipe/rasterrenderer")
+    assert renderer is not None
+    assert (renderer.get("type"), renderer.get("band")) == ("paletted", "1")
+    return list(renderer.iterfind("colorPalette/paletteEntry"))
+
+
+def test_the_style_lies_beside_the_map(tmp_path: Path) -> None:
+    finished = write(tmp_path, a_landscape(), MapOptions(picture=False))
+    assert style_file(finished.files.map) == tmp_path / "map.qml"
+    entries = entries_of((tmp_path / "map.qml").read_text(encoding="utf-8"))
+    assert [entry.get("label") for entry in entries] == CLASSES.names
+    assert [entry.get("color") for entry in entries] == [entry.colour for entry in CLASSES]
+    assert [entry.get("value") for entry in entries] == [str(entry.number) for entry in CLASSES]
+    assert "255" not in [entry.get("value") for entry in entries]  # nodata is no class
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
+def test_any_name_is_one_label(name: str) -> None:
+    (entry,) = entries_of(describe_style(ClassTable([CropClass(0, name, "#123456")])))
+    label = entry.get("label")
+    assert label is not None
+    if name.isprintable():
+        assert label == name

@@ -18,7 +18,7 @@ import pytest
 from cropstar.errors import CropstarError, InputError, MismatchError, ResourceError, UsageError
 from cropstar.execution import dask
 from cropstar.execution.dask import AHEAD, DaskPool, Machine, connected
-from tests.prediction.clusters import REPOSITORY, a_scheduler, a_worker, pretend_version, wait_for_workers
+from tests.execution.clusters import REPOSITORY, a_scheduler, a_worker, pretend_version, wait_for_workers
 
 distributed = pytest.importorskip("distributed")
 
