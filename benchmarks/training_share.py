@@ -34,7 +34,7 @@ from cropstar.store.store import Store
 from cropstar.training.losses import CrossEntropy
 from cropstar.training.optimisation import Engine, Precision
 from cropstar.training.runs import Run
-from cropstar.training.trainer import Crops, Progress, Task, Tools, read_batch, read_epoch, train_step
+from cropstar.training.trainer import Crops, Progress, StepTools, Task, read_batch, read_epoch, train_step
 
 GOAL = 0.90
 CASES = {
@@ -82,7 +82,7 @@ def measure(task: Task, steps: int, *, ahead: bool) -> tuple[float, float]:
     """The model's share of the clock, and reading's share of the processor (where it is done in turn)."""
     objective = Crops(CrossEntropy(task.config.loss, None), task.classes)
     engine = Engine(task.model, objective.forward, objective.loss, Precision("float32", task.device), task.device)
-    tools = Tools(engine, torch.optim.Adam(task.model.parameters()))
+    tools = StepTools(engine, torch.optim.Adam(task.model.parameters()))
     progress = Progress()
     waited = worked = read = computed = 0.0
     batches = _batches(task, ahead=ahead)

@@ -136,7 +136,7 @@ def _check(counts: Floats, areas: Floats) -> None:
 
 
 def _warnings(
-    sampled: Floats, areas: Floats, names: Sequence[str] | None, spread: Spread, design: Design | None
+    sampled: Floats, areas: Floats, names: Sequence[str] | None, spread: StandardErrors, design: Design | None
 ) -> list[str]:
     def listed(chosen: NDArray[np.bool_]) -> str:
         return ", ".join(names[int(place)] if names else f"{place}" for place in np.flatnonzero(chosen))
@@ -182,7 +182,7 @@ WIDEST = 0.25  # variance of one unit that is of a class or not, at most
 
 
 @dataclass(frozen=True)
-class Spread:
+class StandardErrors:
     """Standard errors, of area shares first; not a number where they cannot be given."""
 
     area: Floats  # (K,)
@@ -192,12 +192,12 @@ class Spread:
     single: NDArray[np.bool_]  # (K,) mapped classes with one sample: nothing tells how samples differ there
     mixed: float = 0.0  # share of the pixels that are not of the class that most of their parcel is mapped as
 
-    def unknown(self) -> Spread:
+    def unknown(self) -> StandardErrors:
         nothing = np.full_like(self.area, np.nan)
         return replace(self, area=nothing, overall=float("nan"), users=nothing, producers=nothing)
 
 
-def between_units(counts: Floats, weights: Floats) -> Spread:
+def between_units(counts: Floats, weights: Floats) -> StandardErrors:
     """The paper's own: counts (map i, truth j) of single units, drawn in each mapped class, whose weights are W_i.
 
     It holds for a simple random sample too, given how many of it fell into each class.
@@ -212,7 +212,7 @@ def between_units(counts: Floats, weights: Floats) -> Spread:
     weighed = np.where(weights[:, None] > 0, weights[:, None] ** 2 * bounded, 0.0)
     producers = divide(shares.diagonal(), truly)
     missed = producers**2 * (weighed.sum(axis=0) - weighed.diagonal())
-    return Spread(
+    return StandardErrors(
         np.sqrt(weighed.sum(axis=0)),  # eq. 10
         float(np.sqrt(weighed.trace())),  # eq. 5
         np.sqrt(spread.diagonal()),  # eq. 6
@@ -221,7 +221,7 @@ def between_units(counts: Floats, weights: Floats) -> Spread:
     )
 
 
-def between_parcels(sample: ParcelCounts, weights: Floats, design: Design) -> Spread:
+def between_parcels(sample: ParcelCounts, weights: Floats, design: Design) -> StandardErrors:
     """Of parcels as wholes: how much each moves a figure, to first order, and how that varies from parcel to parcel.
 
     A parcel moves n_ij / n_i by (its pixels of i and j - n_ij / n_i times its pixels of i) / n_i. Parcels vary among
@@ -262,7 +262,7 @@ def between_parcels(sample: ParcelCounts, weights: Floats, design: Design) -> Sp
     errors = np.sqrt(variance)
     own = np.where(single | (sampled == 0), np.nan, errors[size + 1 : 2 * size + 1])
     mixed = 1 - mapped.max(axis=1).sum() / max(mapped.sum(), 1)
-    return Spread(errors[:size], float(errors[size]), own, errors[2 * size + 1 :], single, float(mixed))
+    return StandardErrors(errors[:size], float(errors[size]), own, errors[2 * size + 1 :], single, float(mixed))
 
 
 def _variance(moved: Floats, strata: NDArray[np.int64]) -> Floats:

@@ -266,8 +266,8 @@ Score = Literal["lac", "aps"]
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What sets turned out to be on samples that the threshold was not learned from; every parcel counts the same."""
+class CoverageFigures:
+    """Coverage and size of sets on samples that the threshold was not learned from; every parcel counts the same."""
 
     coverage: float
     mean_size: float
@@ -290,16 +290,16 @@ class ConformalSets:
 
     def sets(self, probabilities: NDArray[Any]) -> NDArray[np.bool_]:
         """Which classes (N, K) are in the set of each sample. The likeliest always is: a map must say something."""
-        chosen: NDArray[np.bool_] = oddness(probabilities, self.score) <= self.threshold
+        chosen: NDArray[np.bool_] = nonconformity(probabilities, self.score) <= self.threshold
         chosen[np.arange(len(chosen)), probabilities.argmax(axis=1)] = True
         return chosen
 
-    def judged(self, probabilities: NDArray[Any], labels: NDArray[Any], parcels: NDArray[Any]) -> Promise:
+    def judged(self, probabilities: NDArray[Any], labels: NDArray[Any], parcels: NDArray[Any]) -> CoverageFigures:
         chosen = self.sets(probabilities)
         weights = parcel_weights(parcels)
         held, sizes = chosen[np.arange(len(labels)), labels], chosen.sum(axis=1)
         by_class = [labels == number for number in range(probabilities.shape[1])]
-        return Promise(
+        return CoverageFigures(
             float(np.average(held, weights=weights)),
             float(np.average(sizes, weights=weights)),
             float(np.average(sizes == 1, weights=weights)),
@@ -333,7 +333,7 @@ def learn_sets(
     """From probabilities (N, K), labels (N,) and parcels (N,) that no weight of the model was trained on."""
     if not 0 < coverage < 1:
         raise InputError("no sets of classes", why=f"a coverage of {coverage}", remedy="choose one between 0 and 1")
-    odd = oddness(probabilities, score)[np.arange(len(labels)), labels]
+    odd = nonconformity(probabilities, score)[np.arange(len(labels)), labels]
     count = len(np.unique(parcels))
     order = np.argsort(odd, kind="stable")
     reached = np.cumsum(parcel_weights(parcels)[order]) / (count + 1)
@@ -342,7 +342,7 @@ def learn_sets(
     return ConformalSets(score, coverage, threshold, count)
 
 
-def oddness(probabilities: NDArray[Any], score: Score) -> Floats:
+def nonconformity(probabilities: NDArray[Any], score: Score) -> Floats:
     """The score of every class of every sample, from 0 to 1."""
     likely: Floats = probabilities.astype(np.float64)
     if score == "lac":

@@ -28,13 +28,13 @@ from cropstar.models.contract import Classifier
 from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
-from cropstar.training.evaluate import Subject, open_subject, seen_in_training
+from cropstar.training.evaluate import EvaluatedModel, open_evaluated, seen_in_training
 
 SERIES_AT_ONCE = 8192
 
 
-class Taught(Prepared):
-    """Training samples with what the teacher says of them, (K[, H, W]) each."""
+class TaughtSamples(Prepared):
+    """Training samples with the teacher's probabilities, (K[, H, W]) each."""
 
     def __init__(self, prepared: Prepared, answers: Sequence[Tensor]) -> None:
         super().__init__(prepared.samples, prepared.season, prepared.regular)
@@ -70,7 +70,7 @@ class Teacher:
     """A finished model, checked against the store and the split of its student."""
 
     def __init__(self, path: Path, store: Store, split: Split, config: TrainConfig, device: torch.device) -> None:
-        self._subject = open_subject(path, store.folder)
+        self._subject = open_evaluated(path, store.folder)
         self._store, self._device = store, device
         self._order = _require_fits(self._subject, store, config)
         _require_unseen(self._subject, store, split)
@@ -83,7 +83,7 @@ class Teacher:
         """For the model file and the report."""
         return {"teacher": str(self._subject.card.model["name"]), "digest": self.digest}
 
-    def teach(self, prepared: Prepared, split: Split, config: TrainConfig) -> Taught:
+    def teach(self, prepared: Prepared, split: Split, config: TrainConfig) -> TaughtSamples:
         """The training samples with the teacher's answers; it reads them by its own normalisation and dates."""
         card = self._subject.card
         regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
@@ -97,7 +97,7 @@ class Teacher:
         for start in track(starts, len(starts), "ask the teacher", "batch"):
             indexes = list(range(start, min(start + own.batch_size, len(own))))
             answers += self._answers(own, indexes)
-        return Taught(prepared, answers)
+        return TaughtSamples(prepared, answers)
 
     @torch.no_grad()
     def _answers(self, samples: Prepared, indexes: list[int]) -> list[Tensor]:
@@ -126,7 +126,7 @@ class Teacher:
         return said
 
 
-def _require_fits(subject: Subject, store: Store, config: TrainConfig) -> list[int]:
+def _require_fits(subject: EvaluatedModel, store: Store, config: TrainConfig) -> list[int]:
     """Refuse a teacher of other bands, classes or samples; else the teacher's number of each class of the store."""
     mine, theirs = store.fingerprint, subject.card.fingerprint
     target = choose_target(config, store)
@@ -144,7 +144,7 @@ def _require_fits(subject: Subject, store: Store, config: TrainConfig) -> list[i
     return [known.index(name) for name in names]
 
 
-def _require_unseen(subject: Subject, store: Store, split: Split) -> None:
+def _require_unseen(subject: EvaluatedModel, store: Store, split: Split) -> None:
     """Refuse a teacher that knows the test parcels: through it the student would know them."""
     said = subject.result["split"] if subject.result else {}
     if said and "parcels" not in said and all(said.get(key) == value for key, value in split.about.items()):
@@ -162,7 +162,7 @@ def _require_unseen(subject: Subject, store: Store, split: Split) -> None:
     raise MismatchError("the teacher was trained on test parcels", path=subject.file, why=why, remedy=remedy)
 
 
-def _temperature(subject: Subject) -> float:
+def _temperature(subject: EvaluatedModel) -> float:
     if subject.card.calibration is None:
         return 1.0
     try:

@@ -70,7 +70,7 @@ class Processes:
             parameter.grad = piece.view_as(parameter).clone() if count else None
 
     def tell(self, said: Any) -> Any:
-        """What the first process says, as JSON, to all; what the others would say is not looked at."""
+        """Broadcast a value of the first process, as JSON; the values of the others are ignored."""
         if self.size == 1:
             return said
         text = json.dumps(said).encode() if self.is_first else b""

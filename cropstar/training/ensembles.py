@@ -22,7 +22,7 @@ from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
 from cropstar.training.calibration import fit_temperature, parcel_weights
-from cropstar.training.evaluation import Evaluation, Witness, evaluate
+from cropstar.training.evaluation import Collectors, Evaluation, evaluate
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.runs import Run
@@ -65,7 +65,7 @@ def _member_config(config: TrainConfig, kind: ModelConfig, number: int) -> Train
 
 
 def finished_outcome(run: Run) -> Outcome | None:
-    """What an earlier start of the run made of a member, if it got to its end."""
+    """The outcome of a member that an earlier start of the run finished; None if it did not."""
     if not run.finished:
         return None
     try:
@@ -83,7 +83,7 @@ def calibrate_member(
 ) -> Outcome:
     """The temperature of a trained member, and its figures on validation; noted as the end of the member."""
     known = ScoreSample(classes)
-    judged = evaluate(member.model, dataset, classes, device, Witness(known))
+    judged = evaluate(member.model, dataset, classes, device, Collectors(known))
     scores, labels, parcels = known.arrays()
     temperature, _ = fit_temperature(scores, labels, parcel_weights(parcels))
     outcome = Outcome(progress, temperature, validation_figures(judged))
@@ -102,7 +102,7 @@ def write_metrics(run: Run, histories: Sequence[list[dict[str, Any]]]) -> None:
 
 
 def summed(outcomes: Sequence[Outcome]) -> Progress:
-    """What the members took together; the history is the mean of those that got to an epoch."""
+    """The progress of all members together; its history is the mean over those that reached an epoch."""
     if len(outcomes) == 1:
         return outcomes[0].progress
     own = [outcome.progress for outcome in outcomes]
@@ -192,7 +192,7 @@ class OutOfFold:
         self._trainings: list[Progress] = []
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
-        found = evaluate(model, held_out, len(self._confusion), self._device, Witness(self.scores))
+        found = evaluate(model, held_out, len(self._confusion), self._device, Collectors(self.scores))
         self._confusion += found.parcel
         self._trainings.append(training)
 

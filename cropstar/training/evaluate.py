@@ -35,7 +35,7 @@ from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
 from cropstar.training.areas import Design, MappedAreas, estimate_areas, read_mapped
 from cropstar.training.calibration import Calibration, ConformalSets, parcel_weights
-from cropstar.training.evaluation import Evaluation, Witness, error_map_facts, evaluate
+from cropstar.training.evaluation import Collectors, Evaluation, error_map_facts, evaluate
 from cropstar.training.metrics import ScoreSample, levels_of
 from cropstar.training.runs import Run
 
@@ -54,7 +54,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedModel:
     """A model and what is known of its training."""
 
     file: Path
@@ -74,7 +74,7 @@ class Subject:
 def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
     """Figures, calibration and how many of the parcels the training had seen, as plain data."""
     keep_large_buffers()
-    subject = open_subject(path, options.store)
+    subject = open_evaluated(path, options.store)
     bands = len(subject.card.fingerprint.bands)
     model, _ = use_backend(subject.model, options.backend, options.device, bands=bands)
     subject = replace(subject, model=model)
@@ -107,7 +107,7 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
         }
 
 
-def open_subject(path: Path, store: Path | None) -> Subject:
+def open_evaluated(path: Path, store: Path | None) -> EvaluatedModel:
     """The model, whole and of a finished run or of none, and the configuration that its samples are prepared by."""
     run = Run(path if path.is_dir() else path.parent)
     known = run.config.exists()
@@ -128,10 +128,10 @@ def open_subject(path: Path, store: Path | None) -> Subject:
     else:
         provenance = {key: card.provenance.get(key) for key in ("seed", "target")}
         config = resolve_config(None, {**given, **provenance})
-    return Subject(file, card, model, digest, run if known else None, config, result)
+    return EvaluatedModel(file, card, model, digest, run if known else None, config, result)
 
 
-def _choose_part(subject: Subject, store: Store, options: EvaluateOptions) -> Part:
+def _choose_part(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> Part:
     """Parcels that the model has never seen, if nothing else is asked for."""
     own_split = options.split is not None
     if options.part == ALL and own_split:
@@ -151,13 +151,13 @@ def _choose_part(subject: Subject, store: Store, options: EvaluateOptions) -> Pa
     return "all"
 
 
-def _split(subject: Subject, store: Store, part: Part, chosen: SplitConfig | None) -> Split:
+def _split(subject: EvaluatedModel, store: Store, part: Part, chosen: SplitConfig | None) -> Split:
     if part == ALL:
         return all_parcels(store)
     return split_parcels(store, chosen or subject.config.split, subject.config.seed)
 
 
-def seen_in_training(subject: Subject, store: Store, split: Split, part: Part) -> tuple[int, int]:
+def seen_in_training(subject: EvaluatedModel, store: Store, split: Split, part: Part) -> tuple[int, int]:
     """How many of the parcels training or validation had, as far as scenes of the same recipe tell; and of how many.
 
     Validation counts: the epoch and the temperature were chosen on it.
@@ -197,12 +197,14 @@ def _warn(seen: int, judged: int, *, certain: bool) -> None:
         )
 
 
-def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device) -> tuple[Evaluation, dict[str, Any]]:
-    """What the last look of the training gave, with the temperature and the sets that were learnt then."""
+def _judge(
+    subject: EvaluatedModel, samples: Dataset, part: Part, device: torch.device
+) -> tuple[Evaluation, dict[str, Any]]:
+    """The figures that a training ends with, by the temperature and the sets learnt then."""
     classes = subject.card.fingerprint.classes
     sample = ScoreSample(len(classes))
     model = subject.model.to(device)
-    found = evaluate(model, samples, len(classes), device, Witness(sample), levels_of(classes))
+    found = evaluate(model, samples, len(classes), device, Collectors(sample), levels_of(classes))
     if not len(found.parcel_counts.parcels):
         why = "none of its pixels has a clear observation"
         raise InputError(f"nothing to evaluate in the part '{part}'", why=why, remedy="choose another --part or store")
@@ -211,13 +213,13 @@ def _judge(subject: Subject, samples: Dataset, part: Part, device: torch.device)
         scores, labels, parcels = sample.arrays()
         calibration = Calibration.from_json(subject.card.calibration.get("temperature", {}))
         sets = ConformalSets.from_json(subject.card.calibration.get("sets", {}))
-        promise = sets.judged(calibration.probabilities(scores), labels, parcels)
+        coverage = sets.judged(calibration.probabilities(scores), labels, parcels)
         facts["calibration"] = calibration.judged(scores, labels, parcel_weights(parcels), part).to_json()
-        facts["sets"] = {**sets.to_json(), part: promise.to_json()}
+        facts["sets"] = {**sets.to_json(), part: coverage.to_json()}
     return found, facts
 
 
-def _mapped(subject: Subject, store: Store, options: EvaluateOptions) -> MappedAreas | None:
+def _mapped(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> MappedAreas | None:
     """The areas of the map, if they are asked for; the map must be one that this model made."""
     if options.areas is None:
         if options.design is not None:
@@ -239,7 +241,7 @@ def _mapped(subject: Subject, store: Store, options: EvaluateOptions) -> MappedA
 
 
 def _areas(
-    subject: Subject, store: Store, found: Evaluation, mapped: MappedAreas, options: EvaluateOptions
+    subject: EvaluatedModel, store: Store, found: Evaluation, mapped: MappedAreas, options: EvaluateOptions
 ) -> dict[str, Any]:
     names = subject.card.fingerprint.classes.names
     estimates = estimate_areas(found.pixel_counts, mapped.hectares, design=options.design, names=names).to_json()

@@ -76,7 +76,7 @@ def judge(
     validation = None
     if held_out is None:
         held_out = ScoreSample(classes)
-        validation = evaluate(model, parts["validation"], classes, device, Witness(held_out))
+        validation = evaluate(model, parts["validation"], classes, device, Collectors(held_out))
     scores, labels, parcels = held_out.arrays()
     calibration = calibrate(scores, labels, parcel_weights(parcels))
     if calibration.bounded:
@@ -85,12 +85,12 @@ def judge(
 
     unseen = ScoreSample(classes)
     earliness = EarlinessTally(season, classes) if model.streaming else None
-    tested = evaluate(model, parts["test"], classes, device, Witness(unseen, earliness), levels)
+    tested = evaluate(model, parts["test"], classes, device, Collectors(unseen, earliness), levels)
     scores, labels, parcels = unseen.arrays()
-    promise = sets.judged(calibration.probabilities(scores), labels, parcels)
+    coverage = sets.judged(calibration.probabilities(scores), labels, parcels)
     facts: dict[str, Any] = {
         "calibration": calibration.judged(scores, labels, parcel_weights(parcels)).to_json(),
-        "sets": {**sets.to_json(), "test": promise.to_json()},
+        "sets": {**sets.to_json(), "test": coverage.to_json()},
     }
     if earliness is not None and tested.unit != "date":  # how early the class of one date is known says nothing
         facts["earliness"] = earliness.result().to_json()
@@ -139,8 +139,8 @@ def _figures_with_intervals(pixel: ParcelCounts, parcel: ParcelCounts, seed: int
 
 
 @dataclass(frozen=True)
-class Witness:
-    """Who else looks at what a model says: a sample of its scores, and its answers date by date."""
+class Collectors:
+    """Collect more of an evaluation: a sample of the scores, and the answers date by date."""
 
     sample: ScoreSample
     earliness: EarlinessTally | None = None
@@ -189,7 +189,7 @@ def evaluate(
     dataset: Dataset,
     classes: int,
     device: torch.device,
-    witness: Witness | None = None,
+    collectors: Collectors | None = None,
     levels: Sequence[Level] = (),
 ) -> Evaluation:
     """A parcel's class is that of its pixels' mean probability. Pixels without any valid date do not count.
@@ -222,10 +222,10 @@ def evaluate(
             inside = (parcels == parcel) & shows
             sums[parcel] = sums.get(parcel, 0) + probabilities[inside].sum(axis=0)
             truths[parcel] = int(labels[inside][0])
-        if witness is not None:
-            witness.sample.add(scores.numpy()[seen], labels, parcels)
-            if witness.earliness is not None and unit != "date":
-                _add_dates(witness.earliness, model, batch, device)
+        if collectors is not None:
+            collectors.sample.add(scores.numpy()[seen], labels, parcels)
+            if collectors.earliness is not None and unit != "date":
+                _add_dates(collectors.earliness, model, batch, device)
     order = sorted(sums)
     numbers, truth = (np.array(each, dtype=np.int64) for each in (order, [truths[parcel] for parcel in order]))
     summed = np.array([sums[parcel] for parcel in order]).reshape(len(order), classes)
@@ -235,7 +235,7 @@ def evaluate(
 
 
 def _add_dates(earliness: EarlinessTally, model: Classifier, batch: Batch, device: torch.device) -> None:
-    """What the model says after each date, of every labelled pixel."""
+    """Add the classes after each date, of every labelled pixel."""
     series = batch.as_series()
     if model.spatial:
         said = model.by_date(batch.x.to(device), batch.valid.to(device), batch.days.to(device)).argmax(dim=2)
@@ -400,7 +400,7 @@ def error_map_facts(store: Store, split: Split, evaluation: Evaluation, part: st
 
 
 def _outcomes(split: Split, evaluation: Evaluation, part: str) -> dict[ParcelId, int]:
-    """What became of every parcel of the part; one whose pixels were never seen clearly was not judged."""
+    """Outcomes of all parcels of the part; one without a clear pixel has none."""
     counts = evaluation.parcel_counts
     truth, said = np.divmod(counts.cell, counts.classes)
     codes = dict(

@@ -97,7 +97,7 @@ def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = N
 
 @dataclass(frozen=True)
 class Samples:
-    """What is learnt from, as one table of features."""
+    """Training samples as one table of features."""
 
     features: Floats  # (N, F)
     labels: NDArray[np.int64]  # (N,)
@@ -209,7 +209,7 @@ def cross_fitted(
 
 
 def _covers(unseen: NDArray[np.float64], parcels: NDArray[np.int64]) -> bool:
-    """Whether every field has a sample that trees were asked about."""
+    """Whether every field has an out-of-bag sample."""
     return bool(np.isin(parcels, parcels[~np.isnan(unseen[:, 0])]).all())
 
 

@@ -200,7 +200,7 @@ class Precision:
             self.scaler.update()
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint has to hold."""
+        """For a checkpoint."""
         return {} if self.scaler is None else dict(self.scaler.state_dict())
 
     def restore(self, state: Mapping[str, float]) -> None:

@@ -73,7 +73,7 @@ Space = Mapping[str, Choice | Range]
 
 
 def default_space(config: TrainConfig) -> dict[str, Choice | Range]:
-    """What matters most in most trainings: how fast it learns, how large the model is, how much it forgets."""
+    """The settings that matter most in most trainings: learning rate, size, dropout."""
     images = CONVOLUTIONAL.match(config.model.name) is not None
     width = Range(8, 64, whole=True, step=8) if images else Range(32, 256, whole=True, step=32)
     return {
@@ -120,7 +120,7 @@ def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
 
 
 def own_values(config: TrainConfig, space: Space) -> dict[str, Any] | None:
-    """What the configuration itself has for the options of a space; None where it lies outside of it."""
+    """The configuration's own values for the options of a space; None where one lies outside."""
     values: dict[str, Any] = {}
     for key, entry in space.items():
         value: Any = config

@@ -33,7 +33,7 @@ from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
 from cropstar.training.calibration import fit_temperature, softmax
-from cropstar.training.evaluation import Witness, evaluate
+from cropstar.training.evaluation import Collectors, evaluate
 from cropstar.training.fitting import fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.recipes import fill, look_at
@@ -58,8 +58,8 @@ class TooSlow(Exception):
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a candidate said of the fields of one fold: at most 32 pixels of each."""
+class FoldScores:
+    """Scores of a candidate on the fields of one fold: at most 32 pixels of each."""
 
     scores: NDArray[np.float32]
     labels: NDArray[np.int64]
@@ -80,7 +80,7 @@ class Candidate:
     config: TrainConfig
     name: str
     seconds: float = 0.0
-    said: tuple[Said, ...] = ()
+    said: tuple[FoldScores, ...] = ()
     figures: tuple[tuple[float, float], ...] = ()  # macro-F1 and accuracy
     skipped: str | None = None
 
@@ -148,13 +148,13 @@ def select(
     minutes = BUDGET if minutes is None else minutes
     splits = list(_folds(config, setup, split))
     names = OF_IMAGES if setup.target == "pixel" else OF_SERIES
-    contest = _Contest(setup, splits, run.folder / "candidates", checkpoint_seconds)
+    comparison = _Comparison(setup, splits, run.folder / "candidates", checkpoint_seconds)
     event(f"comparing {', '.join(names)} in {len(splits)} folds, at most {minutes:g} min", budget=minutes)
     rows: list[Candidate] = []
-    left, least = minutes * 60 - contest.lost(), None
+    left, least = minutes * 60 - comparison.lost(), None
     for name in names:
         own = candidate_config(config, setup.store, split, name)
-        row, needs = contest.compare(own, name, left)
+        row, needs = comparison.compare(own, name, left)
         left -= row.seconds
         rows.append(row)
         if needs is not None:
@@ -162,7 +162,7 @@ def select(
         _say(row)
     finished = [row for row in rows if row.figures]
     if not finished:
-        shutil.rmtree(contest.folder, ignore_errors=True)
+        shutil.rmtree(comparison.folder, ignore_errors=True)
         if least is None:
             raise UsageError("no candidate can be trained", why=rows[0].skipped, remedy="name a model with --model")
         why = f"the cheapest candidate needs about {max(least / 60, 0.1):.1f} min"
@@ -184,8 +184,8 @@ def select(
 
 
 @dataclass(frozen=True)
-class _Contest:
-    """What all candidates are compared with."""
+class _Comparison:
+    """Compares candidates on the same folds."""
 
     setup: Setup
     splits: Sequence[Split]
@@ -222,21 +222,21 @@ class _Contest:
             return Candidate(config, name, skipped=str(refusal)), None
         return Candidate(config, name, seconds, tuple(said), tuple(each.figures() for each in said)), None
 
-    def _fold(self, config: TrainConfig, folder: Path, fold: int, left: float) -> tuple[Said, float]:
-        """What the candidate says of a fold, and the seconds it took; as it was found before, if it was."""
+    def _fold(self, config: TrainConfig, folder: Path, fold: int, left: float) -> tuple[FoldScores, float]:
+        """Scores of a candidate on a fold, and the seconds it took; read back if an earlier start has them."""
         file = folder / "scores.safetensors"
         if file.exists():
             header, arrays = read_tensors(file, "scores")
             if header.get("config") == dump_config(config):
-                return Said(**arrays), float(header["seconds"])
+                return FoldScores(**arrays), float(header["seconds"])
         started, classes = time.monotonic(), self.setup.classes
         model = self.setup.build(config)
         parts, _ = self.setup.open(self.splits[fold], config, model)
         with silenced():
             progress = self._train(config, model, parts, folder, (left, len(self.splits) - fold, started))
             sample = ScoreSample(classes)
-            evaluate(model, parts["test"], classes, self.setup.device, Witness(sample))
-        said = Said(*sample.arrays())
+            evaluate(model, parts["test"], classes, self.setup.device, Collectors(sample))
+        said = FoldScores(*sample.arrays())
         seconds = max(time.monotonic() - started, progress.seconds)
         write_tensors(file, "scores", {"seconds": seconds, "config": dump_config(config)}, vars(said))
         for rest in folder.iterdir():
@@ -258,7 +258,7 @@ class _Contest:
         seen: list[tuple[float, float]] = []  # shares that were done, and when
 
         def check(done: float) -> None:
-            """What is left goes as fast as what went after the first look, before which files were read and so on."""
+            """Extrapolate from the speed after the first look: before it, files were read and so on."""
             now = time.monotonic()
             needs = now - started
             if seen and done > seen[0][0]:

@@ -55,7 +55,7 @@ from cropstar.training.trainer import Progress, SaveModel, Task, fit
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What does not change the outcome."""
+    """Options that do not change the outcome."""
 
     runs: Path
     device: torch.device
@@ -177,7 +177,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
 
 @dataclass(frozen=True)
 class _Training:
-    """What all members of a run are trained with."""
+    """The data, the setup and the run folder that all members of a run share."""
 
     run: Run
     members: Sequence[Member]

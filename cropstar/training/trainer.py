@@ -33,7 +33,7 @@ from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
-from cropstar.training.distillation import Taught, forward_taught
+from cropstar.training.distillation import TaughtSamples, forward_taught
 from cropstar.training.distributed import ALONE, Processes, one_signal_is_enough
 from cropstar.training.evaluation import evaluate, score
 from cropstar.training.losses import Lineages, Loss, build_loss, class_weights
@@ -55,7 +55,7 @@ from cropstar.training.runs import Run
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model reached on validation."""
+    """The figures of a model on validation."""
 
     figures: dict[str, float]
     score: float  # by which the best epoch is chosen: larger is better
@@ -247,18 +247,18 @@ def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
     """The objective of a store, and the labelled pixels (or series) of each class in each sample."""
     counts = task.training.class_counts(task.classes)  # (samples, classes)
     weights = class_weights(counts.sum(axis=0), task.config.loss)
-    taught = isinstance(task.training, Taught)
+    taught = isinstance(task.training, TaughtSamples)
     loss = build_loss(
         task.config.loss, None if weights is None else weights.to(task.device), task.lineages, taught=taught
     )
     return (TaughtCrops if taught else Crops)(loss, task.classes), counts
 
 
-def _tools(task: Task, objective: Objective) -> Tools:
+def _tools(task: Task, objective: Objective) -> StepTools:
     config = task.config
     if config.compile:
         compile_forward(task.model, graphs=config.compile == "graphs")
-    return Tools(
+    return StepTools(
         Engine(task.model, objective.forward, objective.loss, Precision(config.precision, task.device), task.device),
         _optimiser(task.model, config.optimiser),
         WeightAverage(task.model, config.optimiser.average) if config.optimiser.average else None,
@@ -275,11 +275,11 @@ def _optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Adam:
     return torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
 
 
-def _trained(task: Task, tools: Tools) -> Trained:
-    return Trained(task.model, tools.optimiser, tools.engine.precision, tools.average)
+def _trained(task: Task, tools: StepTools) -> CheckpointedParts:
+    return CheckpointedParts(task.model, tools.optimiser, tools.engine.precision, tools.average)
 
 
-def _begin(task: Task, tools: Tools) -> Progress:
+def _begin(task: Task, tools: StepTools) -> Progress:
     """Where the run stands: all processes read the same checkpoint, as the first one wrote it."""
     progress = load_newest_checkpoint(task.run, _trained(task, tools))
     if task.processes.tell(progress.step) != progress.step:
@@ -297,7 +297,7 @@ def _begin(task: Task, tools: Tools) -> Progress:
     return progress
 
 
-def _save(task: Task, tools: Tools, progress: Progress) -> None:
+def _save(task: Task, tools: StepTools, progress: Progress) -> None:
     if task.processes.is_first:
         save_checkpoint(task.run, progress, _trained(task, tools))
 
@@ -377,8 +377,8 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
 
 
 @dataclass(frozen=True)
-class Tools:
-    """What a step works with, made once for a run."""
+class StepTools:
+    """The engine, the optimiser and the average that steps of a run share."""
 
     engine: Engine
     optimiser: torch.optim.Adam
@@ -396,7 +396,7 @@ class StepOutcome:
 
 
 def train_step(
-    task: Task, tools: Tools, stop: bool, batch: Batch | None, progress: Progress, total: int
+    task: Task, tools: StepTools, stop: bool, batch: Batch | None, progress: Progress, total: int
 ) -> StepOutcome:
     """`batch` is this process's share, or None where it has none."""
     config, optimiser, model = task.config, tools.optimiser, task.model
@@ -437,7 +437,7 @@ def train_step(
     return StepOutcome(value, stop)
 
 
-def _gradient(task: Task, tools: Tools, batch: Batch | None, progress: Progress) -> Tally:
+def _gradient(task: Task, tools: StepTools, batch: Batch | None, progress: Progress) -> Tally:
     """The gradient of this process's share, in micro-batches that fit; what fitted is remembered."""
     buffers = [(buffer, buffer.clone()) for buffer in task.model.buffers()]
 
@@ -526,8 +526,8 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """What a run changes as it goes."""
+class CheckpointedParts:
+    """The parts of a run that change, and go into its checkpoints."""
 
     model: nn.Module
     optimiser: torch.optim.Adam
@@ -535,7 +535,7 @@ class Trained:
     average: WeightAverage | None = None
 
 
-def save_checkpoint(run: Run, progress: Progress, trained: Trained) -> None:
+def save_checkpoint(run: Run, progress: Progress, trained: CheckpointedParts) -> None:
     """A new file, then the oldest goes: the last good one is never written over."""
     model = trained.model
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
@@ -550,7 +550,7 @@ def save_checkpoint(run: Run, progress: Progress, trained: Trained) -> None:
     run.drop_old_checkpoints()
 
 
-def load_newest_checkpoint(run: Run, trained: Trained) -> Progress:
+def load_newest_checkpoint(run: Run, trained: CheckpointedParts) -> Progress:
     """Restore the newest checkpoint that can be read; a fresh start where there is none."""
     for path in run.checkpoints():
         try:

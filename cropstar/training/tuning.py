@@ -378,7 +378,7 @@ class Journal:
 
 
 def _drop_torn_line(path: Path) -> None:
-    """What a killed process left of its last line; the next one would be written on to it."""
+    """Drop an incomplete last line of a killed process: the next line would be appended to it."""
     if not path.exists():
         return
     content = path.read_bytes()

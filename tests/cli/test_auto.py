@@ -116,7 +116,7 @@ def test_what_does_not_fit_the_budget_is_skipped(store: Path, tmp_path: Path, mo
 
 
 def test_a_pair_is_one_model_file(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection.Said, "figures", lambda self, both=None: (0.5 if both is None else 0.6, 0.5))
+    monkeypatch.setattr(selection.FoldScores, "figures", lambda self, both=None: (0.5 if both is None else 0.6, 0.5))
     run, result = chosen(store, tmp_path / "runs")
     assert [row["name"] for row in result["selection"]["candidates"] if row["chosen"]] == ["tempcnn & rf"]
     card, _, _ = read_model(run.model)

@@ -27,7 +27,7 @@ from cropstar.training.calibration import (
     calibrate,
     fit_temperature,
     learn_sets,
-    oddness,
+    nonconformity,
     parcel_weights,
     reliability,
     softmax,
@@ -270,8 +270,8 @@ def test_pixels_of_large_parcels_do_not_drown_small_ones() -> None:
 
 def test_sets_hold_what_is_no_odder_than_the_threshold() -> None:
     likely = np.array([[0.6, 0.3, 0.1], [0.34, 0.33, 0.33]])
-    assert oddness(likely, "aps") == pytest.approx(np.array([[0.6, 0.9, 1.0], [0.34, 0.67, 1.0]]))
-    assert oddness(likely, "lac") == pytest.approx(1 - likely)
+    assert nonconformity(likely, "aps") == pytest.approx(np.array([[0.6, 0.9, 1.0], [0.34, 0.67, 1.0]]))
+    assert nonconformity(likely, "lac") == pytest.approx(1 - likely)
     sets = ConformalSets("lac", 0.9, 0.5, 10).sets(likely)
     np.testing.assert_array_equal(sets, [[True, False, False], [True, False, False]])  # never empty
     sets = ConformalSets("lac", 0.9, 0.68, 10).sets(likely)

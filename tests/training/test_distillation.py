@@ -22,7 +22,7 @@ from cropstar.models.zoo import restore_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_model, write_model
 from cropstar.store.store import Store
-from cropstar.training.distillation import Taught, Teacher
+from cropstar.training.distillation import TaughtSamples, Teacher
 from cropstar.training.losses import CrossEntropy, Distillation
 from cropstar.training.runs import Run
 from cropstar.training.train import train
@@ -36,7 +36,7 @@ def teacher(small_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(config, options(tmp_path_factory.mktemp("teacher")))[0]
 
 
-def asked(store: Path, config: TrainConfig, teacher: Path) -> tuple[Taught, Any]:
+def asked(store: Path, config: TrainConfig, teacher: Path) -> tuple[TaughtSamples, Any]:
     opened = Store.open(store)
     split = split_parcels(opened, config.split, config.seed)
     parts, _ = open_parts(opened, split, config, spatial=config.model.name.startswith("conv"))
