@@ -216,7 +216,7 @@ def test_a_teacher_that_knows_the_test_parcels_is_refused(
     with caplog.at_level("WARNING", logger="cropstar"):
         Teacher(alone, store, split_parcels(store, config.split, 5), config, CPU)
     store.close()
-    assert "is not known" in caplog.text
+    assert "cannot tell whether" in caplog.text
 
 
 def test_a_forest_has_no_use_for_a_teacher(small_store: Path, teacher: Run, tmp_path: Path) -> None:

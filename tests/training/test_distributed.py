@@ -110,7 +110,7 @@ def test_a_killed_process_ends_all_with_one_line(rank: int, small_store: Path, t
     lines = [line for line in said.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1, said
     assert lines[0].startswith("error: the training lost one of its processes")
-    assert lines[0].endswith("run the same command again to go on")
+    assert lines[0].endswith("run the same command again to resume")
 
 
 @pytest.mark.slow

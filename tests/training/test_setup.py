@@ -69,7 +69,7 @@ def test_each_of_a_few_units_is_a_fold(tmp_path: Path, caplog: pytest.LogCapture
     config = TrainConfig(store=store.folder, split=SplitConfig(by="scene", test=("c",)))
     with caplog.at_level("INFO", logger="cropstar"):
         _, found = folds_of(store, config, 3)
-    assert "2 folds, for training and validation have no more by scene" in caplog.text
+    assert "only 2 folds: training and validation have no more by scene" in caplog.text
     held = [{scene for (scene, _), part in one.part_of.items() if part == "validation"} for one in found]
     assert sorted(map(sorted, held)) == [["a"], ["b"]]
     store.close()
