@@ -1,7 +1,7 @@
 """Several trainings of one run: members of an ensemble, and the folds of a cross-fitting.
 
 Members are trained one after the other, each in a folder of its own below that of the run, and a finished one leaves
-a `result.json`: a run that was killed goes on inside of the member it was at. The split is that of the run for all;
+a `result.json`: a killed run resumes inside the member it was at. The split is that of the run for all;
 weights, order, dropout and augmentation follow from the member's own seed. The first member has the seed of the run,
 so that it is the model which the run would give without an ensemble.
 """

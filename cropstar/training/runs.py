@@ -4,7 +4,7 @@
   config.yaml, data.json    the resolved configuration, and which data it was started on
   candidates/               with --model auto: what each said of the folds
   metrics.jsonl             one line an epoch
-  checkpoints/*.safetensors the last two states; each is enough to go on from
+  checkpoints/*.safetensors the last two states; each is enough to resume from
   diagnosis.jsonl, .png     with --diagnose: gradients, weights and states of the first epoch, layer by layer
   tensorboard/              with --tensorboard: curves by step
   model.safetensors         the best model so far, by validation; of an ensemble or a refit, the finished one

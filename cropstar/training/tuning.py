@@ -2,7 +2,7 @@
 
 <runs>/tune-001/
   tune.json             what is tuned: configuration, space, folds, data
-  study.journal         every trial as it went, in Optuna's format: what a killed tuning goes on from
+  study.journal         every trial as it went, in Optuna's format: a killed tuning resumes from it
   trials/001/...        the metrics of a trial, and checkpoints while it runs
   trials.csv, best.yaml the trials as a table, and the best configuration for `cropstar train --config`
 """
@@ -71,7 +71,7 @@ class Tuned:
 
 
 class Pruned(Exception):
-    """A trial is not worth going on with."""
+    """A trial is not worth continuing."""
 
 
 def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
@@ -337,7 +337,7 @@ class Journal:
         return list(self._study.get_trials(deepcopy=False))
 
     def unfinished(self) -> Any | None:
-        """The trial that a killed tuning was at, to go on with."""
+        """The unfinished trial of a killed tuning, to resume."""
         found = [trial for trial in self.trials() if not trial.state.is_finished()]
         return self._optuna.trial.Trial(self._study, found[0]._trial_id) if found else None
 
@@ -365,7 +365,7 @@ class Journal:
 
     def report(self, trial: Any, step: int, score: float) -> bool:
         """Note a score on the way; whether the trial is worse than the median of the others and should end."""
-        if step not in self.trials()[trial.number].intermediate_values:  # of a trial that goes on
+        if step not in self.trials()[trial.number].intermediate_values:  # of a trial that is resumed
             trial.report(score, step)
         return bool(trial.should_prune())
 
@@ -409,7 +409,7 @@ class Trainer:
         self._parts(config, self._model(config), 0)
 
     def fit(self, config: TrainConfig, fold: int, folder: Path, on_epoch: OnEpoch, seconds: float) -> Progress:
-        """Train as `cropstar train` would, from the same seed; goes on where a killed one was."""
+        """Train as `cropstar train` would, from the same seed; resumes where a killed one was."""
         model = self._model(config)
         parts = self._parts(config, model, fold)
         task = Task(

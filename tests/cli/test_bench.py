@@ -211,7 +211,7 @@ def test_damaged_digits(tmp_path: Path) -> None:
     ("arguments", "kind", "parts"),
     [
         (["addding"], UsageError, ["unknown task 'addding'", "did you mean 'adding'"]),
-        ([], UsageError, ["which task?", "--list"]),
+        ([], UsageError, ["no task given", "--list"]),
         (["adding", "--pool", "2"], UsageError, ["no setting 'task.pool'", "task.length"]),
         (["adding", "--length", "1"], UsageError, ["task.length", "not 1"]),
         (["adding", "--model", "stra"], UsageError, ["unknown model", "star"]),
