@@ -260,11 +260,11 @@ def run_layer(
 
     `sequence` (T, B, C, ...), `mask` (T, B, 1, ...) or None where every date is valid, `initial` (B, H, ...) or zeros.
     """
-    outputs, final = _StarLayer.apply(sequence, mask, initial, *weights)  # type: ignore[no-untyped-call]
+    outputs, final = _StarInTorch.apply(sequence, mask, initial, *weights)  # type: ignore[no-untyped-call]
     return outputs, final
 
 
-class _StarLayer(torch.autograd.Function):
+class _StarInTorch(torch.autograd.Function):
     """A layer of STAR over a whole sequence in PyTorch, with a backward pass written by hand.
 
         s_t = W_x x_t + b_k + W_h h_{t-1},  k_t = sigmoid(s_t),  z_t = tanh(W_z x_t + b_z)

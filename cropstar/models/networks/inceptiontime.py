@@ -21,7 +21,7 @@ from cropstar.config import ModelConfig
 from cropstar.models.contract import NETWORKS, Classifier, Shape
 from cropstar.models.encoding import EXTRA_CHANNELS, SeasonEncoding, masked_mean
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.network import SameConvolution, kernel_size, refuse_others
+from cropstar.models.networks.network import SameConvolution, refuse_others
 from cropstar.models.normalisation import MaskedBatchNorm
 
 KERNEL = 40
@@ -59,26 +59,22 @@ class Shortcut(nn.Module):
         return fitted
 
 
+@NETWORKS.register("inceptiontime")
 class InceptionTime(Classifier):
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        layers: int,
-        hidden: int,
-        kernel: int = KERNEL,
-        dropout: float = 0.0,
-        day_encoding: str = "none",
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: Shape) -> None:
+        refuse_others(config, "kernel", "hierarchy")
         super().__init__()
-        self.season = SeasonEncoding(day_encoding, shape.thermal)
-        filters = -(-hidden // BRANCHES)
+        self.season = SeasonEncoding(config.day_encoding, shape.thermal)
+        kernel = config.kernel or max(min(KERNEL, shape.length), BRANCHES)
+        filters = -(-config.hidden // BRANCHES)
         width = BRANCHES * filters
-        inputs = shape.bands + EXTRA_CHANNELS[day_encoding]
-        widths = [inputs, *[width] * layers]
+        inputs = shape.bands + EXTRA_CHANNELS[config.day_encoding]
+        widths = [inputs, *[width] * config.layers]
         self.inceptions = nn.ModuleList(InceptionModule(before, filters, kernel) for before in widths[:-1])
-        self.shortcuts = nn.ModuleList(Shortcut(widths[group * GROUP], width) for group in range(layers // GROUP))
-        self.dropout = nn.Dropout(dropout)
+        self.shortcuts = nn.ModuleList(
+            Shortcut(widths[group * GROUP], width) for group in range(config.layers // GROUP)
+        )
+        self.dropout = nn.Dropout(config.dropout)
         self.scores = class_layer(width, shape)
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
@@ -98,16 +94,3 @@ def running_maximum(x: Tensor, mask: Tensor) -> Tensor:
     """Over each observation and its neighbours: beyond the last one there is nothing, not a zero."""
     largest = nn.functional.max_pool1d(x.masked_fill(~mask, -torch.inf), WINDOW, stride=1, padding=WINDOW // 2)
     return torch.where(mask, largest, largest.new_zeros(()))
-
-
-@NETWORKS.register("inceptiontime")
-def build(config: ModelConfig, shape: Shape) -> InceptionTime:
-    refuse_others(config, "kernel", "hierarchy")
-    return InceptionTime(
-        shape,
-        layers=config.layers,
-        hidden=config.hidden,
-        kernel=kernel_size(config, max(min(KERNEL, shape.length), BRANCHES)),
-        dropout=config.dropout,
-        day_encoding=config.day_encoding,
-    )

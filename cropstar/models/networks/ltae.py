@@ -56,26 +56,20 @@ class MasterAttention(nn.Module):
         return torch.einsum("bhn,bnhc->bhc", self.dropout(self.weights(x, present)), shares).flatten(1)
 
 
+@NETWORKS.register("ltae")
 class LightweightTemporalAttention(Classifier):
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        layers: int,
-        hidden: int,
-        heads: int,
-        dropout: float = 0.0,
-        day_encoding: str = "sincos",
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: Shape) -> None:
+        refuse_others(config, "heads", "hierarchy")
         super().__init__()
+        layers, hidden, dropout = config.layers, config.hidden, config.dropout
         width = 2 * hidden
-        self.heads = heads
-        self.season = SeasonEncoding(day_encoding, shape.thermal)
+        self.heads = head_count(config, HEADS, width)
+        self.season = SeasonEncoding(config.day_encoding, shape.thermal)
         self.spectrum = nn.Linear(self.season.bands(shape), hidden)
         self.spectrum_norm = nn.LayerNorm(hidden)
         self.embed = nn.Linear(hidden, width)
         self.embed_norm = nn.LayerNorm(width)
-        self.attention = MasterAttention(width, heads, dropout)
+        self.attention = MasterAttention(width, self.heads, dropout)
         widths = [width, *(max(hidden >> depth, min(hidden, NARROWEST)) for depth in range(layers - 1))]
         self.dense = nn.ModuleList(DenseLayer(before, after, dropout) for before, after in pairwise(widths))
         self.dense_norm = nn.LayerNorm(hidden) if layers > 1 else None  # after the first of them
@@ -100,16 +94,3 @@ class LightweightTemporalAttention(Classifier):
         spectrum = self.spectrum_norm(nn.functional.relu(self.spectrum(bands)))
         embedding: Tensor = self.embed_norm(self.embed(spectrum))
         return embedding
-
-
-@NETWORKS.register("ltae")
-def build(config: ModelConfig, shape: Shape) -> LightweightTemporalAttention:
-    refuse_others(config, "heads", "hierarchy")
-    return LightweightTemporalAttention(
-        shape,
-        layers=config.layers,
-        hidden=config.hidden,
-        heads=head_count(config, HEADS, 2 * config.hidden),
-        dropout=config.dropout,
-        day_encoding=config.day_encoding,
-    )

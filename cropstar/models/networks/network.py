@@ -35,10 +35,6 @@ def refuse_others(config: ModelConfig, *used: str) -> None:
             raise UsageError(f"'{config.name}' has no use for model.{name}", remedy="leave it out")
 
 
-def kernel_size(config: ModelConfig, default: int) -> int:
-    return config.kernel or default
-
-
 def head_count(config: ModelConfig, default: int, width: int) -> int:
     """The configured heads, else the most of at most `default` that share the width evenly."""
     heads: int | None = config.heads

@@ -24,7 +24,7 @@ from cropstar.errors import UsageError
 from cropstar.models.contract import NETWORKS, Classifier, Shape
 from cropstar.models.encoding import EXTRA_CHANNELS, SeasonEncoding
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.network import kernel_size, refuse_others
+from cropstar.models.networks.network import refuse_others
 
 CYCLE = 8  # blocks after which dilations begin again
 SMALLEST_KERNEL, LARGEST_KERNEL = 3, 64
@@ -61,26 +61,21 @@ class Block(nn.Module):
         return nn.functional.relu(change + self.shortcut(x))
 
 
+@NETWORKS.register("tcn")
 class TemporalConvolutionalNetwork(Classifier):
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        layers: int,
-        hidden: int,
-        kernel: int,
-        dropout: float = 0.0,
-        day_encoding: str = "none",
-        pool: str = "last",
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: Shape) -> None:
+        refuse_others(config, "kernel", "pool", "hierarchy")
+        if config.pool == "season":
+            raise UsageError("'tcn' has no use for model.pool season", remedy="choose last or mean")
         super().__init__()
-        self.kernel = kernel
-        self.season = SeasonEncoding(day_encoding, shape.thermal)
-        self.pool = pool
-        widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
+        hidden, layers = config.hidden, config.layers
+        self.kernel = config.kernel or kernel_to_cover(shape.length, layers)
+        self.season = SeasonEncoding(config.day_encoding, shape.thermal)
+        self.pool = config.pool
+        widths = [shape.bands + EXTRA_CHANNELS[config.day_encoding], *[hidden] * layers]
         dilations = dilations_of(layers)
         self.blocks = nn.Sequential(
-            *(Block(widths[i], hidden, kernel, dilation, dropout) for i, dilation in enumerate(dilations))
+            *(Block(widths[i], hidden, self.kernel, dilation, config.dropout) for i, dilation in enumerate(dilations))
         )
         self.scores = class_layer(hidden, shape)
 
@@ -118,19 +113,3 @@ def kernel_to_cover(length: int, layers: int) -> int:
     """The fewest taps whose receptive field holds a season of `length` dates."""
     wanted = 1 + math.ceil((length - 1) / (2 * sum(dilations_of(layers))))
     return min(max(wanted, SMALLEST_KERNEL), LARGEST_KERNEL)
-
-
-@NETWORKS.register("tcn")
-def build(config: ModelConfig, shape: Shape) -> TemporalConvolutionalNetwork:
-    refuse_others(config, "kernel", "pool", "hierarchy")
-    if config.pool == "season":
-        raise UsageError("'tcn' has no use for model.pool season", remedy="choose last or mean")
-    return TemporalConvolutionalNetwork(
-        shape,
-        layers=config.layers,
-        hidden=config.hidden,
-        kernel=kernel_size(config, kernel_to_cover(shape.length, config.layers)),
-        dropout=config.dropout,
-        day_encoding=config.day_encoding,
-        pool=config.pool,
-    )

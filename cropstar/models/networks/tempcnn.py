@@ -20,7 +20,7 @@ from cropstar.config import ModelConfig
 from cropstar.models.contract import NETWORKS, Classifier, Shape
 from cropstar.models.encoding import EXTRA_CHANNELS, SeasonEncoding
 from cropstar.models.heads import class_layer
-from cropstar.models.networks.network import DenseLayer, SameConvolution, kernel_size, refuse_others
+from cropstar.models.networks.network import DenseLayer, SameConvolution, refuse_others
 from cropstar.models.normalisation import MaskedBatchNorm
 
 KERNEL = 5
@@ -40,21 +40,15 @@ class Convolution(nn.Module):
         return activated * mask
 
 
+@NETWORKS.register("tempcnn")
 class TemporalCNN(Classifier):
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        layers: int,
-        hidden: int,
-        kernel: int = KERNEL,
-        dropout: float = 0.0,
-        day_encoding: str = "none",
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: Shape) -> None:
+        refuse_others(config, "kernel", "hierarchy")
         super().__init__()
-        self.season = SeasonEncoding(day_encoding, shape.thermal)
+        hidden, kernel, dropout = config.hidden, config.kernel or KERNEL, config.dropout
+        self.season = SeasonEncoding(config.day_encoding, shape.thermal)
         self.segments = min(max(shape.length, 1), SEGMENTS)
-        widths = [shape.bands + EXTRA_CHANNELS[day_encoding], *[hidden] * layers]
+        widths = [shape.bands + EXTRA_CHANNELS[config.day_encoding], *[hidden] * config.layers]
         self.convolutions = nn.ModuleList(Convolution(width, hidden, kernel, dropout) for width in widths[:-1])
         self.dense = DenseLayer(hidden * self.segments, EXPANSION * hidden, dropout)
         self.scores = class_layer(EXPANSION * hidden, shape)
@@ -80,16 +74,3 @@ def stretch(features: Tensor, counts: Tensor, segments: int) -> Tensor:
     shared = torch.minimum(start + 1, left + length) - torch.maximum(start, left)
     weight = shared.clamp(min=0) / length.clamp(min=1 / segments)  # (B, N, segments)
     return features @ weight
-
-
-@NETWORKS.register("tempcnn")
-def build(config: ModelConfig, shape: Shape) -> TemporalCNN:
-    refuse_others(config, "kernel", "hierarchy")
-    return TemporalCNN(
-        shape,
-        layers=config.layers,
-        hidden=config.hidden,
-        kernel=kernel_size(config, KERNEL),
-        dropout=config.dropout,
-        day_encoding=config.day_encoding,
-    )

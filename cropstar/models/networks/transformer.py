@@ -69,21 +69,15 @@ class EncoderLayer(nn.Module):
         return after
 
 
+@NETWORKS.register("transformer")
 class TransformerEncoder(Classifier):
-    def __init__(
-        self,
-        shape: Shape,
-        *,
-        layers: int,
-        hidden: int,
-        heads: int,
-        dropout: float = 0.0,
-        day_encoding: str = "sincos",
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: Shape) -> None:
+        refuse_others(config, "heads", "hierarchy")
         super().__init__()
-        self.season = SeasonEncoding(day_encoding, shape.thermal)
+        hidden, heads = config.hidden, head_count(config, HEADS, config.hidden)
+        self.season = SeasonEncoding(config.day_encoding, shape.thermal)
         self.embed = nn.Linear(self.season.bands(shape), hidden)
-        self.layers = nn.ModuleList(EncoderLayer(hidden, heads, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(EncoderLayer(hidden, heads, config.dropout) for _ in range(config.layers))
         self.norm = nn.LayerNorm(hidden)
         self.scores = class_layer(hidden, shape)
 
@@ -96,16 +90,3 @@ class TransformerEncoder(Classifier):
             features = layer(features, attended)
         scores: Tensor = self.scores(masked_max(self.norm(features).transpose(1, 2), present.unsqueeze(1)))
         return scores
-
-
-@NETWORKS.register("transformer")
-def build(config: ModelConfig, shape: Shape) -> TransformerEncoder:
-    refuse_others(config, "heads", "hierarchy")
-    return TransformerEncoder(
-        shape,
-        layers=config.layers,
-        hidden=config.hidden,
-        heads=head_count(config, HEADS, config.hidden),
-        dropout=config.dropout,
-        day_encoding=config.day_encoding,
-    )

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cropstar.config import ModelConfig
 from cropstar.models.contract import Shape
 from cropstar.models.networks.inceptiontime import InceptionModule, InceptionTime, Shortcut, running_maximum
 from cropstar.models.normalisation import MaskedBatchNorm
@@ -14,7 +15,8 @@ from tests.models.networks.building import CLASSES, complete, count, make
 
 
 def build(bands: int, layers: int, hidden: int, kernel: int) -> InceptionTime:
-    return InceptionTime(Shape(bands, CLASSES, 10), layers=layers, hidden=hidden, kernel=kernel)
+    config = ModelConfig(name="inceptiontime", layers=layers, hidden=hidden, kernel=kernel, day_encoding="none")
+    return InceptionTime(config, Shape(bands, CLASSES, 10))
 
 
 def test_count_of_the_publication() -> None:

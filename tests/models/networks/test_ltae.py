@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from cropstar.config import ModelConfig
 from cropstar.models.contract import Shape
 from cropstar.models.networks.ltae import LightweightTemporalAttention, MasterAttention
 from tests.models.networks.building import CLASSES, count, inputs, make
@@ -16,7 +17,8 @@ from tests.models.networks.building import CLASSES, count, inputs, make
 def build(
     bands: int, classes: int, *, layers: int = 4, hidden: int = 128, heads: int = 16
 ) -> LightweightTemporalAttention:
-    return LightweightTemporalAttention(Shape(bands, classes, 24), layers=layers, hidden=hidden, heads=heads)
+    config = ModelConfig(name="ltae", layers=layers, hidden=hidden, heads=heads)
+    return LightweightTemporalAttention(config, Shape(bands, classes, 24))
 
 
 def test_weights_of_valid_dates_sum_to_one_and_masked_dates_have_none() -> None:

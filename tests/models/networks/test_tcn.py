@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
+from cropstar.config import ModelConfig
 from cropstar.models.contract import Shape
 from cropstar.models.networks.tcn import CausalConvolution, TemporalConvolutionalNetwork, dilations_of, kernel_to_cover
 from tests.models.networks.building import CLASSES, complete, count, inputs, make
@@ -14,8 +15,9 @@ from tests.models.networks.building import CLASSES, complete, count, inputs, mak
 
 def build(layers: int, hidden: int, kernel: int, *, bands: int = 2, pool: str = "last") -> TemporalConvolutionalNetwork:
     torch.manual_seed(0)
-    shape = Shape(bands, CLASSES, 10)
-    return TemporalConvolutionalNetwork(shape, layers=layers, hidden=hidden, kernel=kernel, pool=pool).double().eval()
+    settings = {"layers": layers, "hidden": hidden, "kernel": kernel, "pool": pool, "day_encoding": "none"}
+    config = ModelConfig.model_validate({"name": "tcn", **settings})
+    return TemporalConvolutionalNetwork(config, Shape(bands, CLASSES, 10)).double().eval()
 
 
 @pytest.mark.parametrize(("kernel", "dilation"), [(1, 1), (3, 1), (4, 4)])

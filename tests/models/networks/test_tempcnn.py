@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import nn
 
+from cropstar.config import ModelConfig
 from cropstar.models.contract import Shape
 from cropstar.models.networks.tempcnn import Convolution, TemporalCNN, stretch
 from cropstar.models.normalisation import MaskedBatchNorm
@@ -51,7 +52,8 @@ def test_a_complete_season_passes_as_published() -> None:
 @pytest.mark.parametrize(("bands", "hidden", "layers", "length"), [(4, 8, 1, 5), (13, 64, 3, 45), (10, 64, 3, 400)])
 def test_parameter_count_by_formula(bands: int, hidden: int, layers: int, length: int) -> None:
     """A filter: 5 taps a channel, bias, scale and shift; a dense unit: a weight a channel and date, and the same."""
-    model = TemporalCNN(Shape(bands, CLASSES, length), layers=layers, hidden=hidden)
+    config = ModelConfig(name="tempcnn", layers=layers, hidden=hidden, day_encoding="none")
+    model = TemporalCNN(config, Shape(bands, CLASSES, length))
     convolutions = (5 * bands + 3) * hidden + (layers - 1) * (5 * hidden + 3) * hidden
     dense = (hidden * min(length, 64) + 3) * 4 * hidden
     assert count(model) == convolutions + dense + (4 * hidden + 1) * CLASSES

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cropstar.config import ModelConfig
 from cropstar.models.contract import Shape
 from cropstar.models.encoding import ObservedSeries, encode_positions, observe, with_days
 from cropstar.models.networks.transformer import EncoderLayer, TransformerEncoder
@@ -76,7 +77,8 @@ def test_heads_share_the_width() -> None:
 @pytest.mark.parametrize(("bands", "hidden", "layers"), [(4, 8, 1), (13, 128, 4)])
 def test_parameter_count_by_formula(bands: int, hidden: int, layers: int) -> None:
     """Attention 4H² + 3H, dense layers 8H² + 5H, two normalisations 4H; embedding, last normalisation and head."""
-    model = TransformerEncoder(Shape(bands, CLASSES, 10), layers=layers, hidden=hidden, heads=4)
+    config = ModelConfig(name="transformer", layers=layers, hidden=hidden, heads=4)
+    model = TransformerEncoder(config, Shape(bands, CLASSES, 10))
     around = (bands + 1) * hidden + 2 * hidden + (hidden + 1) * CLASSES
     assert count(model) == layers * (12 * hidden**2 + 12 * hidden) + around
 
