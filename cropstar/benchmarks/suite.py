@@ -23,8 +23,8 @@ import torch
 from cropstar import __version__
 from cropstar.benchmarks.running import BenchOptions, read_facts, run_bench
 from cropstar.benchmarks.suite_matrix import (
-    Cell,
-    Outcome,
+    SuiteOutcome,
+    SuiteTraining,
     failure_file,
     read_json,
     read_outcome,
@@ -59,7 +59,7 @@ class SuiteOptions:
     checkpoint_seconds: float = 30.0
 
 
-def run_suite(file: Path, options: SuiteOptions) -> list[Outcome]:
+def run_suite(file: Path, options: SuiteOptions) -> list[SuiteOutcome]:
     """Run what is not finished. One that fails is noted and the others go on: then it ends with a PartialResult."""
     cells = read_suite(file, options.budget)
     with ExitStack() as hold:
@@ -79,7 +79,7 @@ def run_suite(file: Path, options: SuiteOptions) -> list[Outcome]:
 
 
 class _Suite:
-    def __init__(self, file: Path, cells: list[Cell], options: SuiteOptions) -> None:
+    def __init__(self, file: Path, cells: list[SuiteTraining], options: SuiteOptions) -> None:
         self._file, self._options = file, options
         self._beside: list[float] = []  # seconds a cell for reading, judging and drawing
         self.outcomes = {cell.place: read_outcome(options.folder, cell) for cell in cells}
@@ -103,7 +103,7 @@ class _Suite:
                 self._say(after, [outcome.cell for outcome in waiting[place + 1 :]])
                 bar.update()
 
-    def _run(self, before: Outcome) -> Outcome:
+    def _run(self, before: SuiteOutcome) -> SuiteOutcome:
         """One cell to its end. A full disk or a signal ends the suite, anything else is the cell's own failure."""
         cell, folder = before.cell, self._options.folder
         failure_file(folder, cell).unlink(missing_ok=True)
@@ -120,7 +120,7 @@ class _Suite:
             write_json(failure_file(folder, cell), {"error": line})
         return read_outcome(folder, cell)
 
-    def _bench_options(self, before: Outcome) -> BenchOptions:
+    def _bench_options(self, before: SuiteOutcome) -> BenchOptions:
         cell, options = before.cell, self._options
         task, place = cell.entry.kind, options.folder / cell.place
         data = None if cell.entry.data is None else Path(cell.entry.data)
@@ -153,7 +153,7 @@ class _Suite:
             checkpoint_seconds=options.checkpoint_seconds,
         )
 
-    def _data_beside(self, cell: Cell) -> dict[str, Any] | None:
+    def _data_beside(self, cell: SuiteTraining) -> dict[str, Any] | None:
         """The identity of the data that the cells in the same table were run on, where there is one of these settings.
 
         A path may change: data are moved, or mounted elsewhere.
@@ -179,7 +179,7 @@ class _Suite:
                     partial.write_bytes(picture)
         write_text(folder / PAGE, as_markdown(outcomes, self._file.name, list(pictures)))
 
-    def _say(self, outcome: Outcome, waiting: list[Cell]) -> None:
+    def _say(self, outcome: SuiteOutcome, waiting: list[SuiteTraining]) -> None:
         seconds = time_left(list(self.outcomes.values()), waiting)
         if seconds is not None:
             seconds += len(waiting) * sum(self._beside) / len(self._beside)
@@ -197,7 +197,7 @@ class _Suite:
         )
 
 
-def time_left(outcomes: list[Outcome], waiting: list[Cell]) -> float | None:
+def time_left(outcomes: list[SuiteOutcome], waiting: list[SuiteTraining]) -> float | None:
     """Seconds for the waiting cells, by what a layer of the same task took so far, or of any; None: nobody knows."""
     known = [(outcome.cell, outcome.seconds) for outcome in outcomes if outcome.seconds is not None]
     total = 0.0
@@ -223,7 +223,7 @@ def _claim(file: Path, folder: Path, hold: ExitStack) -> None:
     write_json(folder / SETTINGS, {"suite": file.name, "version": __version__})
 
 
-def _require_same(cells: list[Cell], folder: Path) -> None:
+def _require_same(cells: list[SuiteTraining], folder: Path) -> None:
     """A table of figures that were got in different ways would be worth nothing."""
     for cell in cells:
         if settings_file(folder, cell).exists():

@@ -84,7 +84,7 @@ class Matrix(Section):
 
 
 @dataclass(frozen=True)
-class Cell:
+class SuiteTraining:
     """One training of the matrix."""
 
     entry: Entry
@@ -132,7 +132,7 @@ class Cell:
         return {"task": task.name, "config": whole, "settings": settings, "match": self.entry.match_parameters}
 
 
-def read_suite(file: Path, budget: float | None = None) -> list[Cell]:
+def read_suite(file: Path, budget: float | None = None) -> list[SuiteTraining]:
     """The cells in the order in which they are run; `budget` wins over the file's. Whatever is misspelt is said now."""
     if not file.exists() and not file.suffix:
         if str(file) not in SHIPPED:
@@ -146,7 +146,7 @@ def read_suite(file: Path, budget: float | None = None) -> list[Cell]:
     for title in (title for title in titles if titles.count(title) > 1):
         why = "their results could not be distinguished"
         raise UsageError(f"two tasks are called '{title}'", path=file, why=why, remedy="give one of them a 'name'")
-    cells: list[Cell] = []
+    cells: list[SuiteTraining] = []
     for entry in matrix.tasks:
         _require_possible(entry, file)
         cells += _cells(entry, matrix, budget, file)
@@ -157,7 +157,7 @@ def read_suite(file: Path, budget: float | None = None) -> list[Cell]:
     return cells
 
 
-def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> Iterator[Cell]:
+def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> Iterator[SuiteTraining]:
     """All models of a depth, then the next, then the next seed: what is looked at early can be compared."""
     models, layers = entry.models or matrix.models, entry.layers or matrix.layers
     for key, value in (("models", models), ("layers", layers)):
@@ -175,7 +175,7 @@ def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> It
         minutes = None  # it is an ordinary training, which knows no budget
     for seed in dict.fromkeys(entry.seeds or matrix.seeds):
         for depth in dict.fromkeys(layers):
-            yield from (Cell(entry, model, depth, seed, minutes) for model in dict.fromkeys(models))
+            yield from (SuiteTraining(entry, model, depth, seed, minutes) for model in dict.fromkeys(models))
 
 
 def _require_possible(entry: Entry, file: Path) -> None:
@@ -216,10 +216,10 @@ State = Literal["finished", "failed", "unfinished"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SuiteOutcome:
     """A cell and what is known of it; figures are there where it is finished."""
 
-    cell: Cell
+    cell: SuiteTraining
     state: State
     error: str = ""
     run: Path | None = None
@@ -246,27 +246,27 @@ class Outcome:
         )
 
 
-def failure_file(suite: Path, cell: Cell) -> Path:
+def failure_file(suite: Path, cell: SuiteTraining) -> Path:
     return suite / cell.place / "failure.json"
 
 
-def settings_file(suite: Path, cell: Cell) -> Path:
+def settings_file(suite: Path, cell: SuiteTraining) -> Path:
     return suite / cell.place / "cell.json"
 
 
-def read_outcome(suite: Path, cell: Cell) -> Outcome:
+def read_outcome(suite: Path, cell: SuiteTraining) -> SuiteOutcome:
     failed, found = failure_file(suite, cell), _read_run(suite, cell)
     if not failed.exists():
         return found
     # What a budget ended before goes on where it was, once the cause is removed.
     run = found.run if found.ended == "budget" else None
-    return Outcome(cell, "failed", str(read_json(failed).get("error", "")), run)
+    return SuiteOutcome(cell, "failed", str(read_json(failed).get("error", "")), run)
 
 
-def _read_run(suite: Path, cell: Cell) -> Outcome:
+def _read_run(suite: Path, cell: SuiteTraining) -> SuiteOutcome:
     finished = sorted((suite / cell.place).glob("*/*/result.json"), key=lambda path: path.parent.name)
     if not finished:
-        return Outcome(cell, "unfinished")
+        return SuiteOutcome(cell, "unfinished")
     result = read_json(finished[-1])
     try:
         return _outcome(cell, finished[-1].parent, result)
@@ -285,7 +285,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return known
 
 
-def _outcome(cell: Cell, run: Path, result: dict[str, Any]) -> Outcome:
+def _outcome(cell: SuiteTraining, run: Path, result: dict[str, Any]) -> SuiteOutcome:
     task, history = cell.entry.kind, result["history"]
     if isinstance(task, StoreTask):  # the result of `cropstar train`
         name, best = "overall_accuracy", int(result["best_epoch"])
@@ -296,7 +296,7 @@ def _outcome(cell: Cell, run: Path, result: dict[str, Any]) -> Outcome:
     else:
         name, best = task.metric.name, result["chosen"]["epoch"]
         value, reached, ended = result["value"], result["chosen"]["validation"], result["budget"]
-    return Outcome(
+    return SuiteOutcome(
         cell,
         "finished",
         run=run,

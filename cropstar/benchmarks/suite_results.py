@@ -12,7 +12,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from cropstar.benchmarks.lattice_plot import cell_title
-from cropstar.benchmarks.suite_matrix import Entry, Outcome
+from cropstar.benchmarks.suite_matrix import Entry, SuiteOutcome
 from cropstar.benchmarks.tasks.base import Metric
 from cropstar.reports.comparison import COLOURS, REST
 from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new_figure, percent_formatter, style_axes
@@ -30,7 +30,7 @@ CSV_COLUMNS = (
 PICTURES = {"depth.png": "The metric against layers", "curves.png": "The metric on validation by epoch"}
 
 
-def as_csv(outcomes: Sequence[Outcome], folder: Path) -> str:
+def as_csv(outcomes: Sequence[SuiteOutcome], folder: Path) -> str:
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(CSV_COLUMNS)
@@ -50,7 +50,7 @@ def as_csv(outcomes: Sequence[Outcome], folder: Path) -> str:
     return text.getvalue()
 
 
-def as_markdown(outcomes: Sequence[Outcome], name: str, pictures: Sequence[str]) -> str:
+def as_markdown(outcomes: Sequence[SuiteOutcome], name: str, pictures: Sequence[str]) -> str:
     finished = sum(outcome.state == "finished" for outcome in outcomes)
     failed = [outcome for outcome in outcomes if outcome.state == "failed"]
     lines = [
@@ -82,7 +82,7 @@ def format_figure(metric: Metric, values: Sequence[float]) -> str:
     return f"{middle:.{decimals}f}" + (f" \u00b1 {spread:.{decimals}f}" if spread is not None else "")
 
 
-def _section(outcomes: Sequence[Outcome]) -> list[str]:
+def _section(outcomes: Sequence[SuiteOutcome]) -> list[str]:
     entry, metric = outcomes[0].cell.entry, outcomes[0].metric
     better = "larger" if metric.larger_is_better else "smaller"
     baseline = next((outcome.baseline for outcome in outcomes if outcome.baseline is not None), None)
@@ -99,7 +99,7 @@ def _section(outcomes: Sequence[Outcome]) -> list[str]:
     ]
 
 
-def _settings(entry: Entry, outcomes: Sequence[Outcome]) -> str:
+def _settings(entry: Entry, outcomes: Sequence[SuiteOutcome]) -> str:
     parts = [] if entry.config is None else [f"those of {entry.config}"]
     parts += [f"{key}={value}" for key, value in entry.assignments.items()]
     for model, own in entry.by_model.items():
@@ -113,7 +113,7 @@ def _settings(entry: Entry, outcomes: Sequence[Outcome]) -> str:
     return f" Settings that differ from the defaults: {_plain(', '.join(parts))}." if parts else ""
 
 
-def _matrix(entry: Entry, outcomes: Sequence[Outcome], metric: Metric) -> list[str]:
+def _matrix(entry: Entry, outcomes: Sequence[SuiteOutcome], metric: Metric) -> list[str]:
     """Models x depths, the best of each depth bold."""
     depths = sorted({outcome.cell.layers for outcome in outcomes})
     paper = dict(entry.kind.paper)
@@ -146,13 +146,13 @@ def _matrix(entry: Entry, outcomes: Sequence[Outcome], metric: Metric) -> list[s
     return lines
 
 
-def _details(outcomes: Sequence[Outcome]) -> list[str]:
+def _details(outcomes: Sequence[SuiteOutcome]) -> list[str]:
     lines = [
         "| model | layers | seeds | parameters | width | epochs | ended by | training |",
         "| --- | --: | --: | --: | --: | --: | --- | --: |",
     ]
     models = list(dict.fromkeys(outcome.cell.model for outcome in outcomes))
-    groups: dict[tuple[str, int], list[Outcome]] = {}
+    groups: dict[tuple[str, int], list[SuiteOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault((outcome.cell.model, outcome.cell.layers), []).append(outcome)
     for (model, depth), group in sorted(groups.items(), key=lambda pair: models.index(pair[0][0])):
@@ -171,7 +171,7 @@ def _details(outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def _failures(failed: Sequence[Outcome]) -> dict[str, str]:
+def _failures(failed: Sequence[SuiteOutcome]) -> dict[str, str]:
     """The cells by the one line that tells why: missing data fail many alike."""
     alike: dict[str, list[str]] = {}
     for outcome in failed:
@@ -179,7 +179,7 @@ def _failures(failed: Sequence[Outcome]) -> dict[str, str]:
     return {error: titles[0] + (f" and {len(titles) - 1} more" * (len(titles) > 1)) for error, titles in alike.items()}
 
 
-def _ends(group: Sequence[Outcome]) -> str:
+def _ends(group: Sequence[SuiteOutcome]) -> str:
     """The reason why the runs ended; a budget with its minutes."""
     words = []
     for outcome in group:
@@ -221,22 +221,22 @@ NETWORK_TITLES = {
     "ltae": "L-TAE",
     "inceptiontime": "InceptionTime",
 }
-Draw = Callable[["Axes", Sequence[Outcome], dict[str, str]], None]
+Draw = Callable[["Axes", Sequence[SuiteOutcome], dict[str, str]], None]
 
 
-def draw_depths(outcomes: Sequence[Outcome]) -> bytes | None:
+def draw_depths(outcomes: Sequence[SuiteOutcome]) -> bytes | None:
     """The figure on the test part by layers, mean and spread over seeds; None while nothing is finished."""
     note = "test data; dots are seeds, bars their standard deviation, \u00d7 a failed run"
     return _draw(outcomes, "By the number of layers", note, _depths)
 
 
-def draw_curves(outcomes: Sequence[Outcome]) -> bytes | None:
+def draw_curves(outcomes: Sequence[SuiteOutcome]) -> bytes | None:
     """Validation by epoch, mean over seeds; None while no epoch is finished."""
     note = "validation data, mean over seeds; thicker lines have more layers"
     return _draw(outcomes, "Learning curves", note, _curves, learnt=True)
 
 
-def _draw(outcomes: Sequence[Outcome], title: str, note: str, draw: Draw, *, learnt: bool = False) -> bytes | None:
+def _draw(outcomes: Sequence[SuiteOutcome], title: str, note: str, draw: Draw, *, learnt: bool = False) -> bytes | None:
     shown = [outcome for outcome in outcomes if outcome.curve or not learnt]
     done = {outcome.cell.entry.title for outcome in shown if outcome.state == "finished"}
     panels = [list(group) for name, group in groupby(shown, lambda outcome: outcome.cell.entry.title) if name in done]
@@ -273,7 +273,7 @@ def _title(model: str) -> str:
     return NETWORK_TITLES.get(model) or cell_title(model)
 
 
-def _colours(outcomes: Sequence[Outcome]) -> dict[str, str]:
+def _colours(outcomes: Sequence[SuiteOutcome]) -> dict[str, str]:
     """STAR has the house's green in every figure; the others follow in the order of the suite."""
     families = sorted(
         dict.fromkeys(_family(outcome.cell.model) for outcome in outcomes), key=lambda name: name != "star"
@@ -295,7 +295,7 @@ def _legend(figure: Figure, colours: dict[str, str], width: float, height: float
         left += 0.15 + ruler.width(title) + 0.22
 
 
-def _finish(axes: Axes, panel: Sequence[Outcome]) -> None:
+def _finish(axes: Axes, panel: Sequence[SuiteOutcome]) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     entry, metric = panel[0].cell.entry, panel[0].metric
@@ -331,14 +331,14 @@ def _finish(axes: Axes, panel: Sequence[Outcome]) -> None:
         axes.annotate(small.shorten(text, PANEL[0] + 0.2), (0, 1), xytext=(0, 26 - 10 * number), **style)
 
 
-def _by_model(panel: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    models: dict[str, list[Outcome]] = {}
+def _by_model(panel: Sequence[SuiteOutcome]) -> dict[str, list[SuiteOutcome]]:
+    models: dict[str, list[SuiteOutcome]] = {}
     for outcome in panel:
         models.setdefault(outcome.cell.model, []).append(outcome)
     return models
 
 
-def _scale(axes: Axes, panel: Sequence[Outcome], values: Sequence[float]) -> None:
+def _scale(axes: Axes, panel: Sequence[SuiteOutcome], values: Sequence[float]) -> None:
     known = [value for value in (*values, _baseline(panel)) if value is not None]
     if known and min(known) > 0 and max(known) / min(known) > LOGARITHMIC:
         axes.set_yscale("log")
@@ -346,11 +346,11 @@ def _scale(axes: Axes, panel: Sequence[Outcome], values: Sequence[float]) -> Non
     axes.margins(y=0.12)
 
 
-def _baseline(panel: Sequence[Outcome]) -> float | None:
+def _baseline(panel: Sequence[SuiteOutcome]) -> float | None:
     return next((outcome.baseline for outcome in panel if outcome.baseline is not None), None)
 
 
-def _depths(axes: Axes, panel: Sequence[Outcome], colours: dict[str, str]) -> None:
+def _depths(axes: Axes, panel: Sequence[SuiteOutcome], colours: dict[str, str]) -> None:
     depths = sorted({outcome.cell.layers for outcome in panel})
     models = _by_model(panel)
     axes.set_xscale("log", base=2)
@@ -394,7 +394,7 @@ def _depths(axes: Axes, panel: Sequence[Outcome], colours: dict[str, str]) -> No
     axes.set_xlabel("layers", fontsize=8, color=MUTED, labelpad=3)
 
 
-def _curves(axes: Axes, panel: Sequence[Outcome], colours: dict[str, str]) -> None:
+def _curves(axes: Axes, panel: Sequence[SuiteOutcome], colours: dict[str, str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     depths = sorted({outcome.cell.layers for outcome in panel})

@@ -25,7 +25,7 @@ Interval = list[float] | None
 
 
 @dataclass(frozen=True)
-class Level:
+class LevelScores:
     overall_accuracy: float | None
     overall_accuracy_interval: Interval
     macro_f1: float | None
@@ -46,8 +46,8 @@ class RunRow:
     split: str
     by_pixel: bool  # the split
     test_parcels: int
-    parcel: Level
-    pixel: Level | None  # None: the run judges parcels alone
+    parcel: LevelScores
+    pixel: LevelScores | None  # None: the run judges parcels alone
     unit: str  # what `pixel` counts: pixels, or dates of series; parcels where there is none
     ece: float | None  # after calibration
     seconds: float | None
@@ -175,11 +175,11 @@ def _split_words(split: dict[str, Any]) -> str:
     return printable(f"{words}{fold}, seed {split['seed']}")
 
 
-def _level(figures: dict[str, Any]) -> Level:
+def _level(figures: dict[str, Any]) -> LevelScores:
     known = figures.get("intervals", {})
     pairs = ((_number(figures[key]), _interval(known.get(key))) for key in ("overall_accuracy", "macro_f1"))
     (accuracy, around_accuracy), (f1, around_f1) = pairs
-    return Level(accuracy, around_accuracy, f1, around_f1)
+    return LevelScores(accuracy, around_accuracy, f1, around_f1)
 
 
 def _interval(value: Any) -> Interval:
@@ -216,7 +216,7 @@ def format_comparison(comparison: Comparison) -> str:
     return "\n".join([*_table(figures, left=(0,)), "", *_table(costs, left=(0, 1, 4))])
 
 
-def _pair(level: Level) -> list[str]:
+def _pair(level: LevelScores) -> list[str]:
     return [
         with_interval(level.macro_f1, level.macro_f1_interval),
         with_interval(level.overall_accuracy, level.overall_accuracy_interval),
@@ -296,7 +296,7 @@ def _draw_scores(axes: Axes, comparison: Comparison, rows: list[RunRow], colours
     axes.set_title(f"Test   {key}", loc="left", fontsize=9.5, color=INK)
 
 
-def _draw_level(axes: Axes, level: Level, height: float, colour: str, *, filled: bool) -> None:
+def _draw_level(axes: Axes, level: LevelScores, height: float, colour: str, *, filled: bool) -> None:
     if level.macro_f1 is None:
         return
     if level.macro_f1_interval:

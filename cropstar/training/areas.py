@@ -30,6 +30,7 @@ from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import split
 from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
 from cropstar.reports.wording import percent
+from cropstar.store.classes import NODATA
 from cropstar.training.metrics import Confusion, ParcelCounts
 
 Floats = NDArray[np.float64]
@@ -285,7 +286,6 @@ def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 # --- mapped areas: counted in a classified GeoTIFF, or read from a table
 
 
-NODATA = 255
 BLOCK = 1024  # pixels a side that are read at once
 AREA_COLUMNS = ("class", "hectares")
 AREA_TABLE = "give a table with the columns class and hectares, or a map that 'cropstar predict' made"

@@ -26,7 +26,7 @@ FORMS = "write [1, 2, 4], {uniform: [0, 0.5]}, {log: [1e-4, 1e-2]} or {int: [32,
 
 
 @dataclass(frozen=True)
-class Choice:
+class Categorical:
     """One of some values."""
 
     values: tuple[Any, ...]
@@ -69,26 +69,26 @@ class Range:
         return optuna.distributions.FloatDistribution(float(self.low), float(self.high), log=self.log)
 
 
-Space = Mapping[str, Choice | Range]
+Space = Mapping[str, Categorical | Range]
 
 
-def default_space(config: TrainConfig) -> dict[str, Choice | Range]:
+def default_space(config: TrainConfig) -> dict[str, Categorical | Range]:
     """The settings that matter most in most trainings: learning rate, size, dropout."""
     images = CONVOLUTIONAL.match(config.model.name) is not None
     width = Range(8, 64, whole=True, step=8) if images else Range(32, 256, whole=True, step=32)
     return {
         "optimiser.learning_rate": Range(1e-4, 1e-2, log=True),
-        "model.layers": Choice((1, 2, 3, 4, 6)),
+        "model.layers": Categorical((1, 2, 3, 4, 6)),
         "model.hidden": width,
         "model.dropout": Range(0.0, 0.5),
     }
 
 
-def parse_space(data: Any, config: TrainConfig, path: Path) -> dict[str, Choice | Range]:
+def parse_space(data: Any, config: TrainConfig, path: Path) -> dict[str, Categorical | Range]:
     """A space from YAML; every value that it names must be one that the configuration takes."""
     if not isinstance(data, dict) or not data:
         raise UsageError("an empty space", path=path, why="no keys at the top", remedy=FORMS)
-    space: dict[str, Choice | Range] = {}
+    space: dict[str, Categorical | Range] = {}
     known = option_keys()
     for key, entry in data.items():
         if str(key).partition(".")[0] in FIXED:
@@ -143,7 +143,7 @@ def _keys(section: type[Section], prefix: str) -> list[str]:
     return found
 
 
-def _entry(key: str, entry: Any, path: Path) -> Choice | Range:
+def _entry(key: str, entry: Any, path: Path) -> Categorical | Range:
     if isinstance(entry, list):
         return _choice(key, entry, path)
     kinds = [kind for kind in ("uniform", "int", "log") if isinstance(entry, dict) and kind in entry]
@@ -159,7 +159,7 @@ def _entry(key: str, entry: Any, path: Path) -> Choice | Range:
     return _range(key, kind, entry[kind], extra, path)
 
 
-def _choice(key: str, entry: list[Any], path: Path) -> Choice:
+def _choice(key: str, entry: list[Any], path: Path) -> Categorical:
     if not entry:
         raise UsageError(f"an empty range of '{key}'", path=path, why="no value to choose", remedy=FORMS)
     if not all(isinstance(value, PLAIN) for value in entry) or len(entry) > MOST_CHOICES:
@@ -167,7 +167,7 @@ def _choice(key: str, entry: list[Any], path: Path) -> Choice:
         raise UsageError(f"wrong choices of '{key}'", path=path, why=why, remedy=FORMS)
     if len({(type(value), value) for value in entry}) < len(entry):
         raise UsageError(f"wrong choices of '{key}'", path=path, why="a value is repeated", remedy="give it once")
-    return Choice(tuple(entry))
+    return Categorical(tuple(entry))
 
 
 def _range(key: str, kind: str, ends: Any, extra: dict[str, Any], path: Path) -> Range:
@@ -194,7 +194,7 @@ def _range(key: str, kind: str, ends: Any, extra: dict[str, Any], path: Path) ->
     return Range(low, high, log, kind == "int", step)
 
 
-def _require_taken(key: str, entry: Choice | Range, config: TrainConfig, path: Path) -> None:
+def _require_taken(key: str, entry: Categorical | Range, config: TrainConfig, path: Path) -> None:
     for value in entry.probes:
         try:
             with_values(config, {key: value})

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from cropstar.benchmarks import running, suite
-from cropstar.benchmarks.suite_matrix import Outcome, read_outcome, read_suite
+from cropstar.benchmarks.suite_matrix import SuiteOutcome, read_outcome, read_suite
 from cropstar.benchmarks.suite_results import format_figure
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.cli.bench import bench
@@ -271,9 +271,9 @@ def test_they_are_found_by_name_and_flags_may_come_first(tmp_path: Path, monkeyp
 def test_the_time_that_is_left(tmp_path: Path) -> None:
     more = {"layers": [1, 2, 4], "budget": 1}
     first, second, third = read_suite(written(tmp_path, {**ADDING, **more}))
-    known = [Outcome(first, "finished", seconds=10.0)]
+    known = [SuiteOutcome(first, "finished", seconds=10.0)]
     assert suite.time_left(known, [second, third]) == 20 + 40
-    known = [Outcome(first, "finished", seconds=25.0)]
+    known = [SuiteOutcome(first, "finished", seconds=25.0)]
     assert suite.time_left(known, [second, third]) == 50 + 60  # no longer than its budget
     assert suite.time_left([], [first]) == 60
     (free,) = read_suite(written(tmp_path, ADDING))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cropstar.training.search_space import Choice, Range, Space
+from cropstar.training.search_space import Categorical, Range, Space
 from cropstar.training.tuning import Journal
 
 optuna = pytest.importorskip("optuna", reason="optuna is not installed")
-SPACE: Space = {"optimiser.learning_rate": Range(1e-4, 1e-1, log=True), "model.layers": Choice((1, 2, 4))}
+SPACE: Space = {"optimiser.learning_rate": Range(1e-4, 1e-1, log=True), "model.layers": Categorical((1, 2, 4))}
 
 
 def opened(folder: Path, seed: int = 0, warmup: int = 2) -> Journal:

@@ -11,7 +11,7 @@ import pytest
 from cropstar.config import TrainConfig, load_yaml, resolve_config
 from cropstar.errors import UsageError
 from cropstar.training.search_space import (
-    Choice,
+    Categorical,
     Range,
     default_space,
     option_keys,
@@ -27,7 +27,7 @@ def base(**options: Any) -> TrainConfig:
     return resolve_config(None, {"store": "store", "model.name": "star", **options})
 
 
-def parsed(text: str, **options: Any) -> dict[str, Choice | Range]:
+def parsed(text: str, **options: Any) -> dict[str, Categorical | Range]:
     return parse_space(load_yaml(text, PATH), base(**options), PATH)
 
 
@@ -44,9 +44,9 @@ model.normalise: [false, true]
         "optimiser.learning_rate": Range(1e-4, 1e-2, log=True),
         "model.dropout": Range(0, 0.5),
         "model.hidden": Range(32, 224, whole=True, step=32),
-        "model.memory": Choice((None, 10.0)),
+        "model.memory": Categorical((None, 10.0)),
         "series_batch": Range(8, 512, log=True, whole=True),
-        "model.normalise": Choice((False, True)),
+        "model.normalise": Categorical((False, True)),
     }
 
 
@@ -124,7 +124,7 @@ def test_the_default_space_holds_the_configuration_itself(model: str) -> None:
 def test_own_values_that_lie_outside() -> None:
     config = base(**{"model.hidden": 100})
     assert own_values(config, {"model.hidden": Range(32, 256, whole=True, step=32)}) is None
-    assert own_values(config, {"model.hidden": Choice((True, 99))}) is None
+    assert own_values(config, {"model.hidden": Categorical((True, 99))}) is None
     assert own_values(config, {"model.hidden": Range(99, 101, whole=True)}) == {"model.hidden": 100}
 
 

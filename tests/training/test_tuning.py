@@ -10,7 +10,7 @@ import pytest
 
 from cropstar.config import resolve_config
 from cropstar.errors import ArtifactError, CropstarError, MismatchError, ResourceError, UsageError
-from cropstar.training.search_space import Choice, Range
+from cropstar.training.search_space import Categorical, Range
 from cropstar.training.train import TrainOptions, train
 from cropstar.training.trainer import fit
 from cropstar.training.tuning import Journal, Trainer, TuneOptions, tune
@@ -121,7 +121,7 @@ def test_another_seed_is_another_search(store: Path, unbroken: Path, tmp_path: P
 
 
 def test_a_trial_that_fails_is_no_end(store: Path, tmp_path: Path) -> None:
-    space = {"optimiser.learning_rate": Choice((0.01, 3e37)), "model.heads": Choice((None, 3))}
+    space = {"optimiser.learning_rate": Categorical((0.01, 3e37)), "model.heads": Categorical((None, 3))}
     found = tuned(store, tmp_path / "tune", space, trials=10, **{"optimiser.learning_rate": 0.01, "epochs": 2})
     rows = table(found.folder)
     failed = [row for row in rows if row["state"] == "failed"]
@@ -135,7 +135,7 @@ def test_a_trial_that_fails_is_no_end(store: Path, tmp_path: Path) -> None:
 
 def test_nothing_but_failures_is_an_error(store: Path, tmp_path: Path) -> None:
     with pytest.raises(CropstarError, match=r"no trial was completed.*the loss became"):
-        tuned(store, tmp_path / "tune", {"optimiser.learning_rate": Choice((3e37,))}, trials=2)
+        tuned(store, tmp_path / "tune", {"optimiser.learning_rate": Categorical((3e37,))}, trials=2)
     assert not (tmp_path / "tune" / "best.yaml").exists()
 
 
@@ -156,7 +156,7 @@ def test_what_does_not_fit_the_folder(store: Path, tmp_path: Path) -> None:
     folder = tmp_path / "tune"
     tuned(store, folder, trials=1)
     with pytest.raises(MismatchError, match="started with another space"):
-        tuned(store, folder, {"model.layers": Choice((1, 2))})
+        tuned(store, folder, {"model.layers": Categorical((1, 2))})
     with pytest.raises(MismatchError, match="started with another config"):
         tuned(store, folder, epochs=5)
     with pytest.raises(MismatchError, match="started with another folds"):

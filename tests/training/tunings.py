@@ -12,12 +12,12 @@ import torch
 from cropstar.config import TrainConfig, resolve_config
 from cropstar.sources.ingest import ingest
 from cropstar.sources.ucr import open_ucr
-from cropstar.training.search_space import Choice, Range, Space
+from cropstar.training.search_space import Categorical, Range, Space
 from cropstar.training.tuning import Tuned, TuneOptions, tune
 from tests.sources.examples.ucr import tsv, write_pair
 
 CPU = torch.device("cpu")
-SPACE: Space = {"optimiser.learning_rate": Range(1e-3, 0.1, log=True), "model.layers": Choice((1, 2))}
+SPACE: Space = {"optimiser.learning_rate": Range(1e-3, 0.1, log=True), "model.layers": Categorical((1, 2))}
 
 
 def a_store(folder: Path, *, noise_in_test: float = 0.5) -> Path:

@@ -213,7 +213,7 @@ PARTS = ("train", "validation", "test")
 NO_SEASON = Season(1, 365)
 
 
-class Samples:
+class SequenceDataset:
     """Samples by their number. Those of different lengths are filled up with steps that are not valid."""
 
     def __init__(self, part: str, count: int, batch_size: int, read: Callable[[int], Sample]) -> None:
@@ -254,7 +254,7 @@ def from_arrays(part: str, batch_size: int, inputs: Sequence[NDArray[Any]], targ
     def read(index: int) -> Sample:
         return inputs[index].astype(np.float32), np.asarray(targets[index])
 
-    return prepare(Samples(part, len(inputs), batch_size, read))
+    return prepare(SequenceDataset(part, len(inputs), batch_size, read))
 
 
 def as_batch(samples: Sequence[Sample], numbers: Sequence[int]) -> Batch:

@@ -18,7 +18,7 @@ from cropstar.benchmarks.tasks.base import (
     BenchTask,
     Material,
     Sample,
-    Samples,
+    SequenceDataset,
     SequenceLoss,
     SequenceObjective,
     Settings,
@@ -57,7 +57,7 @@ class GeneratedTask(BenchTask):
     def load(self, settings: Any, config: TrainConfig, folder: Path) -> Material:
         del folder
 
-        def part(number: int) -> Samples:
+        def part(number: int) -> SequenceDataset:
             name, is_training = PARTS[number], number == 0
             seed = config.seed if is_training else HELD_OUT_SEED
 
@@ -65,7 +65,7 @@ class GeneratedTask(BenchTask):
                 return self.sample(np.random.default_rng([seed, number, index]), settings.length)
 
             count = settings.samples if is_training else settings.held_out
-            return Samples(name, count, config.series_batch, read)
+            return SequenceDataset(name, count, config.series_batch, read)
 
         parts = {name: (prepare if number else prepare_fresh)(part(number)) for number, name in enumerate(PARTS)}
         identity = {"generated": self.name, "baseline": self.baseline(settings.length)}

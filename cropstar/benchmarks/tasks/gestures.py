@@ -31,7 +31,7 @@ from cropstar.benchmarks.tasks.base import (
     BenchTask,
     Material,
     Sample,
-    Samples,
+    SequenceDataset,
     SequenceLoss,
     SequenceObjective,
     Settings,
@@ -89,12 +89,12 @@ class Gestures(BenchTask):
         return model
 
 
-def _samples(part: str, clips: Clips, settings: GestureSettings, batch: int) -> Samples:
+def _samples(part: str, clips: Clips, settings: GestureSettings, batch: int) -> SequenceDataset:
     def read(index: int) -> Sample:
         frames = clips.frames(index, settings.frames, settings.size).astype(np.float32)
         return frames / np.float32(127.5) - 1, np.asarray(clips.labels[index])
 
-    return Samples(part, len(clips), batch, read)
+    return SequenceDataset(part, len(clips), batch, read)
 
 
 TASKS.register(Gestures.name)(Gestures())
