@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from cropstar.errors import InputError, UsageError
+from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.limits import MAXIMUM_CONFIG_BYTES
 from cropstar.registry import did_you_mean
 from cropstar.runtime import STORES
@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 
 class Options(Section):
-    """The options of a command, by name; what is wrong with one is said in one line."""
+    """The options of a command or a source, by name; what is wrong with one is said in one line."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -40,7 +40,7 @@ class Options(Section):
         except ValidationError as failure:
             error = failure.errors()[0]
             cause = error.get("ctx", {}).get("error")
-            if isinstance(cause, UsageError):
+            if isinstance(cause, CropstarError):  # of a validator of ours
                 raise cause from None
             name = ".".join(map(str, error["loc"]))
             raise UsageError(f"{name}: {error['input']!r}", why=error["msg"], remedy=f"give another {name}") from None

@@ -77,7 +77,7 @@ def stack(request: IngestRequest) -> Sequence[Scene]:
     """A GeoTIFF with dates x bands or a folder of dated ones, and a vector file of parcels."""
     from cropstar.sources.stack import StackOptions, open_stack
 
-    names = [one.name for one in fields(StackOptions)]
+    names = list(StackOptions.model_fields)
     given = request.take("stack", *names, *LABEL_OPTIONS)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     options = StackOptions(**{name: value for name, value in given.items() if name in names})
@@ -111,7 +111,7 @@ def stac(request: IngestRequest) -> Sequence[Scene]:
     """Sentinel-2 from a STAC catalogue: the items of an area and a season as one mosaic."""
     from cropstar.sources.stac import StacOptions, lonlat_extent, open_stac
 
-    names = [one.name for one in fields(StacOptions)]
+    names = list(StacOptions.model_fields)
     given = request.take("stac", *names, *LABEL_OPTIONS)
     if request.url is None:
         raise UsageError(

@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import h5py
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pydantic import ConfigDict, field_validator, model_validator
 
+from cropstar.config import Options
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import SCALE, band_name, in_order
@@ -50,8 +52,9 @@ LEVELS = (1, 2, 3)
 FOLDS = 5
 
 
-@dataclass(frozen=True)
-class ZueriCropOptions:
+class ZueriCropOptions(Options):
+    model_config = ConfigDict(strict=False)  # lists are as good as tuples
+
     labels: Path | None = None  # labels.csv beside the data where it is not given
     dates: Path | None = None  # a text file with one date a line; the data themselves have none
     year: int = 2019  # over which the dates are spread where none are given
@@ -60,7 +63,8 @@ class ZueriCropOptions:
     bands: tuple[str, ...] | None = None  # all nine where they are not given
     images_per_tile: int = 32
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
         if self.level not in LEVELS:
             raise UsageError(f"unknown level {self.level}", remedy="choose 1, 2 or 3: 5, 16 or 48 classes")
         if not self.cloud_limit >= 0:
@@ -69,13 +73,20 @@ class ZueriCropOptions:
             raise UsageError(f"no year of Sentinel-2: {self.year}", remedy="give one from 2015 on")
         if self.images_per_tile < 1:
             raise UsageError("the images of a tile must be above zero")
-        if self.bands is not None:
-            object.__setattr__(self, "bands", tuple(band_name(band) for band in self.bands))
-        for band in self.bands or ():
+        return self
+
+    @field_validator("bands")
+    @classmethod
+    def _known_bands(cls, given: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if given is None:
+            return None
+        bands = tuple(band_name(band) for band in given)
+        for band in bands:
             if band not in BANDS:
                 raise UsageError(f"unknown band '{band}'", remedy=did_you_mean(band, BANDS))
-        if self.bands is not None and len(set(self.bands)) < max(len(self.bands), 1):
+        if not bands or len(set(bands)) < len(bands):
             raise UsageError("every band once, and one at least", remedy=f"choose of {', '.join(BANDS)}")
+        return bands
 
     @property
     def chosen_bands(self) -> tuple[str, ...]:

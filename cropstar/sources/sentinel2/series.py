@@ -22,13 +22,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import numpy as np
 import rasterio
 from numpy.typing import NDArray
+from pydantic import AfterValidator, ConfigDict, field_validator
 from rasterio.errors import NotGeoreferencedWarning, RasterioError
 
+from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.paths import require_name
@@ -64,33 +66,46 @@ SCENE_CLASSES = range(1, 12)  # 0 is nodata
 RESAMPLING = ("nearest", *KERNELS)
 
 
-@dataclass(frozen=True)
-class Sentinel2Options:
+def _check_resampling(name: str) -> str:
+    if name not in RESAMPLING:
+        raise UsageError(f"unknown resampling '{name}'", remedy=did_you_mean(name, RESAMPLING))
+    return name
+
+
+def _check_scene_classes(given: tuple[int, ...]) -> tuple[int, ...]:
+    wrong = [number for number in given if number not in SCENE_CLASSES]
+    if wrong or not given:
+        why = f"got {', '.join(map(str, wrong)) or 'none'}"
+        raise UsageError("scene classes are 1 to 11", why=why, remedy="the default is 2,4,5,6,7")
+    return tuple(sorted(set(given)))
+
+
+Resampling = Annotated[str, AfterValidator(_check_resampling)]
+SceneClasses = Annotated[tuple[int, ...], AfterValidator(_check_scene_classes)]
+
+
+class Sentinel2Options(Options):
     """Bands (None: the ten of 10 and 20 m), resampling of the coarser ones, scene classes that count as clear."""
 
-    bands: Bands | None = None
-    resampling: str = "bilinear"
-    clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
+    model_config = ConfigDict(strict=False)  # lists are as good as tuples
 
-    def __post_init__(self) -> None:
-        if self.bands is not None:
-            names = tuple(dict.fromkeys(band_name(band) for band in self.bands))
-            known = [band for band in NATIVE_RESOLUTION if band != "B10"]  # cirrus is not in L2A
-            for name in names:
-                if name not in known:
-                    raise UsageError(f"unknown Sentinel-2 L2A band '{name}'", remedy=did_you_mean(name, known))
-            if not names:
-                raise UsageError("no band is named", remedy=f"name some of {', '.join(known)}")
-            object.__setattr__(self, "bands", names)
-        if self.resampling not in RESAMPLING:
-            raise UsageError(
-                f"unknown resampling '{self.resampling}'", remedy=did_you_mean(self.resampling, RESAMPLING)
-            )
-        wrong = [number for number in self.clear if number not in SCENE_CLASSES]
-        if wrong or not self.clear:
-            why = f"got {', '.join(map(str, wrong)) or 'none'}"
-            raise UsageError("scene classes are 1 to 11", why=why, remedy="the default is 2,4,5,6,7")
-        object.__setattr__(self, "clear", tuple(sorted(set(self.clear))))
+    bands: Bands | None = None
+    resampling: Resampling = "bilinear"
+    clear: SceneClasses = CLEAR_SCENE_CLASSES
+
+    @field_validator("bands")
+    @classmethod
+    def _known_bands(cls, bands: Bands | None) -> Bands | None:
+        if bands is None:
+            return None
+        names = tuple(dict.fromkeys(band_name(band) for band in bands))
+        known = [band for band in NATIVE_RESOLUTION if band != "B10"]  # cirrus is not in L2A
+        for name in names:
+            if name not in known:
+                raise UsageError(f"unknown Sentinel-2 L2A band '{name}'", remedy=did_you_mean(name, known))
+        if not names:
+            raise UsageError("no band is named", remedy=f"name some of {', '.join(known)}")
+        return names
 
     def to_json(self) -> dict[str, Any]:
         return {"bands": self.bands, "resampling": self.resampling, "scene_classes": list(self.clear)}

@@ -8,28 +8,25 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
+from pydantic import field_validator, model_validator
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from cropstar.errors import CropstarError, InputError, UsageError
-from cropstar.geo.sensors import CLEAR_SCENE_CLASSES
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
-from cropstar.sources.base import Bands
 from cropstar.sources.labels import open_vector
 from cropstar.sources.sentinel2.series import Sentinel2Options
 
 Box = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True)
-class StacOptions:
+class StacOptions(Sentinel2Options):
     """Area (west, south, east, north in degrees) and season, both ends included; the rest as for SAFE products.
 
     Without a resolution the grid is that of the finest band, without a CRS that of most items.
@@ -39,20 +36,14 @@ class StacOptions:
     bbox: Box
     start: date
     end: date
-    bands: Bands | None = None
-    clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
     max_cloud: float = 100.0
     resolution: float | None = None
     crs: str | None = None
-    resampling: str = "bilinear"
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
         if not self.collection.strip():
             raise UsageError("no collection given", remedy="name it with --collection, such as sentinel-2-l2a")
-        common = Sentinel2Options(self.bands, self.resampling, self.clear)
-        object.__setattr__(self, "bands", common.bands)
-        object.__setattr__(self, "clear", common.clear)
-        object.__setattr__(self, "bbox", _checked_box(self.bbox))
         if self.end < self.start:
             raise UsageError(f"the season ends on {self.end} before it starts on {self.start}", remedy="swap them")
         if not 0 <= self.max_cloud <= 100:
@@ -60,8 +51,17 @@ class StacOptions:
         if self.resolution is not None and not 1 <= self.resolution <= 10_000:
             why = f"got {self.resolution:g}"
             raise UsageError("the resolution is the side of a pixel in metres", why=why, remedy="give 10 or 20")
-        if self.crs is not None:
-            object.__setattr__(self, "crs", _metric_crs(self.crs))
+        return self
+
+    @field_validator("bbox", mode="before")
+    @classmethod
+    def _box(cls, given: Any) -> Box:
+        return _checked_box(given)
+
+    @field_validator("crs")
+    @classmethod
+    def _crs(cls, given: str | None) -> str | None:
+        return None if given is None else _metric_crs(given)
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -15,23 +15,25 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
+from pydantic import ConfigDict, field_validator, model_validator
+
+from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.paths import require_file
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, WORD, band_name, in_order
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
 from cropstar.sources.base import Bands, short_list
-from cropstar.sources.sentinel2.series import Sentinel2Options
+from cropstar.sources.sentinel2.series import Resampling, SceneClasses
 from cropstar.sources.texts import read_small_text
 
 USUAL_KERNEL = "bilinear"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class StackOptions:
+class StackOptions(Options):
     """How the files of a folder are told apart, and what is read of them.
 
     `pattern` names the files, as "S2_{band}_{date}.tif"; without it names are guessed. `masks` names the masks of
@@ -42,25 +44,33 @@ class StackOptions:
     coarser pixels, bilinear where it is not given.
     """
 
+    model_config = ConfigDict(strict=False)  # lists are as good as tuples
+
     pattern: str | None = None
     masks: str | None = None
     bands: Bands | None = None
-    clear: tuple[int, ...] = CLEAR_SCENE_CLASSES
-    resampling: str | None = None
+    clear: SceneClasses = CLEAR_SCENE_CLASSES
+    resampling: Resampling | None = None
     dates: str | Path | Sequence[date] | None = None
     by_band: bool = False
 
-    def __post_init__(self) -> None:
-        checked = Sentinel2Options(resampling=self.kernel, clear=tuple(self.clear))
-        object.__setattr__(self, "clear", checked.clear)
-        if self.bands is not None:
-            object.__setattr__(self, "bands", spell_bands(self.bands))
-        if self.dates is not None:
-            object.__setattr__(self, "dates", parse_dates(self.dates))
+    @field_validator("bands")
+    @classmethod
+    def _spelled(cls, bands: Bands | None) -> Bands | None:
+        return None if bands is None else spell_bands(bands)
+
+    @field_validator("dates", mode="before")
+    @classmethod
+    def _parsed(cls, dates: str | Path | Sequence[date] | None) -> Dates | None:
+        return None if dates is None else parse_dates(dates)
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
         if self.by_band and (self.dates is None or self.bands is None):
             why = "it tells in which order a file has the bands of several dates"
             raise UsageError("--by-band needs --dates and --bands", why=why, remedy="give all three")
         _ = self.file_pattern, self.mask_pattern
+        return self
 
     @property
     def kernel(self) -> str:

@@ -101,7 +101,8 @@ def test_validity_is_scene_class_and_data(
 def test_resampling_is_gdals(folder: Path, products: dict[date, Product], resampling: str) -> None:
     day = date(2018, 7, 7)
     place = products[day].metadata.container
-    (series,) = open_sentinel2(place, Sentinel2Options(("B02", "B05", "B11"), resampling, EVERYTHING))
+    options = Sentinel2Options(bands=("B02", "B05", "B11"), resampling=resampling, clear=EVERYTHING)
+    (series,) = open_sentinel2(place, options)
     observations = series.read(WHOLE)
     series.close()
     inner = (slice(8, -8), slice(8, -8))  # away from the nodata along the cut-out's edge

@@ -83,7 +83,7 @@ def test_it_is_a_series(tmp_path: Path) -> None:
 
 def test_bands_of_10_20_and_60_metres_by_name(tmp_path: Path) -> None:
     write_product(tmp_path, bands=("B01", "B02", "B05", "SCL"))
-    series, observations = read(tmp_path, Sentinel2Options(("b5", "B1", "B02"), "nearest"))
+    series, observations = read(tmp_path, Sentinel2Options(bands=("b5", "B1", "B02"), resampling="nearest"))
     assert series.bands == ("B05", "B01", "B02")
     wanted = [spread(some_pixels("B05")), spread(some_pixels("B01"), 6), some_pixels("B02")]
     assert np.array_equal(observations.values[0], wanted)
@@ -91,7 +91,7 @@ def test_bands_of_10_20_and_60_metres_by_name(tmp_path: Path) -> None:
 
 def test_coarse_bands_alone_make_a_coarse_grid(tmp_path: Path) -> None:
     write_product(tmp_path)
-    (series,) = open_sentinel2(tmp_path, Sentinel2Options(("B05",)))
+    (series,) = open_sentinel2(tmp_path, Sentinel2Options(bands=("B05",)))
     assert (series.grid.resolution, series.grid.shape) == (20, (13, 10))
     assert np.array_equal(series.read(Window(0, 0, 13, 10)).values[0, 0], some_pixels("B05"))
     series.close()
@@ -113,7 +113,7 @@ def test_windows_put_together_are_the_whole(tmp_path: Path, resampling: str) -> 
     write_product(
         tmp_path, bands=("B01", *FEW), pixels={"B05": holes.astype(np.uint16)}, baseline="05.00", offset=-1000
     )
-    (series,) = open_sentinel2(tmp_path, Sentinel2Options(("B01", "B02", "B05"), resampling))
+    (series,) = open_sentinel2(tmp_path, Sentinel2Options(bands=("B01", "B02", "B05"), resampling=resampling))
     whole = series.read(WHOLE)
     assert 0.5 < whole.valid.mean() < 1
     for size in (1, 3, 7):
@@ -306,7 +306,7 @@ def test_a_band_missing_on_one_date(tmp_path: Path, band: str) -> None:
 
 def test_a_band_that_is_asked_for_and_nowhere(tmp_path: Path) -> None:
     write_product(tmp_path)
-    assert "has no B11" in refusal(tmp_path, Sentinel2Options(("B02", "B11")))
+    assert "has no B11" in refusal(tmp_path, Sentinel2Options(bands=("B02", "B11")))
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_a_coarse_grid_half_a_pixel_off_is_placed_right(tmp_path: Path) -> None:
 )
 def test_wrong_options(bands: tuple[str, ...] | None, resampling: str, clear: tuple[int, ...], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        Sentinel2Options(bands, resampling, clear)
+        Sentinel2Options(bands=bands, resampling=resampling, clear=clear)
 
 
 def test_a_series_of_no_products_is_refused() -> None:

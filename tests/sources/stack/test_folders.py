@@ -356,7 +356,7 @@ def test_one_file_with_dates_x_bands(tmp_path: Path) -> None:
     [("pattern", "{date}.tif"), ("masks", "{date}.tif"), ("resampling", "nearest"), ("resampling", "bilinear")],
 )
 def test_options_of_folders_are_refused_for_one_file(tmp_path: Path, option: str, value: str) -> None:
-    path, given = write_stack(tmp_path / "a.tif"), StackOptions(**{option: value})  # type: ignore[arg-type]
+    path, given = write_stack(tmp_path / "a.tif"), StackOptions(**{option: value})
     with pytest.raises(UsageError, match=f"--{option} is for a folder of dated files"):
         open_stack(path, given)
 
@@ -595,7 +595,7 @@ def test_the_same_series_as_the_products_give(real_data: Path, single: Path) -> 
     from cropstar.sources.sentinel2 import Sentinel2Options
 
     bands = (*FINE, "B11")
-    (wanted,) = open_sentinel2(real_data / "sentinel2-t31tej" / "safe", Sentinel2Options(bands))
+    (wanted,) = open_sentinel2(real_data / "sentinel2-t31tej" / "safe", Sentinel2Options(bands=bands))
     (found,) = open_stack(single)
     assert (found.bands, found.dates, found.grid, found.scale) == (bands, wanted.dates, wanted.grid, wanted.scale)
     for window in (REAL_WHOLE, Window(100, 31, 57, 64)):

@@ -144,7 +144,7 @@ def test_a_pattern_reads_what_it_writes(day: date, band: str, literal: str, form
 )
 def test_unusable_options_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError) as caught:
-        StackOptions(**options)  # type: ignore[arg-type]
+        StackOptions(**options)
     assert words in str(caught.value)
     assert caught.value.remedy
 
