@@ -99,7 +99,7 @@ def epoch_order(
     """The samples of an epoch, as many as there are; it follows from the seed and the epoch alone.
 
     Shuffled, each is there once. Balanced, a sample of weight w (of a total of 1) is there w * count times, rounded up
-    or down by lot; `class_counts` (count, classes) are the labelled pixels, or series, of each class in each sample.
+    or down at random; `class_counts` (count, classes) are the labelled pixels, or series, of each class in each sample.
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(count)

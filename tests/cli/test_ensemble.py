@@ -63,6 +63,6 @@ def test_bad_wishes_are_one_line(more: list[str], said: str, small_store: Path, 
 
 def test_the_help_page_has_a_section_for_them() -> None:
     page = run("train", "--help").output
-    section = page[page.index("A better model for more time") :]
+    section = page[page.index("Better models, longer training") :]
     assert "--ensemble" in section
     assert "--refit" in section
