@@ -322,7 +322,7 @@ def read_config(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise UsageError("no such configuration", path=file, remedy="check the path")
     if file.stat().st_size > MAXIMUM_CONFIG_BYTES:
-        raise UsageError("a configuration this large is none", path=file, remedy="give a YAML file")
+        raise UsageError("too large to be a configuration", path=file, remedy="give a YAML file")
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -391,7 +391,7 @@ class StrictLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, "a key is not plain text", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key '{key}' stands twice", key_node.start_mark
+                    None, None, f"the key '{key}' appears twice", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)
@@ -414,7 +414,7 @@ def load_yaml(text: str, origin: Path | str) -> Any:
         mark = getattr(failure, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         why = place + str(getattr(failure, "problem", None) or failure)
-        raise UsageError("not valid YAML", path=origin, why=why, remedy="mend the file") from None
+        raise UsageError("not valid YAML", path=origin, why=why, remedy="correct the file") from None
 
 
 def dump_yaml(data: Any) -> str:

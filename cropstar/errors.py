@@ -88,7 +88,7 @@ class Interrupted(CropstarError):
     """SIGINT or SIGTERM arrived and the work so far was saved. No built-in: nobody may catch it as a failure."""
 
     def __init__(self, signal_number: int, saved: str) -> None:
-        super().__init__("stopped by a signal", why=saved, remedy="run the same command again to go on")
+        super().__init__("stopped by a signal", why=saved, remedy="run the same command again to continue")
         self.exit_code = 128 + signal_number
 
 

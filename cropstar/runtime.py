@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cropstar.errors import Interrupted, ResourceError, harmless
+from cropstar.errors import ResourceError, harmless
 
 if TYPE_CHECKING:
     import torch
@@ -163,15 +163,6 @@ def stop_on_request() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def raise_on_termination() -> None:
-    """Turn SIGTERM into an exception, so that temporary files are removed on the way out."""
-
-    def stop(number: int, _: FrameType | None) -> None:
-        raise Interrupted(number, "what was finished is kept")
-
-    signal.signal(signal.SIGTERM, stop)
 
 
 # --- the machine: containers and batch systems give less than there is

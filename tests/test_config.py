@@ -117,8 +117,8 @@ def test_a_wrong_assignment_says_what_is_wrong(assignment: str, message: str) ->
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("store: s\nstore: t\n", "line 2: the key 'store' stands twice"),
-        ("store: s\nmodel: {layers: 1, layers: 2}\n", "line 2: the key 'layers' stands twice"),
+        ("store: s\nstore: t\n", "line 2: the key 'store' appears twice"),
+        ("store: s\nmodel: {layers: 1, layers: 2}\n", "line 2: the key 'layers' appears twice"),
         ("store: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
         ("? [a]\n: 1\n", "a key is not plain text"),
         ("null: 1\n", "a key is not plain text"),

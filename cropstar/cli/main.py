@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
@@ -72,9 +74,7 @@ def cropstar(context: click.Context) -> None:
 
 def main() -> NoReturn:
     """The entry point: no traceback reaches the user unless --debug asks for it."""
-    from cropstar.runtime import raise_on_termination
-
-    raise_on_termination()
+    signal.signal(signal.SIGTERM, _terminate)
     said: dict[str, Any] = {}
     try:
         cropstar.main(prog_name="cropstar", standalone_mode=False, obj=said)
@@ -90,6 +90,11 @@ def main() -> NoReturn:
         _say(error, as_json=bool(said.get("log_json")))
         code = error.exit_code
     sys.exit(code)
+
+
+def _terminate(number: int, _: FrameType | None) -> NoReturn:
+    """Turn SIGTERM into an exception, so that temporary files are removed on the way out."""
+    raise Interrupted(number, "what was finished is kept")
 
 
 def _translate(failure: BaseException) -> CropstarError:

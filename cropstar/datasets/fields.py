@@ -122,7 +122,7 @@ def choose_target(config: TrainConfig, store: Store) -> Target:
     if chosen == "date" and not _has_dates(store):
         raise _refuse_target("no labels by date", store, "the store has one class a series")
     if chosen == "date" and config.regular.every is not None:
-        why = "a stretch of days may hold dates of several classes"
+        why = "a period may have dates of several classes"
         raise UsageError("regular dates have no labels", why=why, remedy="leave regular.every or the target out")
     return chosen
 
@@ -291,7 +291,7 @@ def _units_by_name(
     if config.train is None:
         found.update(dict.fromkeys(others, "train"))
     elif others:
-        logger.info("left out, for no part names them: %s", ", ".join(others))
+        logger.info("left out, since no part names them: %s", ", ".join(others))
     if config.validation is not None:
         return found, ""
     training = {unit: tallies[unit] for unit, part in found.items() if part == "train"}
@@ -395,12 +395,12 @@ def _centres(store: Store, fields: Fields) -> dict[FieldName, tuple[str, float, 
 def _pixel_sums(reader: TileReader, store: Store) -> tuple[str, NDArray[np.int32], NDArray[np.float64]]:
     """Of each parcel of a tile: the number of its pixels, and the sums of their x and y."""
     if reader.layout == "series":
-        why = "the store holds series that do not say where they lie"
+        why = "the store holds series without coordinates"
         raise UsageError("no split by block", path=store.folder, why=why, remedy=NO_BLOCKS_REMEDY)
     raster = reader.layout == "raster"
     system = reader.grid.crs if raster else reader.crs
     if not system:
-        why = f"the images of '{reader.scene}' do not say where they lie"
+        why = f"the images of '{reader.scene}' have no coordinates"
         raise UsageError("no split by block", path=store.folder, why=why, remedy=NO_BLOCKS_REMEDY)
     transforms = np.array([reader.grid.transform]) if raster else reader.transforms
     parcels = reader.parcels().reshape(len(transforms), *reader.shape)  # (N, H, W)

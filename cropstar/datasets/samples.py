@@ -91,11 +91,13 @@ def require_samples(store: Store, config: TrainConfig, target: Target, *, spatia
     layouts = {entry.layout for entry in store.manifest.tiles}
     if "series" in layouts and len(layouts) > 1:
         raise UsageError(
-            "a store of images and series", path=store.folder, remedy="ingest images and series into two stores"
+            "the store holds both images and series",
+            path=store.folder,
+            remedy="ingest images and series into two stores",
         )
     if spatial and target != "pixel":
         held = "the store holds series without neighbours" if "series" in layouts else "a parcel is one series"
-        why = f"{held}, and {config.model.name} wants images"
+        why = f"{held}, and {config.model.name} needs images"
         raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
     if target == "parcel" and config.split.by == "pixel":
         raise UsageError("parcels cannot be split by pixel", remedy="leave split.by or the target out")

@@ -88,7 +88,7 @@ def _require_kernels(cells: list[Cell], device: torch.device) -> None:
 
 def _with_onnx(model: Classifier, device: torch.device, bands: int | None) -> Classifier:
     if device.type != "cpu":
-        why = f"onnxruntime computes on the processor here, and the device is {device.type}"
+        why = f"onnxruntime runs on the CPU here, and the device is {device.type}"
         raise UsageError("--backend onnx cannot compute this", why=why, remedy="use --device cpu, or --backend torch")
     if not model.streaming or bands is None:
         why = "it takes models that step through the dates"

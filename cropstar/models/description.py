@@ -31,7 +31,7 @@ from cropstar.models.stack import BidirectionalStack, RecurrentStack
 from cropstar.models.zoo import build_model
 
 LARGEST = 500_000_000  # parameters of a model that is looked at
-# Settings that some models have, each with a value that is not its default: who refuses it has no use for it.
+# Settings that some models have, each with a value that is not its default: who refuses it does not use it.
 TRIALS = {
     "pool": "mean",
     "stem": 1,

@@ -39,7 +39,7 @@ INPUTS = ("x", "valid", "days")
 def export_forward(model: Classifier, bands: int, dates: int, metadata: Mapping[str, str]) -> bytes:
     """The file's content of a model that takes a season of so many dates, or of fewer and dates that are not valid."""
     if not is_recurrent(model):
-        why = "others bring the valid dates together first, and how many these are differs from pixel to pixel"
+        why = "others gather the valid dates first, and their number differs from pixel to pixel"
         raise UsageError("only recurrent models can be written as ONNX", why=why, remedy="train one, such as star")
     axes = _free_axes(model, dated=True)
     example = _season(model, bands, dates, batch=2, height=6, width=7, seed=0)

@@ -52,7 +52,7 @@ def build_model(config: ModelConfig, shape: Shape) -> Classifier:
     shape = _as_configured(config, shape)
     if config.name == AUTO:
         why = "only 'cropstar train' can choose the best of several models"
-        raise UsageError(f"'{AUTO}' is no model", why=why, remedy="name one: 'cropstar models' lists them")
+        raise UsageError(f"'{AUTO}' is not a model", why=why, remedy="name one: 'cropstar models' lists them")
     if config.name in NETWORKS:
         return NETWORKS[config.name](config, shape)
     if config.name in FITTED:
@@ -113,7 +113,7 @@ def _require_levels(shape: Shape) -> None:
     if shape.lineages is None or max(map(len, shape.lineages), default=0) == 1:
         why: str | None = "the classes have no levels"
     elif shape.classes == 1:
-        why = "one class alone leaves nothing to tell apart"
+        why = "there is only one class"
     else:
         why = lineage_problem(shape.lineages, shape.classes)
     if why is not None:

@@ -49,7 +49,7 @@ CLASSES = "classes"
 LAYER = "layer:"
 COUNTS = "counts"
 UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-REMEDY = "run the same command again: it makes the block anew"
+REMEDY = "run the same command again: it computes the block again"
 
 
 @dataclass(frozen=True)

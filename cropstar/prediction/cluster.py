@@ -209,7 +209,7 @@ def _warn_of_memory(window: int, machines: Sequence[Machine]) -> None:
 # does not see it looks at another file system, or its client is gone; either way it must not write. One model is loaded
 # in a process; every thread of it has its own open series.
 
-REMEDY = "give --memory less, or the worker more"
+REMEDY = "lower --memory, or give the worker more memory"
 
 
 @dataclass(frozen=True)
@@ -313,7 +313,7 @@ def _newly_opened(job: WorkerJob, stack: ExitStack) -> MapJob:
     predictor = copy.copy(_predictor(request))  # whose weights are shared, and not how many series go at once
     found = stack.enter_context(open_job(job.source, job.output, request, predictor, job.plan))
     if found.key != job.key:
-        why = "its model, its images or what computes there are others than for the client"
+        why = "its model, its images or its backend differ from those of the client"
         remedy = "run workers with the same folders and the same cropstar as the client"
         raise MismatchError("the worker sees another job", path=job.source.path, why=why, remedy=remedy)
     return found

@@ -21,7 +21,7 @@ def export_model(path: Path, output: Path, *, dates: int | None = None, overwrit
     """Write the model as `output`, and beside it its step where it has one; returns what was written."""
     stepping = output.with_name(f"{output.stem}-step{output.suffix}")
     if output.suffix.lower() != ".onnx":
-        raise UsageError("a name of another kind", path=output, remedy="give a name that ends in .onnx")
+        raise UsageError("unknown type of output file", path=output, remedy="give a name that ends in .onnx")
     for target in (output, stepping):
         if target.exists() and (not overwrite or target.is_dir()):
             raise UsageError("the output exists", path=target, remedy="choose another name, or give --overwrite")

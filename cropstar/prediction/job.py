@@ -214,7 +214,7 @@ class MapJob:
         missing = self.folder.missing(windows)
         if len(missing) < len(windows):
             done = len(windows) - len(missing)
-            event(f"going on: {done} of {len(windows)} blocks are finished", blocks=len(windows), finished=done)
+            event(f"continuing: {done} of {len(windows)} blocks are finished", blocks=len(windows), finished=done)
         return missing
 
     def _compute(self, windows: Sequence[Window]) -> None:
@@ -368,6 +368,6 @@ class Batch:
         if self._failures:
             first = self._failures[0]
             why = f"{len(self._failures)} of {self._count} inputs could not be mapped, first: {first.what}"
-            remedy = "mend them and run the same command again"
+            remedy = "fix them and run the same command again"
             raise PartialResult("not all maps were made", path=first.path, why=why, remedy=remedy)
         return self._results

@@ -57,7 +57,9 @@ WGS84 = "EPSG:4326"
 def require_parcels(path: Path, output: Path) -> None:
     """All that can be known to be wrong before there is a map."""
     if output.suffix.lower() not in FORMATS:
-        raise UsageError("a name of another kind", path=output, remedy=f"give one that ends in {', '.join(FORMATS)}")
+        raise UsageError(
+            "unknown type of output file", path=output, remedy=f"give one that ends in {', '.join(FORMATS)}"
+        )
     if output.exists() and path.exists() and output.samefile(path):
         raise UsageError("the parcels would be overwritten", path=path, remedy="choose another output with -o")
     try:
@@ -173,8 +175,10 @@ def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool
     try:
         places = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
     except ProjError as failure:
-        why = f"there is no way from their coordinate system to the map's ({failure})"
-        raise InputError("parcels in other coordinates", path=path, why=why, remedy="reproject them first") from None
+        why = f"their coordinate system cannot be transformed to the map's ({failure})"
+        raise InputError(
+            "parcels in another coordinate system", path=path, why=why, remedy="reproject them first"
+        ) from None
     near = ~(shapely.is_missing(places) | shapely.is_empty(places)) & shapes_meet(places, grid.bounds)
     near &= shapely.get_dimensions(places) == 2
     mended, _ = repair_shapes(places[near])
@@ -279,13 +283,13 @@ def announce_target(card: ModelCard, parcels: Path | None) -> None:
             "give outlines with --parcels to have each classified as it was learnt"
         )
     else:
-        logger.info("the model learnt whole parcels: each of %s is classified by its own mean series", parcels)
+        logger.info("the model was trained on whole parcels: each of %s is classified by its own mean series", parcels)
 
 
 def require_pixel_model(card: ModelCard, parcels: Path | None) -> None:
     """Refuse parcels where only the state of pixels goes on: the series of a parcel is not in it."""
     if parcels is not None and learnt_parcels(card):
-        why = "the model learnt whole parcels, and a state holds single pixels"
+        why = "the model was trained on whole parcels, and a state holds pixels"
         remedy = "give all images to 'cropstar predict --parcels'"
         raise UsageError("no parcels from a state", path=parcels, why=why, remedy=remedy)
 

@@ -259,9 +259,9 @@ def require_streaming(predictor: Predictor, option: str) -> None:
     """Refuse a model that has no state between two dates."""
     if predictor.by_date:
         return
-    why = "it sees the season at once" if not predictor.model.streaming else "it brings dates to regular ones"
+    why = "it reads the whole season at once" if not predictor.model.streaming else "it brings dates to regular ones"
     remedy = "use a model that steps through the dates, such as convstar or star"
-    raise UsageError(f"{option} is not for this model", path=predictor.path, why=why, remedy=remedy)
+    raise UsageError(f"{option} does not apply to this model", path=predictor.path, why=why, remedy=remedy)
 
 
 @torch.inference_mode()

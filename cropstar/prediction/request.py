@@ -40,7 +40,7 @@ def parse_memory(text: str) -> int:
     """Bytes of '2GB', '1500 MB' or '2GiB'."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", text.strip().lower(), re.ASCII)
     if match is None:
-        raise UsageError(f"--memory '{text}' is no amount", remedy="give it as in --memory 2GB")
+        raise UsageError(f"--memory '{text}' is not an amount of memory", remedy="give it as in --memory 2GB")
     unit = 1024 ** ("kmgt".index(match[2]) + 1) if match[2] and match[3] else UNITS[match[2]]
     return int(float(match[1]) * unit)
 
@@ -164,13 +164,13 @@ class MapFiles:
     def require_apart(self, inputs: Sequence[Path]) -> None:
         """Refuse names that cannot be: no GeoTIFF, an input, or the same one twice."""
         if self.map.suffix.lower() not in (".tif", ".tiff"):
-            raise UsageError(f"the output {self.map} is no GeoTIFF", remedy="give it a name that ends in .tif")
+            raise UsageError(f"the output {self.map} is not a GeoTIFF", remedy="give it a name that ends in .tif")
         outputs = [self.map, *([self.state] if self.state else [])]
         for path in outputs:
             if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
                 raise UsageError("the output is the input", path=path, remedy="choose another output with -o")
         if len({path.resolve() for path in outputs}) < len(outputs):
-            raise UsageError("map and state have one name", path=outputs[0], remedy="give each its own")
+            raise UsageError("map and state have the same name", path=outputs[0], remedy="give each its own")
 
 
 def names_file(path: Path) -> Path:
@@ -207,7 +207,7 @@ class Shard:
     def parse(cls, text: str, environment: Mapping[str, str]) -> Shard:
         match = re.fullmatch(r"(auto|\d{1,9})/(\d{1,9})", text.strip(), re.ASCII)
         if match is None:
-            raise UsageError(f"--shard wants i/n and got '{text}'", remedy=SHARD_REMEDY)
+            raise UsageError(f"--shard must be i/n, not '{text}'", remedy=SHARD_REMEDY)
         number = _scheduler_number(environment) if match[1] == "auto" else int(match[1])
         count = int(match[2])
         if not 1 <= count <= MOST_SHARDS:
@@ -287,7 +287,7 @@ class MapInput:
         for name in asked:
             why = "its bands have their names and dates"
             option = name.replace("_", "-")
-            raise UsageError(f"--{option} is not for a store", path=self.path, why=why, remedy="leave it out")
+            raise UsageError(f"--{option} does not apply to a store", path=self.path, why=why, remedy="leave it out")
         return StoredSeries(self.path, self.scene)
 
 
@@ -316,10 +316,10 @@ def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
     elif len(inputs) == 1 and not output.is_dir():
         outputs = [output]
     elif output.suffix.lower() in SUFFIXES and not output.is_dir():
-        why = f"{len(inputs)} inputs make as many maps"
+        why = f"{len(inputs)} inputs make {len(inputs)} maps"
         raise UsageError("one output for several inputs", path=output, why=why, remedy="give a folder with -o")
     elif output.exists() and not output.is_dir():
-        raise UsageError("the output is no folder", path=output, remedy="give a folder with -o")
+        raise UsageError("the output is not a folder", path=output, remedy="give a folder with -o")
     else:
         outputs = [output / f"{each.stem}{ENDING}" for each in inputs]
     for place, path in enumerate(outputs):

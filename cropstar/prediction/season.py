@@ -69,7 +69,7 @@ from cropstar.store.reader import UNREADABLE
 WINDOWS_WRITTEN = AHEAD + 2  # at a time: computed, waiting and being written
 FORMAT = 2  # raised when older readers would misread a newer file
 CARD, VALID_DATES, CHECKS, STATE = "card", "valid_dates", "checks", "state"
-REMEDY = "make it anew with 'cropstar predict --state'"
+REMEDY = "make it again with 'cropstar predict --state'"
 FLUSH_BYTES = 2**27
 PLACE, COUNT = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F  # odd, or a changed bit could vanish
 KIND = "season"
@@ -419,7 +419,7 @@ def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
     path = request.model or reader.card.model_path
     if request.model is None and not path.is_file():
         raise ArtifactError(
-            "the model of the state is not there",
+            "the model of the state is missing",
             path=path,
             why=f"{reader.path} was made with it",
             remedy="give --model",
@@ -430,7 +430,7 @@ def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
         raise MismatchError("not the model of the state", path=path, why=why, remedy="give the one that made the state")
     require_streaming(predictor, "update")
     if layout_of(predictor.model, len(predictor.card.fingerprint.bands)) != reader.card.layout:
-        why = "it does not hold what the model keeps"
+        why = "it does not have the hidden state of the model"
         raise ArtifactError("the state cannot be used", path=reader.path, why=why, remedy=REMEDY)
     return predictor
 

@@ -408,7 +408,7 @@ def pack_patches(
 ) -> PatchTile:
     """A tile of images of one size; `first` is the running number of the first of them in the scene."""
     if (first + len(images)) * images[0].labels.size > np.iinfo(np.int32).max:
-        why = f"{first + len(images)} images of {images[0].labels.size} pixels are more than numbers of parcels"
+        why = f"{first + len(images)} images of {images[0].labels.size} pixels need more parcel numbers than there are"
         raise InputError(
             "too many images", path=Path(scene), why=why, remedy="ingest them in parts, into several stores"
         )

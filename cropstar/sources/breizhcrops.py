@@ -306,7 +306,7 @@ def _groups(parts: dict[str, list[str]], root: Path) -> dict[str, str]:
         for key in ids:
             if groups.setdefault(key, part) != part:
                 why = f"'{key}' is in those of {groups[key]} and {part}"
-                raise InputError("a parcel stands in two lists", path=root / "ids", why=why, remedy="correct the lists")
+                raise InputError("a parcel is in two lists", path=root / "ids", why=why, remedy="correct the lists")
     return groups
 
 

@@ -40,7 +40,9 @@ class IngestRequest:
         for name in (*(name for name in common if name in given), *self.special):
             if name not in names:
                 option = f"--{OPTIONS.get(name, name).replace('_', '-')}"
-                raise UsageError(f"{option} is not for the source '{source}'", remedy="see 'cropstar ingest --help'")
+                raise UsageError(
+                    f"{option} does not apply to the source '{source}'", remedy="see 'cropstar ingest --help'"
+                )
         return dict(self.special)
 
     def label_options(self) -> LabelOptions:
@@ -185,7 +187,7 @@ def _whole_number(text: str, option: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"wrong value of {option}", why=f"'{text}' is no number", remedy="give 1, 2 or 3") from None
+        raise UsageError(f"wrong value of {option}", why=f"'{text}' is not a number", remedy="give 1, 2 or 3") from None
 
 
 def guess_source(path: Path | None) -> str:
@@ -242,7 +244,7 @@ def open_raster_series(
         for name in chosen:
             if name not in (*READING, "bands"):
                 option = name.replace("_", "-")
-                raise UsageError(f"--{option} is not for Sentinel-2 products", path=path, remedy="leave it out")
+                raise UsageError(f"--{option} does not apply to Sentinel-2 products", path=path, remedy="leave it out")
         if set(bands) <= set(NATIVE_RESOLUTION):
             chosen = {"bands": tuple(bands), **chosen}
         opened = open_sentinel2(path, Sentinel2Options(**chosen))

@@ -83,7 +83,9 @@ def _require_same_kind(scenes: Sequence[Scene], before: Manifest | None, folder:
     names = [scene.name for scene in scenes]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"two scenes are called '{name}'", path=folder, remedy="rename one, or ingest them apart")
+            raise UsageError(
+                f"two scenes are called '{name}'", path=folder, remedy="rename one, or ingest them separately"
+            )
     fingerprint = known.fingerprint if known else scenes[0].fingerprint
     for scene in scenes:
         fingerprint.require_same(
@@ -113,13 +115,15 @@ def _require_store_or_new(folder: Path) -> None:
     known = {MANIFEST, LOCK}
     for place in (folder, *folder.parents):
         if (place.exists() or place.is_symlink()) and not place.is_dir():
-            why = "it is no folder"
+            why = "it is not a folder"
             raise UsageError("not a store", path=place, why=why, remedy="choose a new folder with -o")
     for place in (folder / name for name in known):
         if place.exists() and not place.is_file():  # a pipe would be waited for without end
-            raise UsageError("not a store", path=place, why="it is no file", remedy="choose a new folder with -o")
+            raise UsageError("not a store", path=place, why="it is not a file", remedy="choose a new folder with -o")
     if folder.is_dir() and any(folder.iterdir()) and not known & {entry.name for entry in folder.iterdir()}:
-        raise UsageError("not a store", path=folder, why="other files lie there", remedy="choose a new folder with -o")
+        raise UsageError(
+            "not a store", path=folder, why="it contains other files", remedy="choose a new folder with -o"
+        )
 
 
 # --- Tiles of one scene
@@ -149,7 +153,7 @@ def _make_scene(pool: WorkerPool, number: int, scene: Scene, folder: Path) -> tu
                 bar.update()
             else:
                 path = tile_path(folder, check.spec.name)
-                logger.warning("the tile %s was damaged and is made anew", path)
+                logger.warning("the tile %s was damaged and is made again", path)
         missing = [spec for spec in specs if spec.name not in whole]
         for done in _make_tiles(pool, number, scene, missing, folder):
             bar.update(done)

@@ -152,7 +152,7 @@ def _parcels_beside(path: Path | None) -> Path:
             why = f"{len(found)} lie {'in the folder' if place == path else 'beside the raster'}"
             raise UsageError("several vector files", why=why, remedy="choose one with --parcels parcels.gpkg")
     raise UsageError(
-        "no parcels given", why="none lies beside the raster", remedy="give them with --parcels parcels.gpkg"
+        "no parcels given", why="there is none beside the raster", remedy="give them with --parcels parcels.gpkg"
     )
 
 
@@ -260,9 +260,7 @@ def read_rules(path: Path) -> ClassRules:
     seen: dict[str, str] = {}
     for label, place in places:
         if label in seen:
-            raise _wrong_table(
-                path, f"the label '{label}' stands under '{seen[label]}' and '{place}'", "keep one of them"
-            )
+            raise _wrong_table(path, f"the label '{label}' is under '{seen[label]}' and '{place}'", "keep one of them")
         seen[label] = place
     return ClassRules(classes, dropped, others, path)
 
@@ -410,8 +408,10 @@ def _on_grid(frame: Any, grid: Grid, path: Path) -> Any:
     try:
         return frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
     except ProjError as failure:
-        why = f"there is no way from their coordinate system to the images' ({failure})"
-        raise InputError("parcels in other coordinates", path=path, why=why, remedy="reproject them first") from None
+        why = f"their coordinate system cannot be transformed to the images' ({failure})"
+        raise InputError(
+            "parcels in another coordinate system", path=path, why=why, remedy="reproject them first"
+        ) from None
 
 
 def _with_classes(found: _Candidates, rules: ClassRules, path: Path) -> _Candidates:

@@ -186,7 +186,7 @@ def _class_table(labels: Sequence[str], path: Path) -> ClassTable:
     found = sorted(set(labels))
     if len(found) > MAXIMUM_CLASSES:
         why = f"{len(found)} different labels, at most {MAXIMUM_CLASSES} can be told apart"
-        raise InputError("too many classes", path=path, why=why, remedy="give a data set to be classified")
+        raise InputError("too many classes", path=path, why=why, remedy="give a data set with classes")
     if all(WHOLE.fullmatch(label) for label in found):
         names = sorted(found, key=int)
     else:
@@ -352,7 +352,7 @@ def _named_classes(header: dict[str, list[str]], path: Path) -> set[str]:
         raise InputError("series with time stamps", path=path, why="they are not read", remedy="give one without")
     if [word.lower() for word in header.get("classlabel", [])[:1]] != ["true"]:
         why = "the header has no '@classLabel true ...'"
-        raise InputError("series without classes", path=path, why=why, remedy="give a data set to be classified")
+        raise InputError("series without classes", path=path, why=why, remedy="give a data set with classes")
     return {_plain(word) for word in header["classlabel"][1:]}
 
 

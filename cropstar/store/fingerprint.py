@@ -84,7 +84,7 @@ class Fingerprint:
         problems = []
         missing = [band for band in self.bands if band not in bands]
         if missing:
-            problems.append(f"bands {_show(missing)} are missing (the model wants {_show(self.bands)})")
+            problems.append(f"bands {_show(missing)} are missing (the model needs {_show(self.bands)})")
         # A model of series without a grid (resolution 0) takes pixels of any size.
         if self.resolution and abs(self.resolution - resolution) > 1e-3 * self.resolution:
             problems.append(f"pixels of {resolution:g} m against the model's {self.resolution:g} m")
@@ -93,7 +93,7 @@ class Fingerprint:
             problems.append(f"{len(strange)} dates outside the season of the training, such as {strange[0]}")
         if problems:
             remedy = (
-                "--any-dates takes them all the same"
+                "--any-dates accepts them"
                 if strange and len(problems) == 1
                 else "use a model that was trained on such data"
             )

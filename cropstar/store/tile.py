@@ -35,7 +35,7 @@ from cropstar.store.files import atomic_path, flush_to_disk
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.hdf5 import open_hdf5
 
-REMEDY = "run the ingest again: it makes damaged tiles anew"
+REMEDY = "run the ingest again: it replaces damaged tiles"
 FORMAT = 1  # raised when older readers would misread a newer tile
 PATCH = 48  # pixels a side of a chunk, which holds all dates and bands: patches of 48, 24, 16 or 12 lie in one
 CHECKSUMS = "checksums"  # the group with an array of them for each array

@@ -124,10 +124,10 @@ def require_selectable(config: TrainConfig, store: Store, split: Split) -> None:
     for key, value in config.model:
         if value != getattr(usual, key):
             why = "auto chooses the model and its settings"
-            raise UsageError(f"'{AUTO}' has no use for model.{key}", why=why, remedy="leave it out, or name a model")
+            raise UsageError(f"'{AUTO}' does not use model.{key}", why=why, remedy="leave it out, or name a model")
     for key in ("beside", "distil"):
         if getattr(config, key):
-            raise UsageError(f"'{AUTO}' has no use for {key}", remedy="leave it out, or name a model")
+            raise UsageError(f"'{AUTO}' does not use {key}", remedy="leave it out, or name a model")
     counts = split.counts(len(store.fingerprint.classes))
     known = np.sum([counts["train"], counts["validation"]], axis=0)
     if np.count_nonzero(known) < 2:

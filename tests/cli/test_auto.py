@@ -132,8 +132,8 @@ def test_a_budget_too_small_for_one(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model": {"name": "auto", "layers": 2}}, "'auto' has no use for model.layers"),
-        ({"beside": [{"name": "star"}]}, "'auto' has no use for beside"),
+        ({"model": {"name": "auto", "layers": 2}}, "'auto' does not use model.layers"),
+        ({"beside": [{"name": "star"}]}, "'auto' does not use beside"),
     ],
 )
 def test_what_auto_has_no_use_for(changes: dict[str, Any], words: str, store: Path, tmp_path: Path) -> None:

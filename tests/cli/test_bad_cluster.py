@@ -102,8 +102,8 @@ def test_what_is_refused_before_anybody_is_asked(
         ),
         pytest.param((*PREDICT, "-o", "fields.csv/map.tif"), 3, "Not a directory", id="map-in-a-file"),
         pytest.param((*INGEST, "-o", f"{NO_PLACE}/store"), 3, NO_PLACE, id="store-nowhere"),
-        pytest.param((*INGEST, "-o", "fields.csv/store"), 2, "it is no folder", id="store-in-a-file"),
-        pytest.param((*TABLE, "-o", "store"), 2, "not for a cluster", id="in-memory"),
+        pytest.param((*INGEST, "-o", "fields.csv/store"), 2, "it is not a folder", id="store-in-a-file"),
+        pytest.param((*TABLE, "-o", "store"), 2, "cannot be ingested on a cluster", id="in-memory"),
     ],
 )
 def test_a_good_cluster_asked_for_what_it_cannot(

@@ -170,7 +170,7 @@ def test_configuration_mistakes(run_cli: Cli, tmp_path: Path) -> None:
     assert_refused(
         configure("store: s\nmodel: {layrs: 4}\n"), 2, "unknown key 'model.layrs'", "did you mean 'model.layers'?"
     )
-    assert_refused(configure("store: s\nepochs: 1\nepochs: 2\n"), 2, "'epochs' stands twice", "line 3")
+    assert_refused(configure("store: s\nepochs: 1\nepochs: 2\n"), 2, "'epochs' appears twice", "line 3")
     assert_refused(configure("store: s\nepochs: many\n"), 2, "'epochs'", "integer")
     assert_refused(run_cli("train", "--config", "demo-convstr", cwd=tmp_path), 2, "did you mean 'demo-convstar'?")
 

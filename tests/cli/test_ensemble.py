@@ -46,7 +46,7 @@ def test_an_ensemble_is_judged_and_inspected(small_store: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--model", "rf", "--refit"], "'rf' has no use for --refit"),
+        (["--model", "rf", "--refit"], "'rf' does not use --refit"),
         (["--refit", "--set", "split.validation=0.001"], "--refit needs validation parcels"),
         (["--ensemble", "0"], "wrong value of 'ensemble'"),
         (["--set", "target=pixel", "--set", "beside=[{name: convstar}]"], "an ensemble of models that differ"),

@@ -213,7 +213,7 @@ def test_series_for_a_model_of_images(runs: dict[str, Run], tmp_path: Path) -> N
     series = replace(a_series_tile([3, 4]), fingerprint=a_fingerprint(resolution=0.0))
     failure = refusal(runs["images"].folder, "--store", store_of(tmp_path / "store", {"tile": series}))
     assert isinstance(failure, MismatchError)
-    assert "wants images" in str(failure)
+    assert "needs images" in str(failure)
 
 
 def test_a_store_that_grew_since_the_training(tmp_path: Path) -> None:

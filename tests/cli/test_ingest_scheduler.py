@@ -116,7 +116,7 @@ def test_a_scheduler_that_goes_away(place: Path, expected: dict[str, bytes], clu
     cluster.close()
     _, said = process.communicate(timeout=100)
     assert process.returncode == 6, said
-    assert said.splitlines()[-1].startswith("error: the scheduler is gone")
+    assert said.splitlines()[-1].startswith("error: the scheduler stopped answering")
     assert "Traceback" not in said
     process = start(place, "-o", "gone", "--workers", "1")  # what was finished is good for one process, too
     _, said = process.communicate(timeout=400)

@@ -57,7 +57,7 @@ def test_refusals(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
         (tmp_path / "classes.yaml").write_text(text)
         return run_cli("ingest", small_scene / "tile.tif", "--classes", "classes.yaml", *more, cwd=tmp_path)
 
-    assert_refused(ingest("a: [x]\na: [y]\n"), 2, "not valid YAML in classes.yaml", "line 2", "'a' stands twice")
+    assert_refused(ingest("a: [x]\na: [y]\n"), 2, "not valid YAML in classes.yaml", "line 2", "'a' appears twice")
     assert_refused(
         ingest(f"a: {known[1:]}\n"), 3, f"the label '{known[0]}' is not in the class table", "parcels have it"
     )

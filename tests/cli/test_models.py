@@ -140,7 +140,7 @@ def test_settings_that_only_some_have_leave_the_others_out() -> None:
         (["--set", "epochs=3"], "not a setting of the model"),
         (["star", "--set", "model.name=gru"], "not a setting of the model"),
         (["star", "--set", "model.varient=janet"], "model.variant"),
-        (["star", "--set", "model.head=video"], "'star' has no use for model.head"),
+        (["star", "--set", "model.head=video"], "'star' does not use model.head"),
         (["star", "--set", "model.hierarchy=true"], "the classes have no levels"),
         (["--day-encoding", "thermal", "--bands", "1"], "alone show no crop"),
     ],

@@ -115,6 +115,6 @@ def test_series_have_no_pixels(tmp_path: Path) -> None:
     store = Store.open(store_of(tmp_path, {"table": a_series_tile([3] * 30)}))
     with pytest.raises(UsageError, match=r"no split by pixel .*take split.by=parcel"):
         split_parcels(store, BY_PIXEL, 0)
-    with pytest.raises(UsageError, match=r"no split by block .*series that do not say where they lie"):
+    with pytest.raises(UsageError, match=r"no split by block .*series without coordinates"):
         split_parcels(store, SplitConfig(by="block"), 0)
     store.close()

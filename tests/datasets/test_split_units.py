@@ -150,9 +150,7 @@ def test_blocks_across_two_zones_do_not_overlap(tmp_path: Path) -> None:
 
 def test_images_without_a_place_have_no_blocks(tmp_path: Path) -> None:
     store = Store.open(store_of(tmp_path, {"tile": field_tile("nowhere", 1, 4, 4, (0.0, 0.0), crs="")}))
-    with pytest.raises(
-        UsageError, match=r"no split by block .*'nowhere' do not say where they lie; take split.by=parcel"
-    ):
+    with pytest.raises(UsageError, match=r"no split by block .*'nowhere' have no coordinates; take split.by=parcel"):
         split_parcels(store, config("block"), 0)
     store.close()
 

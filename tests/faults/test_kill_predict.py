@@ -76,4 +76,4 @@ def test_a_polite_signal_keeps_finished_blocks(command: list[str], tmp_path: Pat
     assert not list(tmp_path.rglob("*.partial"))
     assert not (tmp_path / "maps" / "map.tif").exists()
     said, _ = run_to_the_end(command, tmp_path)
-    assert f"going on: {len(kept)} of 36 blocks are finished" in said
+    assert f"continuing: {len(kept)} of 36 blocks are finished" in said

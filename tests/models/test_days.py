@@ -144,5 +144,5 @@ def test_data_without_the_band_are_refused(shape: Shape, words: str, name: str) 
 
 
 def test_a_forest_needs_no_encoding() -> None:
-    with pytest.raises(UsageError, match=r"has no use for model\.day_encoding thermal"):
+    with pytest.raises(UsageError, match=r"does not use model\.day_encoding thermal"):
         make("rf")

@@ -195,12 +195,12 @@ def test_a_tree_without_a_problem() -> None:
 
 
 def test_models_that_cannot() -> None:
-    with pytest.raises(UsageError, match=r"'rf' has no use for model\.hierarchy"):
+    with pytest.raises(UsageError, match=r"'rf' does not use model\.hierarchy"):
         make("rf")
     for lineages in (None, ((0,), (1,))):
         with pytest.raises(UsageError, match="the classes have no levels"):
             build_model(ModelConfig(name="star", hierarchy=True), Shape(3, 2, 5, lineages=lineages))
-    with pytest.raises(UsageError, match="one class alone"):
+    with pytest.raises(UsageError, match="there is only one class"):
         make("star", ((0, 0),))
 
 

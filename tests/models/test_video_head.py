@@ -97,7 +97,7 @@ def test_it_makes_no_maps() -> None:
 
 @pytest.mark.parametrize("name", ["star", "bigru", "tcn", "rf"])
 def test_series_have_no_clips(name: str) -> None:
-    with pytest.raises(UsageError, match=r"has no use for model\.head"):
+    with pytest.raises(UsageError, match=r"does not use model\.head"):
         build_model(ModelConfig.model_validate({"name": name, "head": "video"}), Shape(3, 4, 6))
 
 

@@ -147,7 +147,7 @@ def test_a_killed_prediction_goes_on_to_the_same_state(convstar: Path, parts: di
 
 @pytest.mark.parametrize(
     ("name", "provenance", "reason"),
-    [("ltae", None, "sees the season at once"), ("star", {"regular": {"every": 10}}, "regular")],
+    [("ltae", None, "reads the whole season at once"), ("star", {"regular": {"every": 10}}, "regular")],
 )
 @pytest.mark.parametrize("option", ["--state", "--every-date"])
 def test_models_without_a_state(
@@ -158,7 +158,7 @@ def test_models_without_a_state(
     chosen = (
         options.replace(state=tmp_path / "season.h5") if option == "--state" else options.replace(stable_confidence=0.5)
     )
-    with pytest.raises(UsageError, match=f"{option} is not for this model.*{reason}"):
+    with pytest.raises(UsageError, match=f"{option} does not apply to this model.*{reason}"):
         predict(parts["all"], tmp_path / "map.tif", chosen)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 

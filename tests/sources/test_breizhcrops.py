@@ -269,9 +269,7 @@ def test_a_changed_list_makes_another_scene(real_data: Path, tmp_path: Path) -> 
     assert tile.table.groups[tile.table.keys.index(first)] == ""  # in no list: in no part
     assert tile.recipe != before
     testing.write_text(f"{testing.read_text()}\n{others[0]}\n")
-    with pytest.raises(
-        InputError, match=rf"a parcel stands in two lists in .*'{others[0]}' is in those of eval and train"
-    ):
+    with pytest.raises(InputError, match=rf"a parcel is in two lists in .*'{others[0]}' is in those of eval and train"):
         opened(tmp_path)
 
 

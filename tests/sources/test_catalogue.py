@@ -42,7 +42,7 @@ def test_what_a_path_is_taken_for(stack: Path) -> None:
 
 
 def test_the_one_vector_file_beside_the_raster_is_taken(stack: Path) -> None:
-    with pytest.raises(UsageError, match="no parcels given: none lies beside the raster"):
+    with pytest.raises(UsageError, match="no parcels given: there is none beside the raster"):
         SOURCES["stack"](IngestRequest(stack))
     fields = write_four_fields(stack.with_name("fields.gpkg"))
     assert recipe(stack) == recipe(stack, fields)

@@ -532,7 +532,7 @@ def test_the_recipe_knows_the_rules_and_the_erosion(tmp_path: Path) -> None:
 
 def test_tables_have_no_use_for_them(tmp_path: Path) -> None:
     for name in ("classes", "erode"):
-        with pytest.raises(UsageError, match=f"--{name} is not for the source 'table'"):
+        with pytest.raises(UsageError, match=f"--{name} does not apply to the source 'table'"):
             SOURCES["table"](IngestRequest(tmp_path / "t.csv", special={name: 1}))
 
 
@@ -630,8 +630,8 @@ def test_labels_are_taken_as_they_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("a: [x]\na: [y]", "line 2: the key 'a' stands twice"),
-        ("a: {labels: [x], labels: [y]}", "'labels' stands twice"),
+        ("a: [x]\na: [y]", "line 2: the key 'a' appears twice"),
+        ("a: {labels: [x], labels: [y]}", "'labels' appears twice"),
         ("a: [x", "not valid YAML"),
         ("", "no keys at the top"),
         ("- x", "no keys at the top"),
@@ -644,9 +644,9 @@ def test_labels_are_taken_as_they_are_written(tmp_path: Path) -> None:
         ("a: {labels: [x], color: '#ffffff'}", "did you mean 'colour'?"),
         ("a: {labels: [x], colour: red}", "the colour of 'a' is 'red'; write it in quotes"),
         ("a:\n  labels: [x]\n  colour: #ffffff", "the colour of 'a' is ''; write it in quotes"),
-        ("a: [x, x]", "'x' stands under 'a' and 'a'"),
-        ("a: [x]\nb: [x]", "'x' stands under 'a' and 'b'"),
-        ("a: [x]\ndrop: [x]", "'x' stands under 'a' and 'drop'"),
+        ("a: [x, x]", "'x' is under 'a' and 'a'"),
+        ("a: [x]\nb: [x]", "'x' is under 'a' and 'b'"),
+        ("a: [x]\ndrop: [x]", "'x' is under 'a' and 'drop'"),
         ("a: [x]\nothers: maybe", "'others' is 'maybe'; choose one of error, drop, keep"),
         ("a: [x]\nothers: [y]", "'others' is ['y']"),
         ("a: [x]\ndrop: y", "'drop' has no list"),

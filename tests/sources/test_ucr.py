@@ -318,5 +318,5 @@ def test_through_the_command_line(run_cli: Cli, tmp_path: Path) -> None:
     (line,) = answer.stderr.splitlines()
     assert line.startswith("error: damaged gzip file in ")
     assert not (tmp_path / "store").exists()
-    with pytest.raises(UsageError, match="--year is not for the source 'ucr'"):
+    with pytest.raises(UsageError, match="--year does not apply to the source 'ucr'"):
         SOURCES["ucr"](IngestRequest(train, special={"year": 2017}))

@@ -311,7 +311,7 @@ def test_what_lies_in_memory_is_refused(cluster: Any, tmp_path: Path) -> None:
     table = tmp_path / "fields.csv"
     rows = [f"{field},2023-0{month}-01,wheat,{month}00" for field in ("a", "b") for month in (4, 5, 6)]
     table.write_text("\n".join(["id,date,crop,B04", *rows]), encoding="utf-8")
-    with pytest.raises(UsageError, match=r"not for a cluster: .* leave --scheduler out"):
+    with pytest.raises(UsageError, match=r"cannot be ingested on a cluster: .* leave --scheduler out"):
         run_on(table, tmp_path / "store", cluster, lambda path: SOURCES["table"](IngestRequest(path)))
     assert not (tmp_path / "store").exists()
 

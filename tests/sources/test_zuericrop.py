@@ -404,8 +404,8 @@ def test_nothing_labelled(tmp_path: Path) -> None:
         (HEADER + "\n", "it has no row"),
         (LABELS.replace("Vegetation", "Plants"), "no row has Vegetation"),
         (LABELS.replace("SmallGrainCereal,SummerBarley", ",SummerBarley"), "'SummerBarley' has no class in 3rd_tier"),
-        (LABELS.replace("LargeGrainCereal,Maize", "LargeGrainCereal,Wheat"), "'Wheat' stands under 'SmallGrainCereal'"),
-        (LABELS.replace("Grassland,Meadow", "Grassland,Forest"), "'Forest' stands under 'Grassland' and 'Forest'"),
+        (LABELS.replace("LargeGrainCereal,Maize", "LargeGrainCereal,Wheat"), "'Wheat' is under 'SmallGrainCereal'"),
+        (LABELS.replace("Grassland,Meadow", "Grassland,Forest"), "'Forest' is under 'Grassland' and 'Forest'"),
     ],
 )
 def test_label_tables(text: str, expected: str, tmp_path: Path) -> None:
@@ -461,5 +461,5 @@ def test_bands_in_any_spelling() -> None:
     assert ZueriCropOptions(bands=("B8",)).to_json() == ZueriCropOptions(bands=("B08",)).to_json()
     with pytest.raises(UsageError, match="unknown band 'B8A'"):
         ZueriCropOptions(bands=("B08A",))
-    with pytest.raises(UsageError, match="every band once"):
+    with pytest.raises(UsageError, match="bands must be given once each"):
         ZueriCropOptions(bands=("B4", "B04"))

@@ -74,7 +74,7 @@ def test_data_that_fit() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"bands": ("B08",)}, "bands [B04] are missing (the model wants [B04, B08])"),
+        ({"bands": ("B08",)}, "bands [B04] are missing (the model needs [B04, B08])"),
         ({"resolution": 20.0}, "pixels of 20 m against the model's 10 m"),
         ({"dates": [date(2023, 5, 1), date(2023, 12, 1)]}, "1 dates outside the season of the training, such as 2023-"),
     ],

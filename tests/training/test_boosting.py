@@ -162,9 +162,9 @@ def test_a_store_of_series(tmp_path: Path) -> None:
 
 
 def test_settings_of_networks_are_refused(small_store: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'hgb' has no use for model\.kernel"):
+    with pytest.raises(UsageError, match=r"'hgb' does not use model\.kernel"):
         trained(small_store, tmp_path, model={"name": "hgb", "kernel": 3})
-    with pytest.raises(UsageError, match=r"'star' has no use for model\.trees"):
+    with pytest.raises(UsageError, match=r"'star' does not use model\.trees"):
         trained(small_store, tmp_path, model={"name": "star", "trees": 3})
     assert not list(tmp_path.iterdir())
 

@@ -77,7 +77,7 @@ def test_an_ensemble_is_one_model_file(small_store: Path, tmp_path: Path) -> Non
 
 
 def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
-    """The mean of a network and a forest, which has no use for the network's settings."""
+    """The mean of a network and a forest, which does not use the network's settings."""
     pytest.importorskip("sklearn")
     config = small(small_store, beside=[{"name": "rf"}], epochs=1)
     assert [own.model.name for own in member_configs(config)] == ["star", "rf"]
@@ -200,7 +200,7 @@ def test_a_refit_learns_from_validation_and_not_from_the_test(small_store: Path)
 def test_what_cannot_be_refitted_says_so(small_store: Path, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     config = TrainConfig.model_validate({"store": small_store, "model": {"name": "rf"}, "refit": True})
-    with pytest.raises(UsageError, match="'rf' has no use for --refit"):
+    with pytest.raises(UsageError, match="'rf' does not use --refit"):
         train(config, options(tmp_path))
     with pytest.raises(UsageError, match="--refit needs validation parcels"):
         train(small(small_store, refit=True, **{"split.validation": 0.001}), options(tmp_path))

@@ -187,9 +187,9 @@ def test_too_many_pixels_are_drawn_by_the_seed(small_store: Path, caplog: pytest
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"optimiser": {"learning_rate": 0.1}}, "'rf' has no use for optimiser"),
-        ({"augmentation": {"noise": 0.1}}, "'rf' has no use for augmentation"),
-        ({"model": {"name": "rf", "heads": 2}}, "'rf' has no use for model.heads"),
+        ({"optimiser": {"learning_rate": 0.1}}, "'rf' does not use optimiser"),
+        ({"augmentation": {"noise": 0.1}}, "'rf' does not use augmentation"),
+        ({"model": {"name": "rf", "heads": 2}}, "'rf' does not use model.heads"),
         ({"model": {"name": "rff"}}, "did you mean 'rf'"),
     ],
 )

@@ -32,7 +32,7 @@ def refuse_others(config: ModelConfig, *used: str) -> None:
     for name in PARTICULAR:
         field = ModelConfig.model_fields.get(name)
         if field is not None and name not in used and getattr(config, name) != field.default:
-            raise UsageError(f"'{config.name}' has no use for model.{name}", remedy="leave it out")
+            raise UsageError(f"'{config.name}' does not use model.{name}", remedy="leave it out")
 
 
 def head_count(config: ModelConfig, default: int, width: int) -> int:

@@ -246,7 +246,7 @@ class FittedClassifier(Classifier):
         refuse_others(config, "trees", "leaf")
         if config.day_encoding == "thermal":
             raise UsageError(
-                f"'{config.name}' has no use for model.day_encoding thermal",
+                f"'{config.name}' does not use model.day_encoding thermal",
                 why="degree-days are a band to it like any other",
                 remedy="leave it out",
             )

@@ -130,7 +130,7 @@ def _make_product(place: ProductFile, root: str, metadata: Metadata, granule: st
     names = [granule, name, *(PurePosixPath(file.member).name for file in files)]
     tiles = metadata.tiles if len(metadata.tiles) == 1 else [found[1] for text in names if (found := TILE.search(text))]
     if not tiles:
-        raise InputError("no tile", path=place.label, why="neither metadata nor names tell", remedy=REMEDY)
+        raise InputError("no tile", path=place.label, why="neither metadata nor file names have it", remedy=REMEDY)
     return Product(
         name=name.removesuffix(".SAFE"),
         tile=tiles[0],
@@ -151,7 +151,7 @@ def _day_by_name(names: list[str], place: ProductFile) -> date:
                 return date(int(found[1]), int(found[2]), int(found[3]))
             except ValueError:
                 continue
-    raise InputError("no date", path=place.label, why="neither metadata nor names tell", remedy=REMEDY)
+    raise InputError("no date", path=place.label, why="neither metadata nor file names have it", remedy=REMEDY)
 
 
 def _by_band(files: list[ProductFile]) -> dict[str, ProductFile]:

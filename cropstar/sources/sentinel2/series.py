@@ -139,7 +139,9 @@ class Sentinel2Series(MergedSeries["_Layer"]):
             plan = _make_plan(products, self.options.bands, self._files)
             if not plan.days:
                 why = f"none of {len(products)} products has any data"
-                raise InputError("no usable date", path=products[0].metadata.container, why=why, remedy="get others")
+                raise InputError(
+                    "no usable date", path=products[0].metadata.container, why=why, remedy="get other images"
+                )
         except BaseException:
             self.close()
             raise

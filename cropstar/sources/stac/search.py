@@ -80,11 +80,11 @@ class StacOptions(Sentinel2Options):
 def _checked_box(numbers: Box) -> Box:
     remedy = "give west,south,east,north in degrees, such as 3.2,43.6,3.4,43.7"
     if len(numbers) != 4 or not all(math.isfinite(number) for number in numbers):
-        raise UsageError("the area is no box of four numbers", remedy=remedy)
+        raise UsageError("the area is not a box of four numbers", remedy=remedy)
     west, south, east, north = map(float, numbers)
     if not (-180 <= west < east <= 180 and -90 <= south < north <= 90):
         why = f"got {west:g},{south:g},{east:g},{north:g}"
-        raise UsageError("the area is no box in degrees", why=why, remedy=remedy)
+        raise UsageError("the area is not a box in degrees", why=why, remedy=remedy)
     return west, south, east, north
 
 
@@ -221,7 +221,7 @@ def _connect(url: str) -> Any:
     """An open pystac-client `Client` whose requests cannot hang or fill the memory."""
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         remedy = "give one such as https://earth-search.aws.element84.com/v1"
-        raise UsageError(f"'{public_address(url)}' is no address of a STAC API", remedy=remedy)
+        raise UsageError(f"'{public_address(url)}' is not the address of a STAC API", remedy=remedy)
     try:
         from pystac_client import Client
         from pystac_client.stac_api_io import StacApiIO

@@ -381,7 +381,7 @@ def _require_clear(text: str, option: str, pieces: list[str], names: list[str]) 
     """A pattern that names a date, and that can only be read in one way."""
     got = f"got '{text}'"
     if "date" not in names:
-        raise UsageError(f"{option} wants a {{date}}", why=got, remedy=PATTERN_EXAMPLE)
+        raise UsageError(f"{option} needs a {{date}}", why=got, remedy=PATTERN_EXAMPLE)
     if len(text) > MAXIMUM_LENGTH or names.count("*") > MAXIMUM_STARS:
         why = f"{len(text)} characters and {names.count('*')} {{*}}"
         raise UsageError(f"{option} is too long", why=why, remedy=f"give at most {MAXIMUM_STARS} {{*}}")
@@ -403,7 +403,7 @@ def spell_bands(given: Sequence[str]) -> Bands:
     names = tuple(RENAMED.join(map(band_name, entry.split(RENAMED))) for entry in given)
     sides = [name.split(RENAMED) for name in names]
     if not names or len(set(names)) < len(names) or any(len(side) > 2 or not all(side) for side in sides):
-        raise UsageError("--bands wants names, each once", why=f"got '{','.join(given)}'", remedy=BANDS_EXAMPLE)
+        raise UsageError("--bands needs names, each once", why=f"got '{','.join(given)}'", remedy=BANDS_EXAMPLE)
     return names
 
 

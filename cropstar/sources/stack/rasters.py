@@ -84,7 +84,7 @@ def split_empty_days(days: Days, files: OpenRasters, where: Path) -> tuple[Days,
         seen |= found
     if len(empty) == len(days):
         why = f"none of {len(days)} dates has any data"
-        raise InputError("no usable date", path=where, why=why, remedy="get others")
+        raise InputError("no usable date", path=where, why=why, remedy="get other images")
     kept = {day: taken for day, taken in days.items() if day not in empty}
     return kept, {day: taken for day, taken in days.items() if day in empty}
 

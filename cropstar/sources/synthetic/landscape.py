@@ -38,13 +38,13 @@ class SceneOptions:
 
     def __post_init__(self) -> None:
         if self.seed < 0:
-            raise UsageError("unfit seed for the synthetic scene", why=f"{self.seed} is negative")
+            raise UsageError("invalid seed for the synthetic scene", why=f"{self.seed} is negative")
         if not SMALLEST <= self.size <= LARGEST:
             why = f"{self.size} pixels is not within {SMALLEST} to {LARGEST}"
-            raise UsageError("unfit size for the synthetic scene", why=why)
+            raise UsageError("invalid size for the synthetic scene", why=why)
         if not FEWEST <= self.dates <= MOST:
             why = f"{self.dates} dates is not within {FEWEST} to {MOST}"
-            raise UsageError("unfit number of dates for the synthetic scene", why=why)
+            raise UsageError("invalid number of dates for the synthetic scene", why=why)
 
     def random(self, *stream: int) -> np.random.Generator:
         """An independent stream of numbers a purpose, so that one part can change without stirring the others."""

@@ -98,7 +98,7 @@ def write_scene(folder: Path, options: SceneOptions) -> tuple[Path, Path]:
     for path, tags in ((tile, tile_tags), (parcels, parcel_tags)):
         if path.exists() and tags.get("GENERATOR") != wanted["GENERATOR"]:
             raise InputError(
-                "will not overwrite a file that is no synthetic scene",
+                "will not overwrite a file that is not a synthetic scene",
                 path=path,
                 remedy="choose another folder or move the file away",
             )

@@ -80,6 +80,6 @@ def _year(folder: DataFolder, options: TumOptions) -> int | None:
         return options.year
     year = year_of(folder.path, folder.root) or options.year
     if year is None and folder.kind == RECORDS:
-        why = "records do not tell, nor does the folder's name"
+        why = "neither the records nor the folder's name have it"
         raise UsageError("the year is not known", path=folder.path, why=why, remedy="give it with --year")
     return year

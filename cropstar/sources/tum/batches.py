@@ -98,7 +98,7 @@ class SeriesScene:
             if window.top <= start < window.bottom and part.samples:
                 batch = read_batch(part.path, self.year)
                 if len(batch.samples) != part.samples:
-                    why = "it is not as at the first look"
+                    why = "it changed since it was first read"
                     raise InputError("a batch has changed", path=part.path, why=why, remedy="run again")
                 chosen.append(replace(batch, values=batch.values.astype(np.uint16 if self._whole else np.float32)))
                 keys += [f"{part.prefix}-{place}" for place in batch.samples]
@@ -137,7 +137,7 @@ class SeriesScene:
         samples, dates = sum(part.samples for part in self._parts), len(self._dates)
         event(f"{self.name}: {samples} samples, {self._observations} observations of {dates} dates", samples=samples)
         if not chosen:
-            logger.warning("batches do not tell their year: taking %d, --year says otherwise", self.year)
+            logger.warning("the batches have no year: using %d; --year sets another", self.year)
         if self._empty:
             logger.warning("%s: %d samples without an observation left out", self.name, self._empty)
 
@@ -155,7 +155,9 @@ class SeriesScene:
             if self._parts and batch.layout != self._shape:
                 why = f"{batch.layout.features} features and {batch.layout.classes} classes, others have "
                 why += f"{self._shape.features} and {self._shape.classes}"
-                raise InputError("a batch that does not fit the others", path=path, why=why, remedy="part them")
+                raise InputError(
+                    "a batch that does not fit the others", path=path, why=why, remedy="ingest them separately"
+                )
             self._shape = batch.layout
             self._parts.append(_BatchFile(path, group, len(batch.samples)))
             self._whole &= fits_uint16(batch.values)

@@ -30,7 +30,7 @@ class TumOptions:
 
     def __post_init__(self) -> None:
         if self.year is not None and not FIRST_YEAR <= self.year <= LAST_YEAR:
-            raise UsageError(f"no year of Sentinel-2: {self.year}", remedy=f"give one from {FIRST_YEAR} on")
+            raise UsageError(f"no Sentinel-2 images in {self.year}", remedy=f"give one from {FIRST_YEAR} on")
         if self.images_per_tile < 1:
             raise UsageError("the images of a tile must be above zero")
 

@@ -145,7 +145,9 @@ class ImageScene:
                 continue
             if kept and size != shape:
                 why = f"it has {size[0]} x {size[1]} pixels, others have {shape[0]} x {shape[1]}"
-                raise InputError("a tile of another size", path=path, why=why, remedy="keep sizes in folders apart")
+                raise InputError(
+                    "a tile of another size", path=path, why=why, remedy="put each size into its own folder"
+                )
             kept[tile], shape = path, size
             dates.update(own)
             longest = max(longest, len(own))
@@ -175,15 +177,19 @@ class ImageScene:
             codes = {listed.codes[tile] for tile in tiles}
             if len(codes) > 1:
                 why = f"EPSG {' and '.join(map(str, sorted(codes)))}"
-                raise InputError("tiles in several coordinate systems", path=listed.path, why=why, remedy="part them")
+                raise InputError(
+                    "tiles in several coordinate systems", path=listed.path, why=why, remedy="ingest them separately"
+                )
             return _coordinate_system(codes.pop(), listed.path), {tile: listed.transforms[tile] for tile in tiles}
         if self._folder.kind != RASTERS:
-            logger.warning("no %s in %s: nobody knows where the tiles lie", PLACES, root)
+            logger.warning("no %s in %s: the tiles have no coordinates", PLACES, root)
             return "", dict.fromkeys(tiles, NOWHERE)
         grids = {tile: _grid_of(path) for tile, path in tiles.items()}
         systems = {grid.crs for grid in grids.values()}
         if len(systems) > 1:
-            raise InputError("tiles in several coordinate systems", path=self._folder.path, remedy="part them")
+            raise InputError(
+                "tiles in several coordinate systems", path=self._folder.path, remedy="ingest them separately"
+            )
         crs = systems.pop()
         coarse = next((tile for tile, grid in grids.items() if crs and abs(grid.resolution - RESOLUTION) > 1e-6), None)
         if coarse is not None:
@@ -202,7 +208,9 @@ class ImageScene:
         path = self._look.tiles[tile]
         raw = self._read(path)
         if raw.bands[10].shape[1:3] != self._look.shape or not raw.dates:
-            raise InputError("a tile has changed", path=path, why="it is not as at the first look", remedy="run again")
+            raise InputError(
+                "a tile has changed", path=path, why="it changed since it was first read", remedy="run again"
+            )
         return _to_image(raw, str(tile), self._transforms[tile], self._numbers)
 
     def _read(self, path: Path) -> _RawTile:
@@ -388,7 +396,7 @@ def _shape(features: dict[str, Feature], name: str, sides: int, path: Path) -> S
 def _array(features: dict[str, Feature], name: str, shape: Shape, path: Path) -> NDArray[Any]:
     data = _feature(features, name, path).data
     if data is None or len(data) != 8 * math.prod(shape):
-        why = f"{name} has {'no' if data is None else len(data)} bytes, its shape {shape} wants {8 * math.prod(shape)}"
+        why = f"{name} has {'no' if data is None else len(data)} bytes, its shape {shape} needs {8 * math.prod(shape)}"
         raise InputError("an array that does not fit its shape", path=path, why=why, remedy=REMEDY)
     return np.frombuffer(data, dtype="<i8").reshape(shape)
 

@@ -147,7 +147,7 @@ def _fetch_missing(system: Any, remote: Remote, files: Sequence[RemoteFile], scr
     objects.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(objects).free
     if total + ROOM > free:
-        why = f"{total / 1e9:,.2f} GB are to come and {free / 1e9:,.2f} GB are free"
+        why = f"{total / 1e9:,.2f} GB are needed and {free / 1e9:,.2f} GB are free"
         raise ResourceError("the disk is too small for the input", path=scratch, why=why, remedy="choose --scratch")
     started = time.monotonic()
     with progress_bar(total, remote.name, "B", scale=True) as bar:
@@ -197,7 +197,7 @@ def _meter(remote: Remote, bar: Any, most: int) -> Any:
             if self.got > most:
                 raise InputError("too large a file", path=str(remote), why=f"more than {most:,} bytes", remedy=AGAIN)
             if seconds > SLOW_SECONDS and self.got < SLOW_BYTES * seconds:
-                raise InputError("no answer in time", path=str(remote), why="hardly a byte comes", remedy=AGAIN)
+                raise InputError("no answer in time", path=str(remote), why="the connection stalled", remedy=AGAIN)
 
     return Meter()
 
@@ -231,7 +231,9 @@ def with_copies(arguments: Mapping[str, Any], scratch: Path, texts: tuple[str, .
         several = isinstance(value, tuple)
         copies = [copy for each in (value if several else (value,)) for copy in _copies(each, scratch, name in texts)]
         if not several and len(copies) > 1:
-            raise UsageError(f"a pattern where one {name} is meant", path=str(value), remedy="give one file or folder")
+            raise UsageError(
+                f"a pattern where one {name} is expected", path=str(value), remedy="give one file or folder"
+            )
         found[name] = tuple(copies) if several else copies[0]
     return found
 
@@ -336,7 +338,7 @@ class Delivery:
         root = self.folder if self.is_file else self.local
         found = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path.relative_to(root))]
         if not found:
-            raise UsageError("nothing was made", path=str(self.remote), remedy="look at what was said before")
+            raise UsageError("nothing was made", path=str(self.remote), remedy="see the messages above")
         names = {str(path) for path in found}
         return sorted(found, key=lambda path: path.name == MANIFEST or f"{path}.aux.xml" in names)
 

@@ -195,7 +195,7 @@ def test_it_can_learn_series_by_heart(name: str) -> None:
 @pytest.mark.parametrize("setting", [{"normalise": True}, {"memory": 9.0}, {"revisit": 5.0}, {"variant": "janet"}])
 def test_settings_of_other_models_are_refused(name: str, setting: dict[str, object]) -> None:
     config = ModelConfig.model_validate({"name": name, **setting})
-    with pytest.raises(UsageError, match=f"'{name}' has no use for model.{next(iter(setting))}"):
+    with pytest.raises(UsageError, match=f"'{name}' does not use model.{next(iter(setting))}"):
         NETWORKS[name](config, Shape(4, CLASSES, LENGTH))
 
 

@@ -213,5 +213,5 @@ def test_arrays_of_another_shape_are_refused(change: Any) -> None:
 
 
 def test_settings_of_networks_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"'rf' has no use for model\.kernel"):
+    with pytest.raises(UsageError, match=r"'rf' does not use model\.kernel"):
         restore_model({"name": "rf", "kernel": 3}, vars(SHAPE), two_trees(), Path("model.safetensors"))

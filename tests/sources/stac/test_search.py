@@ -120,7 +120,7 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("url", ["ftp://example.org", "catalogue.json", "/etc/passwd", "http://"])
 def test_addresses_that_are_none(url: str) -> None:
-    assert "no address of a STAC API" in refusal(url, UsageError)
+    assert "not the address of a STAC API" in refusal(url, UsageError)
 
 
 def test_passwords_are_not_repeated() -> None:

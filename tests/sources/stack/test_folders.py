@@ -404,7 +404,7 @@ def test_a_map_is_made_of_one_tile(tmp_path: Path) -> None:
 
 
 def test_options_of_geotiffs_are_not_for_products(real_data: Path) -> None:
-    with pytest.raises(UsageError, match="--pattern is not for Sentinel-2 products"):
+    with pytest.raises(UsageError, match="--pattern does not apply to Sentinel-2 products"):
         open_raster_series(real_data / "sentinel2-t31tej" / "safe", ("B04",), {}, {"pattern": "{date}.tif"})
 
 

@@ -424,7 +424,7 @@ def test_lists_that_are_none(tmp_path: Path, content: bytes, words: str) -> None
 
 @pytest.mark.parametrize("bands", [("B04", "b4"), ("B04=",), ("=red",), ("B04=red=nir",), ("B04=red", "B4=red"), ()])
 def test_bands_that_are_none(bands: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="--bands wants names, each once"):
+    with pytest.raises(UsageError, match="--bands needs names, each once"):
         StackOptions(bands=bands)
 
 
@@ -445,9 +445,9 @@ def test_dates_are_for_one_file_alone(tmp_path: Path, small_store: Path) -> None
     assert "--dates is for one file" in refusal_by_hand(tmp_path / "tifs", UsageError, dates=DATES)
     safe = write_product(tmp_path / "safe")
     given = {"dates": DATES, "bands": ("B02",)}
-    with pytest.raises(UsageError, match="--dates is not for Sentinel-2 products"):
+    with pytest.raises(UsageError, match="--dates does not apply to Sentinel-2 products"):
         open_raster_series(safe, ("B02",), {}, given)
-    with pytest.raises(UsageError, match="--by-band is not for a store"):
+    with pytest.raises(UsageError, match="--by-band does not apply to a store"):
         MapInput(small_store, "tile").open(("B02",), {}, {"by_band": True})
 
 
