@@ -57,7 +57,8 @@ class ModelConfig(Section):
     dropout: float = Field(0.0, ge=0, lt=1)
     memory: float | None = Field(None, ge=1, description="longest time scale of a new gate; null: dates / layers")
     day_encoding: Literal["none", "sincos", "thermal"] = Field(
-        "sincos", description="what tells the season: the day of the year, a band of growing degree-days, or nothing"
+        "sincos",
+        description="how the model sees the season: the day of the year, a band of growing degree-days, or nothing",
     )
     pool: Literal["last", "mean", "season"] = Field(
         "last", description="scores from the last state, the mean of all states, or their means in bins of the season"
@@ -121,8 +122,10 @@ class SplitConfig(Section):
 
     name: str | None = Field(None, description="one of the data set's own splits, such as a published fold")
     by: Literal["parcel", "block", "scene", "group", "pixel"] = Field("parcel", description="what stays together")
-    block: float = Field(1000.0, gt=0, description="metres a side, by block")
-    folds: int | None = Field(None, ge=2, le=1000, description="cross-validation: one of so many is the test part")
+    block: float = Field(1000.0, gt=0, description="side of a block in metres")
+    folds: int | None = Field(
+        None, ge=2, le=1000, description="cross-validation: number of folds, one of which is the test part"
+    )
     fold: int = Field(1, ge=1, description="which of the folds, from 1")
     train: Groups | None = Field(None, description="scenes or groups by name; null: all that are not named elsewhere")
     validation: ShareGroupsOrNull = Field(
@@ -182,7 +185,7 @@ class AugmentationConfig(Section):
     """What is changed at random in training samples, anew in every epoch."""
 
     date_dropout: float = Field(0.0, ge=0, lt=1, description="share of dates hidden at random")
-    day_jitter: int = Field(0, ge=0, le=60, description="dates are moved by up to so many days")
+    day_jitter: int = Field(0, ge=0, le=60, description="dates are shifted by up to this many days")
     flips: bool = Field(False, description="images are turned and mirrored")
     noise: float = Field(0.0, ge=0, description="deviation of noise in each band, where the band's own is 1")
     scale: float = Field(0.0, ge=0, le=1, description="deviation of a factor's logarithm, for each sample and band")
@@ -221,7 +224,7 @@ class LossConfig(Section):
     focus: float = Field(0.0, ge=0, le=10, description="gamma of the focal loss; 0: plain cross-entropy")
     smoothing: float = Field(0.0, ge=0, lt=1, description="share of every label that is spread over all classes")
     levels: float = Field(0.0, ge=0, description="weight of the coarser levels' mean, of class tables with levels")
-    teacher: float = Field(0.5, ge=0, le=1, description="of distil: share of the teacher's answers beside the labels")
+    teacher: float = Field(0.5, ge=0, le=1, description="of distil: share of the teacher's probabilities in the loss")
 
     @model_validator(mode="after")
     def _dice_has_no_weights(self) -> LossConfig:
@@ -242,10 +245,10 @@ class TrainConfig(Section):
     split: SplitConfig = SplitConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     epochs: int = Field(5, ge=1)
-    batch: int = Field(8, ge=1, description="patches a step")
-    series_batch: int = Field(64, ge=1, description="series a step, for stores of series")
+    batch: int = Field(8, ge=1, description="patches per step")
+    series_batch: int = Field(64, ge=1, description="series per step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
-    patch: int = Field(12, ge=4, le=512, description="pixels a side; twice that for evaluation")
+    patch: int = Field(12, ge=4, le=512, description="width and height in pixels; twice that for evaluation")
     target: Literal["pixel", "parcel", "date"] | None = Field(
         None, description="what has a class; parcel: the mean of its clear pixels; null: pixels of images, else parcels"
     )
@@ -253,7 +256,9 @@ class TrainConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     augmentation: AugmentationConfig = AugmentationConfig()
     regular: RegularConfig = RegularConfig()
-    patience: int | None = Field(None, ge=1, description="stop after so many epochs without a better validation score")
+    patience: int | None = Field(
+        None, ge=1, description="stop after this many epochs without a better validation score"
+    )
     choose_after: float = Field(
         0.0, ge=0, lt=1, description="share of the epochs after which the best is chosen; before, it is provisional"
     )
@@ -263,12 +268,12 @@ class TrainConfig(Section):
     compile: bool | Literal["graphs"] = Field(
         False, description="let torch compile the model for training; graphs: and on CUDA replay a step as one launch"
     )
-    ensemble: int = Field(1, ge=1, le=100, description="models trained from different seeds, whose mean is the answer")
-    beside: list[ModelConfig] = Field([], description="models of other kinds whose answers are averaged with `model`'s")
+    ensemble: int = Field(1, ge=1, le=100, description="models trained from different seeds, whose scores are averaged")
+    beside: list[ModelConfig] = Field([], description="models of other kinds whose scores are averaged with `model`'s")
     cross_fit: int = Field(
         0, ge=0, le=20, description="folds to validate by, so that the model learns from all training fields; 0: none"
     )
-    refit: bool = Field(False, description="at the end train anew on training and validation, up to the best epoch")
+    refit: bool = Field(False, description="at the end retrain on training and validation, up to the best epoch")
     distil: LaxPath | None = Field(None, description="a run or model file whose probabilities are learnt from, too")
     seed: int = Field(0, ge=0, lt=2**63)
 

@@ -156,7 +156,7 @@ def test_files_that_are_no_text(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a text file"):
         resolve_config(file, {})
     file.write_bytes(b"#" * 1_000_001)
-    with pytest.raises(UsageError, match="this large"):
+    with pytest.raises(UsageError, match="too large to be a configuration"):
         resolve_config(file, {})
     with pytest.raises(UsageError, match="no such configuration"):
         resolve_config(tmp_path, {})

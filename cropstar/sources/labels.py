@@ -113,7 +113,7 @@ def _require_reasonable_tiles(series: Series, tile_size: int) -> None:
     side = min(tile_size, max(series.grid.shape))
     size = 2 * len(series.dates) * len(series.bands) * side**2
     if size > MAXIMUM_TILE_BYTES:
-        why = f"{len(series.dates)} dates of {len(series.bands)} bands are {size / 2**30:.1f} GiB a tile"
+        why = f"{len(series.dates)} dates of {len(series.bands)} bands are {size / 2**30:.1f} GiB per tile"
         raise UsageError(f"tiles of {tile_size} pixels are too large", why=why, remedy="give a smaller --tile-size")
 
 

@@ -56,7 +56,7 @@ class ZueriCropOptions(Options):
     model_config = ConfigDict(strict=False)  # lists are as good as tuples
 
     labels: Path | None = None  # labels.csv beside the data where it is not given
-    dates: Path | None = None  # a text file with one date a line; the data themselves have none
+    dates: Path | None = None  # a text file with one date per line; the data themselves have none
     year: int = 2019  # over which the dates are spread where none are given
     level: int = 3  # 1: the 5 coarse classes, 2: the 16 in between, 3: all 48, which know their coarser ones
     cloud_limit: float = 0.1  # an observation is valid up to this cloud cover, a share; published code masks from 0.1
@@ -376,7 +376,7 @@ def _lineages(paths: list[tuple[str, ...]], path: Path) -> dict[str, tuple[str, 
 
 # --- Dates: from the user's list, or assumed
 
-DATES_REMEDY = "write one date a line, such as 2019-01-03, in the order of the images"
+DATES_REMEDY = "write one date per line, such as 2019-01-03, in the order of the images"
 
 
 def _read_dates(path: Path, count: int) -> list[date]:

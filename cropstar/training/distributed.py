@@ -95,7 +95,7 @@ class Processes:
         number = int(os.environ["LOCAL_RANK"])
         if number >= torch.cuda.device_count():
             why = f"{torch.cuda.device_count()} for process {number + 1}"
-            raise ResourceError("too few GPUs", why=why, remedy="start fewer processes a node")
+            raise ResourceError("too few GPUs", why=why, remedy="start fewer processes per node")
         torch.cuda.set_device(number)
         return torch.device("cuda", number)
 

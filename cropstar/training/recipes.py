@@ -181,7 +181,7 @@ RECIPES: dict[str, Recipe] = {"auto": _auto, "quick": _quick, "paper": _paper}
 
 
 def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
-    yield Choice("model.layers", 2, "two layers; more brought nothing on fields")
+    yield Choice("model.layers", 2, "two layers; deeper models were no better on fields")
     if facts.images:
         yield Choice("model.hidden", 32, "filters of an image model")
         yield Choice(
@@ -190,7 +190,7 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
         yield Choice("model.dropout", 0.2, "few fields, many pixels")
     else:
         yield Choice("model.hidden", 64 if facts.fields < 2000 else 128, f"{facts.fields:,} training fields")
-        yield Choice("model.pool", "season", "knows when in the season a state was reached")
+        yield Choice("model.pool", "season", "keeps when in the season a state was reached")
         if "pool" not in model.model_fields_set or model.pool == "season":
             yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
             yield Choice("model.dense", 128, "a layer over all bins")
@@ -213,7 +213,7 @@ def _optimisation(facts: DataFacts) -> Iterator[Choice]:
     yield Choice("optimiser.decoupled", True, "AdamW")
     yield Choice("optimiser.schedule", "cosine", "falls to zero at the last step")
     yield Choice("optimiser.warmup", WARMUP, "steps")
-    yield Choice("optimiser.average", 0.98, "a running mean of the weights is judged and kept")
+    yield Choice("optimiser.average", 0.98, "a running mean of the weights is evaluated and saved")
     yield Choice("loss.smoothing", 0.1, "labels of fields are not always right")
     if facts.images:
         yield Choice("augmentation.flips", True, "fields look alike from every side")
@@ -228,7 +228,7 @@ def _budget(config: TrainConfig, facts: DataFacts, steps: int, *, crossed: bool)
     yield Choice(key, batch, f"{facts.samples:,} training samples")
     per_epoch = max(math.ceil(facts.samples / batch), 1)
     epochs = max(round(steps / per_epoch), 2)
-    yield Choice("epochs", epochs, f"{epochs * per_epoch:,} steps, {per_epoch:,} an epoch")
+    yield Choice("epochs", epochs, f"{epochs * per_epoch:,} steps, {per_epoch:,} per epoch")
     if crossed:  # all epochs are trained, and the last one is kept
         return
     yield Choice("choose_after", 0.8, "the last epochs, at a low learning rate, compete on validation")

@@ -202,7 +202,7 @@ class SequenceObjective:
 
 def batches_of(dataset: Dataset) -> Iterator[Batch]:
     starts = range(0, len(dataset), dataset.batch_size)
-    for start in track(starts, len(starts), f"judge on {dataset.part}", "batch"):
+    for start in track(starts, len(starts), f"evaluate on {dataset.part}", "batch"):
         yield dataset.batch(list(range(start, min(start + dataset.batch_size, len(dataset)))))
 
 

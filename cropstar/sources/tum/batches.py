@@ -196,7 +196,7 @@ def _class_table(path: Path | None, count: int) -> ClassTable:
         names = _names_of(path)
         if len(names) != count or len(set(names)) != count:
             why = f"{len(set(names))} different names, the batches have {count} classes"
-            raise InputError("unusable classes", path=path, why=why, remedy="give one name a line, in their order")
+            raise InputError("unusable classes", path=path, why=why, remedy="give one name per line, in their order")
     names += [f"class {number:02d}" for number in range(len(names) + 1, count + 1)]
     colours = choose_colours(names)
     return ClassTable(CropClass(place, name, colours[place]) for place, name in enumerate(names))

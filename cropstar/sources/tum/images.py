@@ -648,7 +648,7 @@ def _tile_ids(path: Path, present: set[int]) -> list[str]:
         if not line.strip():
             continue
         if not WHOLE.fullmatch(line.strip()):
-            raise InputError("not a tile id", path=path, why=f"line {number}", remedy="give one whole number a line")
+            raise InputError("not a tile id", path=path, why=f"line {number}", remedy="give one whole number per line")
         if int(line) in present:
             found.append(int(line))
     return [str(tile) for tile in sorted(set(found))]

@@ -136,5 +136,5 @@ except ResourceError as failure:
 
 @pytest.mark.parametrize("wrong", [{"seed": -1}, {"size": 8}, {"size": 100_000}, {"dates": 2}, {"dates": 400}])
 def test_unfit_options_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="unfit"):
+    with pytest.raises(UsageError, match="invalid"):
         SceneOptions(**wrong)  # type: ignore[arg-type]
