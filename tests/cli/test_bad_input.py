@@ -92,7 +92,7 @@ def test_store_cut_in_half(run_cli: Cli, small_scene: Path, small_store: Path, t
     # The remedy works.
     mended = run_cli("ingest", small_scene / "tile.tif", "--tile-size", "48", "-o", "store", cwd=tmp_path)
     assert mended.returncode == 0
-    assert "made anew" in mended.stderr
+    assert "made again" in mended.stderr
     assert tile.read_bytes() == whole
 
     manifest = store / "manifest.json"

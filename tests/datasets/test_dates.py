@@ -94,7 +94,7 @@ def test_the_target_follows_from_the_labels(tmp_path: Path, store: Store) -> Non
     assert choose_target(config(), images) == "pixel"
     assert choose_target(config(target="parcel"), images) == "parcel"
     refusals = (
-        (parcels_alone, {"target": "date"}, "one class a series"),
+        (parcels_alone, {"target": "date"}, "one class per series"),
         (images, {"target": "date"}, "one class each"),
         (dates_alone, {"target": "parcel"}, "by date alone"),
         (store, {"target": "pixel"}, "no pixels"),

@@ -399,7 +399,7 @@ def test_dates_that_the_file_says_otherwise(tmp_path: Path) -> None:
     ],
 )
 def test_dates_that_are_none(text: str, words: str) -> None:
-    with pytest.raises(UsageError, match=f"{words} in --dates.*one date a line"):
+    with pytest.raises(UsageError, match=f"{words} in --dates.*one date per line"):
         parse_dates(text)
 
 
