@@ -38,7 +38,7 @@ LOST_SECONDS = 600.0  # for a worker to come back: machines that were taken away
 ASK_SECONDS = 2.0  # between two looks at how many workers there are
 AHEAD = 3  # tasks a thread: one in work, one waiting beside it, one whose answer is on the way
 RETRIES = 2  # of a task that raises: a network's file system may fail once
-AGAIN = "run the same command again to go on"
+AGAIN = "run the same command again to continue"
 REMEDY = "give workers more memory, or less to do: --memory of predict, --tile-size of ingest"
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 30.0  # for a first worker
@@ -171,14 +171,14 @@ class DaskPool(WorkerPool):
             self._alive = now
         elif now - self._alive > self._patience:
             why = f"none came back for {self._patience:.0f} seconds; what was finished is kept"
-            raise ResourceError("all workers of the cluster are gone", why=why, remedy=f"start some, then {AGAIN}")
+            raise ResourceError("the cluster has lost all its workers", why=why, remedy=f"start some, then {AGAIN}")
 
     def _translate(self, failure: BaseException) -> CropstarError:
         if isinstance(failure, CropstarError):
             return failure
         if isinstance(failure, self._killed):
             why = "several died one after the other; systems kill processes when memory runs out"
-            return ResourceError("a task ends every worker that gets it", why=why, remedy=REMEDY)
+            return ResourceError("a task kills every worker that runs it", why=why, remedy=REMEDY)
         if isinstance(failure, OSError):
             return from_os_error(failure)
         why = f"{type(failure).__name__}: {failure}"
@@ -409,7 +409,7 @@ def _ignore(_: object) -> None:
 
 def _gone(failure: object) -> ResourceError:
     why = f"{_one_line(failure)}; what was finished is kept"
-    return ResourceError("the scheduler is gone", why=why, remedy=f"start it, then {AGAIN}")
+    return ResourceError("the scheduler stopped answering", why=why, remedy=f"start it, then {AGAIN}")
 
 
 def _one_line(failure: object) -> str:

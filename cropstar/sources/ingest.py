@@ -236,8 +236,10 @@ class SceneTasks:
             return shared
         for scene in scenes:
             if not scene.volume:
-                why = "it lies in the memory of this process, and its tiles are quickly made there"
-                raise UsageError(f"the scene '{scene.name}' is not for a cluster", why=why, remedy=NO_CLUSTER)
+                why = "it is in the memory of this process, which makes its tiles quickly"
+                raise UsageError(
+                    f"the scene '{scene.name}' cannot be ingested on a cluster", why=why, remedy=NO_CLUSTER
+                )
         whole = folder.absolute()
         # It has the name of a partial file: whoever writes to the store next removes what a killed client left.
         token = ClientToken(whole / f".client-{secrets.token_hex(8)}{PARTIAL}", "the store", whole)
@@ -248,7 +250,7 @@ class SceneTasks:
             raise
         except Exception as failure:  # something in a scene, told in many ways
             why = f"it cannot be sent ({type(failure).__name__}: {failure})"
-            what = f"the scene '{scenes[0].name}' is not for a cluster"
+            what = f"the scene '{scenes[0].name}' cannot be ingested on a cluster"
             raise UsageError(what, why=why, remedy=NO_CLUSTER) from None
         return shared
 

@@ -126,10 +126,10 @@ def test_a_task_that_ends_its_worker(empty: Any) -> None:
             task, answer = cluster.take()
         assert task == End(9)
         assert isinstance(answer, ResourceError)
-        assert "ends every worker" in str(answer)
+        assert "kills every worker" in str(answer)
         wait_for_workers(empty, set())
         cluster.submit(End(9))  # nobody is left to do it
-        with pytest.raises(ResourceError, match="all workers of the cluster are gone"):
+        with pytest.raises(ResourceError, match="the cluster has lost all its workers"):
             cluster.take()
 
 
