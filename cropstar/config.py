@@ -230,7 +230,7 @@ class LossConfig(Section):
     def _dice_has_no_weights(self) -> LossConfig:
         for unused in ("balance", "focus", "levels"):
             if self.name == "dice" and getattr(self, unused):
-                raise ValueError(f"dice has no use for {unused}: every class counts the same")
+                raise ValueError(f"dice does not use {unused}: every class counts the same")
         return self
 
 

@@ -140,7 +140,7 @@ def _require_fits(subject: EvaluatedModel, store: Store, config: TrainConfig) ->
         why, remedy = "; ".join(problems), "train a teacher on this store"
         raise MismatchError("the teacher does not fit the store", path=subject.file, why=why, remedy=remedy)
     if target == "date":
-        raise UsageError("--distil is not for classes by date", path=store.folder, remedy="leave it out")
+        raise UsageError("--distil does not apply to classes by date", path=store.folder, remedy="leave it out")
     return [known.index(name) for name in names]
 
 

@@ -223,7 +223,7 @@ def _mapped(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> 
     """The areas of the map, if they are asked for; the map must be one that this model made."""
     if options.areas is None:
         if options.design is not None:
-            why = "a design tells how parcels were drawn from a map"
+            why = "a design says how parcels were sampled from a map"
             raise UsageError("no areas to estimate", why=why, remedy="give the map or its areas with --areas")
         return None
     if choose_target(subject.config, store) == "date":
@@ -285,7 +285,7 @@ def require_fits(card: ModelCard, store: Store, *, spatial: bool) -> list[int]:
     mine, theirs = card.fingerprint, store.fingerprint
     problems = mine.differences(replace(theirs, classes=mine.classes))
     if spatial and any(entry.layout == "series" for entry in store.manifest.tiles):
-        problems.append("series without neighbours, and the model wants images")
+        problems.append("series without neighbours, and the model needs images")
     known = {name: number for number, name in enumerate(mine.classes.names)}
     strange = _unknown_classes(known, store)
     if strange:
@@ -361,4 +361,6 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
 
 
 def _unlike(folder: Path) -> UsageError:
-    return UsageError("a store of images and series", path=folder, remedy="ingest images and series into two stores")
+    return UsageError(
+        "the store holds both images and series", path=folder, remedy="ingest images and series into two stores"
+    )

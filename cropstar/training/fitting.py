@@ -76,10 +76,10 @@ def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = N
         return
     if config.refit:
         why = "it has no epochs to choose, and nothing else is chosen on validation"
-        raise UsageError(f"'{name}' has no use for --refit", why=why, remedy="leave it out")
+        raise UsageError(f"'{name}' does not use --refit", why=why, remedy="leave it out")
     for unused in UNUSED:
         if getattr(config, unused) != TrainConfig.model_fields[unused].default:
-            raise UsageError(f"'{name}' has no use for {unused}", remedy="leave it out")
+            raise UsageError(f"'{name}' does not use {unused}", remedy="leave it out")
     if options and options.get("--diagnose"):
         raise UsageError(f"'{name}' has no layers to diagnose", remedy="leave --diagnose out")
     if importlib.util.find_spec("sklearn") is None:
@@ -92,7 +92,7 @@ def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = N
         "--distil": config.distil is not None,
     }
     for option in (option for option, given in asked.items() if given):
-        raise UsageError(f"'{name}' has no use for {option}", remedy="leave it out")
+        raise UsageError(f"'{name}' does not use {option}", remedy="leave it out")
 
 
 @dataclass(frozen=True)

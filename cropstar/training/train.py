@@ -333,7 +333,7 @@ def _require_choice(
     """Refuse what cannot be asked of a model that is not known yet."""
     asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
     for name in (name for name, given in asked.items() if given):
-        raise UsageError(f"'{AUTO}' has no use for {name}", remedy="name a model, or leave it out")
+        raise UsageError(f"'{AUTO}' does not use {name}", remedy="name a model, or leave it out")
     require_selectable(config, store, split)
 
 
@@ -359,7 +359,7 @@ def _require_possible(
         require_tensorboard()
     if options.diagnose and config.compile:
         why = "compiled models cannot be inspected"
-        raise UsageError("--diagnose is not for compiled models", why=why, remedy="leave one of them out")
+        raise UsageError("--diagnose does not apply to compiled models", why=why, remedy="leave one of them out")
 
 
 def _claim(

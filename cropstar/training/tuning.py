@@ -431,7 +431,7 @@ class Trainer:
         for name in ("ensemble", "beside", "refit", "distil"):
             if getattr(config, name) != TrainConfig.model_fields[name].default:
                 why = "trials compare single models on validation"
-                raise UsageError(f"tuning has no use for {name}", why=why, remedy="leave it out")
+                raise UsageError(f"tuning does not use {name}", why=why, remedy="leave it out")
         model = self._setup.build(config)
         if not model.trains_in_epochs:
             raise UsageError(

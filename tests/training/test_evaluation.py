@@ -176,7 +176,7 @@ def test_what_else_cannot_be_learnt_is_refused(store: Store) -> None:
     clips = config(store, model={"name": "convstar", "layers": 1, "hidden": 4, "head": "video"})
     with pytest.raises(UsageError, match="whole clip"):
         required(store, clips, build_model(clips.model, Shape(2, 3, 12)))
-    with pytest.raises(UsageError, match="convstar wants images"):
+    with pytest.raises(UsageError, match="convstar needs images"):
         required(store, config(store, "convstar"), a_model(store, "convstar"))
     with pytest.raises(UsageError, match="have no levels"):
         required(store, config(store, loss={"levels": 0.5}), a_model(store))

@@ -50,7 +50,7 @@ def test_dice_is_that_of_the_naive_loops(smoothing: float) -> None:
 
 @pytest.mark.parametrize("name", ["balance", "focus", "levels"])
 def test_dice_refuses_what_it_has_no_use_for(name: str) -> None:
-    with pytest.raises(ValueError, match=f"dice has no use for {name}"):
+    with pytest.raises(ValueError, match=f"dice does not use {name}"):
         LossConfig.model_validate({"name": "dice", name: 0.5})
 
 

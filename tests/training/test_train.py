@@ -161,7 +161,7 @@ def test_parcels_of_images_as_target(small_store: Path, tmp_path: Path) -> None:
 
 
 def test_an_image_model_has_no_parcels_as_target(small_store: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="convstar wants images"):
+    with pytest.raises(UsageError, match="convstar needs images"):
         trained(small_store, tmp_path, target="parcel", model={"name": "convstar", "layers": 1, "hidden": 4})
 
 
