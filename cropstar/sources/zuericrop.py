@@ -70,7 +70,7 @@ class ZueriCropOptions(Options):
         if not self.cloud_limit >= 0:
             raise UsageError(f"a cloud limit of {self.cloud_limit:g}", remedy="give a share from 0 to 1")
         if not 2015 <= self.year <= 2100:
-            raise UsageError(f"no year of Sentinel-2: {self.year}", remedy="give one from 2015 on")
+            raise UsageError(f"no Sentinel-2 images in {self.year}", remedy="give one from 2015 on")
         if self.images_per_tile < 1:
             raise UsageError("the images of a tile must be above zero")
         return self
@@ -85,7 +85,7 @@ class ZueriCropOptions(Options):
             if band not in BANDS:
                 raise UsageError(f"unknown band '{band}'", remedy=did_you_mean(band, BANDS))
         if not bands or len(set(bands)) < len(bands):
-            raise UsageError("every band once, and one at least", remedy=f"choose of {', '.join(BANDS)}")
+            raise UsageError("bands must be given once each, and at least one", remedy=f"choose of {', '.join(BANDS)}")
         return bands
 
     @property
@@ -369,7 +369,7 @@ def _lineages(paths: list[tuple[str, ...]], path: Path) -> dict[str, tuple[str, 
                 why = f"'{names[-1]}' has no class in {TIERS[depth - 1]}"
                 raise InputError("a gap in the hierarchy", path=path, why=why, remedy="fill it in")
             if found.setdefault(name, tuple(above)) != tuple(above):
-                why = f"'{name}' stands under '{found[name][-1]}' and '{above[-1]}'"
+                why = f"'{name}' is under '{found[name][-1]}' and '{above[-1]}'"
                 raise InputError("not a hierarchy", path=path, why=why, remedy="give the two different names")
     return found
 
@@ -467,7 +467,7 @@ def _find_file(path: Path) -> Path:
     fitting = [entry for entry in found if _has_datasets(entry)] or found  # a damaged file is named as such later
     if len(fitting) != 1:
         why = "it holds no .hdf5 file" if not found else f"it holds {short_list(entry.name for entry in fitting)}"
-        raise UsageError("which file?", path=path, why=why, remedy="give the path of ZueriCrop.hdf5 itself")
+        raise UsageError("no single file", path=path, why=why, remedy="give the path of ZueriCrop.hdf5 itself")
     return fitting[0]
 
 
@@ -538,5 +538,5 @@ def _dataset(handle: Any, name: str, path: Path) -> Any:
         raise InputError("not ZueriCrop", path=path, why=why, remedy="give the file ZueriCrop.hdf5")
     found = handle[name]
     if not isinstance(found, h5py.Dataset):
-        raise InputError("not ZueriCrop", path=path, why=f"'{name}' is no dataset of this file", remedy=REMEDY)
+        raise InputError("not ZueriCrop", path=path, why=f"'{name}' is not a dataset of this file", remedy=REMEDY)
     return found

@@ -222,5 +222,5 @@ def test_a_teacher_that_knows_the_test_parcels_is_refused(
 def test_a_forest_has_no_use_for_a_teacher(small_store: Path, teacher: Run, tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     config = TrainConfig.model_validate({"store": small_store, "model": {"name": "rf"}, "distil": teacher.folder})
-    with pytest.raises(UsageError, match="'rf' has no use for --distil"):
+    with pytest.raises(UsageError, match="'rf' does not use --distil"):
         train(config, options(tmp_path))

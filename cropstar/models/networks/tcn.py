@@ -66,7 +66,7 @@ class TemporalConvolutionalNetwork(Classifier):
     def __init__(self, config: ModelConfig, shape: Shape) -> None:
         refuse_others(config, "kernel", "pool", "hierarchy")
         if config.pool == "season":
-            raise UsageError("'tcn' has no use for model.pool season", remedy="choose last or mean")
+            raise UsageError("'tcn' does not use model.pool season", remedy="choose last or mean")
         super().__init__()
         hidden, layers = config.hidden, config.layers
         self.kernel = config.kernel or kernel_to_cover(shape.length, layers)
