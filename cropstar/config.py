@@ -414,12 +414,27 @@ StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list(
 
 def load_yaml(text: str, origin: Path | str) -> Any:
     try:
-        return StrictLoader(text).get_single_data()
+        data = StrictLoader(text).get_single_data()
+        _require_characters(data)
+        return data
     except (yaml.YAMLError, RecursionError, ValueError) as failure:  # ValueError: a date that is none
         mark = getattr(failure, "problem_mark", None)
         place = f"line {mark.line + 1}: " if mark else ""
         why = place + str(getattr(failure, "problem", None) or failure)
         raise UsageError("not valid YAML", path=origin, why=why, remedy="correct the file") from None
+
+
+def _require_characters(data: Any) -> None:
+    """Refuse text with halves of characters, as "\\ud800" writes them: it cannot be stored anywhere."""
+    if isinstance(data, str):
+        data.encode("utf-8")  # a UnicodeEncodeError is a ValueError
+    elif isinstance(data, dict):
+        for key, value in data.items():
+            _require_characters(key)
+            _require_characters(value)
+    elif isinstance(data, list):
+        for value in data:
+            _require_characters(value)
 
 
 def dump_yaml(data: Any) -> str:

@@ -63,6 +63,7 @@ from cropstar.sources.base import Bands, Observations, Series
 from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.gate import parse_json
 from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.reader import UNREADABLE
 
@@ -127,7 +128,7 @@ class SeasonCard:
 
     @classmethod
     def loads(cls, text: str, path: Path) -> SeasonCard:
-        said = json.loads(text)
+        said = parse_json(text)
         if said["kind"] != KIND:
             raise ValueError("it is no state of a season")
         dates = tuple(date.fromisoformat(day) for day in said["dates"])

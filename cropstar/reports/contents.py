@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from cropstar.reports.results import RESULT, unit_of
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger, track
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.gate import read_json
 from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.model_file import read_model
 from cropstar.store.reader import UNREADABLE, TileReader
@@ -222,7 +222,7 @@ def _recipe(path: Path) -> str:
 def _test_facts(path: Path) -> dict[str, Any]:
     """Figures of the test by unit: pixels or dates, where there are any, and parcels."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_json(path)
         test = result["test"]
         unit = unit_of(test) if "unit" in test or "confusion" in test["pixel"] else "pixel"
         levels = {unit: test["pixel"]} if unit != "parcel" else {}

@@ -5,7 +5,6 @@ A result may have been edited, or written by another version.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from cropstar.errors import ArtifactError
 from cropstar.reports.wording import DASH, areas, count, cut, percent, plural, printable, score
 from cropstar.store.classes import choose_colours
+from cropstar.store.gate import read_json
 
 RESULT = "result.json"
 CONFIG = "config.yaml"
@@ -43,7 +43,7 @@ def read_result(folder: Path) -> dict[str, Any]:
     if path.stat().st_size > MAXIMUM_RESULT_BYTES:
         raise damaged(path, "too large for a result")
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_json(path)
     except (ValueError, RecursionError) as failure:
         raise damaged(path, str(failure)) from None
     missing = sorted(PARTS - result.keys()) if isinstance(result, dict) else sorted(PARTS)

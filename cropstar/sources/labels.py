@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 import reprlib
@@ -576,6 +577,7 @@ KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
 BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
 SHAPEFILE = BINARY_FORMATS[1]
 PARQUET = b"PAR1"
+OGC_NAMES = "http://www.opengis.net/"  # names that look like addresses, and are not fetched
 FORMATS_REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
 # pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
 MISREAD = re.compile(r"[!;\t\r\n]")
@@ -586,17 +588,38 @@ def open_vector(path: Path) -> Any:
     import geopandas
 
     name = _vector_name(path)
+    if name.startswith("GeoJSON:"):
+        _require_own_crs(path)
     try:
         frame = geopandas.read_parquet(path) if _is_parquet(path) else geopandas.read_file(name)
     except ImportError:
         remedy = "install it with: pip install 'cropstar[parquet]'"
         raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
-    except (RuntimeError, ValueError, OSError) as failure:
-        why = f"not a vector file that can be read ({failure})"
+    except Exception as failure:
+        why = f"not a vector file that can be read ({_one_line(failure)})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
     if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
         raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
     return frame
+
+
+def _one_line(failure: Exception) -> str:
+    return " ".join(str(failure).split())[:200] or type(failure).__name__
+
+
+def _require_own_crs(path: Path) -> None:
+    """Refuse a GeoJSON file whose coordinate system is somewhere else: GDAL would fetch it from there."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as failure:
+        why = f"not JSON that can be read ({_one_line(failure)})"
+        raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
+    crs = content.get("crs") if isinstance(content, dict) else None
+    texts = [str(crs.get("type")), str(crs.get("properties"))] if isinstance(crs, dict) else []
+    elsewhere = any(text.lower() == "link" or "href" in text or "://" in text.replace(OGC_NAMES, "") for text in texts)
+    if elsewhere:
+        remedy = "leave crs out, or name it: urn:ogc:def:crs:EPSG::4326"
+        raise InputError("the coordinate system is a link", path=path, why="it is not followed", remedy=remedy)
 
 
 def _find_label_column(frame: Any, wanted: str | None, path: Path) -> str:

@@ -587,7 +587,11 @@ def encode_texts(column: pd.Series[Any], path: Path) -> _CodedColumn:
         codes, values = pd.factorize(column)
     except TypeError:
         raise InputError(f"the column '{column.name}' holds neither text nor numbers", path=path) from None
-    texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+    try:
+        texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+    except UnicodeDecodeError:
+        what = f"the column '{column.name}' holds text that is not UTF-8"
+        raise InputError(what, path=path, remedy="write the table again") from None
     texts = [text.strip() for text in texts]
     if all(WHOLE_NUMBER.fullmatch(text) for text in texts):
         texts = [text.removesuffix(".0") for text in texts]  # whole numbers became fractions beside a missing one

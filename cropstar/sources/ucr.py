@@ -321,7 +321,7 @@ def _read_ts(path: Path) -> Iterator[_Sample]:
         if not in_data:
             if not line.startswith("@"):
                 raise InputError("not a .ts file", path=path, why=f"line {number} comes before @data", remedy=AGAIN)
-            key, *words = line[1:].split()
+            key, *words = line[1:].split() or [""]
             header[key.lower()] = words
             in_data = key.lower() == "data"
             if in_data:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cropstar.errors import ArtifactError, InputError, MismatchError
 from cropstar.geo.calendar import Season
 from cropstar.store.classes import ClassTable
+from cropstar.store.gate import FingerprintRow, checked
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,19 @@ class Fingerprint:
     @classmethod
     def from_json(cls, data: dict[str, Any], path: Path) -> Fingerprint:
         try:
-            return cls(
-                tuple(data["bands"]),
-                float(data["scale"]),
-                float(data["offset"]),
-                float(data["resolution"]),
-                Season.from_json(data["season"]),
-                ClassTable.from_json(data["classes"]),
-            )
-        except (KeyError, TypeError, ValueError) as failure:
+            row = checked(FingerprintRow, data)
+        except ValueError as failure:
             raise ArtifactError(
-                "the fingerprint cannot be read", path=path, why=f"field {failure}", remedy="make the file again"
+                "the fingerprint cannot be read", path=path, why=str(failure), remedy="make the file again"
             ) from None
+        return cls(
+            tuple(row.bands),
+            row.scale,
+            row.offset,
+            row.resolution,
+            Season(row.season.start, row.season.length),
+            ClassTable.from_json([entry.model_dump() for entry in row.classes]),
+        )
 
     def dumps(self) -> str:
         return json.dumps(self.to_json(), sort_keys=True, ensure_ascii=False)

@@ -21,6 +21,7 @@ from cropstar.errors import ArtifactError
 from cropstar.limits import MAXIMUM_HEADER_BYTES
 from cropstar.store.files import atomic_path
 from cropstar.store.fingerprint import Fingerprint, Normalisation
+from cropstar.store.gate import CardRow, checked, parse_json
 
 KIND = "model"
 HEADER_KEY = "cropstar"  # one key only: safetensors does not keep the order of several
@@ -60,17 +61,23 @@ def read_model(path: Path) -> tuple[ModelCard, Tensors, str]:
 
 def _card(header: dict[str, Any], path: Path) -> ModelCard:
     try:
-        return ModelCard(
-            dict(header["model"]),
-            dict(header["shape"]),
-            Fingerprint.from_json(header["fingerprint"], path),
-            Normalisation.from_json(header["normalisation"]),
-            dict(header["provenance"]),
-            header.get("calibration"),
-        )
-    except (KeyError, TypeError, ValueError) as failure:
+        row = checked(CardRow, header)
+    except ValueError as failure:
         why = f"its header cannot be understood ({failure})"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
+    card = ModelCard(
+        row.model,
+        header["shape"],
+        Fingerprint.from_json(row.fingerprint, path),
+        Normalisation(tuple(row.normalisation.mean), tuple(row.normalisation.deviation)),
+        header["provenance"],
+        row.calibration,
+    )
+    lists = (card.fingerprint.bands, card.normalisation.mean, card.normalisation.deviation)
+    if {len(each) for each in lists} != {row.shape.bands} or row.shape.classes != len(card.fingerprint.classes):
+        why = "its bands and classes are not those of its weights"
+        raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again")
+    return card
 
 
 # --- safetensors files with a header of ours, checked by digest
@@ -111,7 +118,7 @@ def read_header(path: Path, kind: str) -> dict[str, Any]:
         raise _unreadable(path, kind, "it is not a safetensors file")
     try:
         with safe_open(path, framework="numpy") as handle:
-            header: dict[str, Any] = json.loads((handle.metadata() or {})[HEADER_KEY])
+            header: dict[str, Any] = parse_json((handle.metadata() or {})[HEADER_KEY])
             found = header["kind"]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as failure:
         raise _unreadable(path, kind, f"no header of cropstar can be read ({failure})") from None

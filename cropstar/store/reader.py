@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import mmap
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -17,9 +17,30 @@ from numpy.typing import NDArray
 from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
+from cropstar.limits import MAXIMUM_TILE_BYTES
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.gate import GridRow, checked, parse_json, plain_name
 from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.tile import CHECKSUMS, FORMAT, REMEDY, ParcelTable, checksum, read_attribute
+
+MAXIMUM_ARRAY_BYTES = 2**34  # of one array; that of a series tile is only mapped
+# The axes of each array, a letter for each: equal letters are of equal size.
+TABLE = {"table/numbers": "P", "table/labels": "P", "table/keys": "P"}
+SHAPES = {
+    "raster": {"values": "TCHW", "valid": "THW", "labels": "HW", "parcels": "HW", "days": "T", **TABLE},
+    "patches": {
+        **{"values": "NTCHW", "valid": "NTHW", "labels": "NHW", "parcels": "NHW", "days": "NT", "lengths": "N"},
+        **{"transforms": "N6", "names": "N", **TABLE},
+    },
+    "series": {"values": "RC", "valid": "R", "days": "R", "starts": "S", **TABLE},
+}
+
+NUMBERS = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
+KINDS: dict[str, tuple[str, ...] | str] = {
+    **{"valid": ("u1", "b1"), "labels": ("i2",), "parcels": ("i4",), "days": ("i4",), "lengths": ("i4",)},
+    **{"starts": ("i8",), "transforms": ("f8",), "names": "S"},
+    **{"table/numbers": ("i4",), "table/labels": ("i2",), "table/keys": "S"},
+}
 
 # What h5py says of a damaged file.
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
@@ -104,7 +125,8 @@ class TileReader:
             version = int(self._handle.attrs["format"])
             self.has_checksums = CHECKSUMS in self._handle
             self.layout = read_attribute(self._handle, "layout")
-            self.scene = read_attribute(self._handle, "scene")
+            self.scene = plain_name(read_attribute(self._handle, "scene"))
+            _require_shapes(self._handle, self.layout)
         except UNREADABLE as failure:
             self.close()
             raise _unreadable(path, failure) from None
@@ -124,7 +146,13 @@ class TileReader:
 
     @cached_property
     def grid(self) -> Grid:
-        return Grid.from_json(self._json("grid"))
+        try:
+            row = checked(GridRow, self._json("grid"))
+            if (row.shape[0], row.shape[1]) != self.shape:
+                raise ValueError(f"its grid has {row.shape} pixels, its arrays {list(self.shape)}")
+        except ValueError as failure:
+            raise _unreadable(self.path, failure) from None
+        return Grid.from_json(row.model_dump())
 
     @cached_property
     def days(self) -> NDArray[np.int32]:
@@ -309,7 +337,7 @@ class TileReader:
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
-            data: dict[str, Any] = json.loads(self._text(name))
+            data: dict[str, Any] = parse_json(self._text(name))
         except ValueError as failure:
             raise _unreadable(self.path, failure) from None
         return data
@@ -319,6 +347,25 @@ class TileReader:
             return read_attribute(self._handle, name)
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
+
+
+def _require_shapes(handle: h5py.File, layout: str) -> None:
+    """Refuse arrays that do not go together or would not fit into memory, before any is read."""
+    if layout not in SHAPES:
+        raise ValueError(f"a layout '{layout[:20]}'")
+    sizes: dict[str, int] = {}
+    for name, axes in SHAPES[layout].items():
+        dataset = handle[name]
+        if not isinstance(dataset, h5py.Dataset) or dataset.ndim != len(axes):
+            raise ValueError(f"'{name}' is not an array of {len(axes)} axes")
+        if dataset.dtype.str[1:] not in KINDS.get(name, NUMBERS) and dataset.dtype.kind != KINDS.get(name):
+            raise ValueError(f"'{name}' is of the kind {dataset.dtype}")
+        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+        if dataset.nbytes > MAXIMUM_ARRAY_BYTES or chunk > MAXIMUM_TILE_BYTES:
+            raise ValueError(f"'{name}' claims {dataset.nbytes:,} bytes")
+        for axis, size in zip(axes, dataset.shape, strict=True):
+            if sizes.setdefault(axis, size) != size:
+                raise ValueError(f"'{name}' has the shape {dataset.shape}, which does not go with the others")
 
 
 def _unreadable(path: Path, failure: Exception) -> ArtifactError:

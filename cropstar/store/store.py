@@ -21,6 +21,7 @@ from cropstar.errors import ArtifactError, InputError
 from cropstar.runtime import logger
 from cropstar.store.files import locked, sweep, write_json
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.gate import ManifestRow, checked, read_json
 from cropstar.store.reader import OpenFiles, TileReader
 from cropstar.store.tile import FORMAT, REMEDY, is_whole
 
@@ -137,7 +138,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     if not path.exists():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
         version = int(data["format"])
         if version > FORMAT:  # before its fields are looked at: they may be others
             why = f"format {version}"
@@ -150,13 +151,13 @@ def read_manifest(folder: Path) -> Manifest | None:
                 why="it does not match its checksum",
                 remedy="run the ingest again, or restore it from a copy",
             )
-        tiles = tuple(TileEntry(**row) for row in data["tiles"])
-        fingerprint, scenes = data["fingerprint"], dict(data["scenes"])
-    except (ValueError, KeyError, TypeError) as failure:
+        row = checked(ManifestRow, data)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         raise ArtifactError(
             "the manifest cannot be read", path=path, why=str(failure), remedy="delete it and run the ingest again"
         ) from None
-    return Manifest(Fingerprint.from_json(fingerprint, path), tiles, scenes)
+    tiles = tuple(TileEntry(**entry.model_dump()) for entry in row.tiles)
+    return Manifest(Fingerprint.from_json(row.fingerprint, path), tiles, row.scenes)
 
 
 def _checksum(content: dict[str, Any]) -> str:

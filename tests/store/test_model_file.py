@@ -30,7 +30,7 @@ from tests.examples import a_fingerprint
 
 CARD = ModelCard(
     {"name": "star", "layers": 2, "hidden": 3},
-    {"bands": 2, "classes": 2, "dates": 9},
+    {"bands": 2, "classes": 2, "length": 9},
     a_fingerprint(),
     Normalisation((0.1, 0.3), (0.02, 0.05)),
     {"seed": 1, "scenes": {"Äcker": "0123"}},
@@ -89,7 +89,7 @@ def test_the_digest_tells_models_apart(model: Path) -> None:
 
 names = st.text(min_size=1, max_size=12).filter(lambda name: name != "__metadata__")
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )

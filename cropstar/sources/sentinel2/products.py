@@ -10,6 +10,7 @@ import os
 import re
 import struct
 import zipfile
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -207,8 +208,11 @@ def _read_metadata(place: ProductFile) -> Metadata:
     if place.size > MAXIMUM_XML_BYTES:
         why = f"{place.size:,} bytes are too many for a product's metadata"
         raise InputError("unreadable metadata", path=place.label, why=why, remedy=REMEDY)
-    with place.open() as handle:
-        content = handle.read(MAXIMUM_XML_BYTES)
+    try:
+        with place.open() as handle:
+            content = handle.read(MAXIMUM_XML_BYTES)
+    except (zlib.error, zipfile.BadZipFile, EOFError, OSError, RuntimeError) as failure:  # of a damaged archive
+        raise InputError("unreadable metadata", path=place.label, why=str(failure), remedy=REMEDY) from None
     return parse_metadata(content, place.label)
 
 
@@ -290,7 +294,7 @@ def _collect(content: bytes, label: str) -> _Found:
     parser.ExternalEntityRefHandler = collector.refuse
     try:
         parser.Parse(content, True)
-    except (expat.ExpatError, UnicodeError, LookupError) as failure:
+    except (expat.ExpatError, LookupError, ValueError) as failure:  # encodings that expat does not have among them
         why = f"not XML that can be read ({failure})" if content else "the file is empty (zero bytes)"
         raise InputError("unreadable metadata", path=label, why=why, remedy=REMEDY) from None
     if not collector.found.root.startswith("Level-2A"):

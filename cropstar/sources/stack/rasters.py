@@ -178,7 +178,11 @@ def read_header(path: Path, files: OpenRasters, *, mask: bool = False) -> Header
             raise InputError("not a mask", path=path, why=why, remedy="store 0 for clear and 1 for not clear")
     else:
         _require_scaled_integers(dataset, path)
-    names = [dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or "" for index in dataset.indexes]
+    try:
+        names = [dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or "" for index in dataset.indexes]
+    except UnicodeDecodeError as failure:
+        why, remedy = f"its tags are not UTF-8 ({failure.reason})", "write them again as UTF-8, or remove them"
+        raise InputError("unreadable tags", path=path, why=why, remedy=remedy) from None
     pairs = list(zip(dataset.scales, dataset.offsets, strict=True))
     return Header(
         path,

@@ -1,0 +1,204 @@
+"""The gate for what comes from outside: JSON with bounds, names that are no paths, and tables with a schema.
+
+Manifests, tile attributes, cards of models and states may come from strangers, or from a damaged disk. They are checked
+here, before anything is made of them: numbers are finite and of a sensible size, texts and lists have a length, names
+of scenes and tiles cannot lead out of their folder. Whatever is wrong is a ValueError with one line.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from cropstar.config import RegularConfig
+from cropstar.limits import MAXIMUM_RASTER_SIDE
+
+MOST_BYTES = 256_000_000  # of a JSON file: a manifest of a million tiles
+MOST_DIGITS = 20  # of a whole number
+
+Table = TypeVar("Table", bound=BaseModel)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON as the standard has it: no NaN or infinity, no numbers of a thousand digits, no bottomless nesting."""
+    try:
+        return json.loads(text, parse_constant=_no_constant, parse_int=_whole_number, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_json(path: Path, most: int = MOST_BYTES) -> Any:
+    """The content of a JSON file; a pipe would be waited for, and a huge file fill the memory."""
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise ValueError("it is not a regular file")
+    if status.st_size > most:
+        raise ValueError(f"it has {status.st_size:,} bytes, more than {most:,}")
+    return parse_json(path.read_text(encoding="utf-8"))
+
+
+def checked(schema: type[Table], data: Any) -> Table:
+    """Data by their schema; what is wrong first is said in one line."""
+    try:
+        return schema.model_validate(data)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the content"
+        raise ValueError(f"{place[:100]}: {first['msg']}") from None
+
+
+def plain_name(name: str) -> str:
+    """A name that can stand for a file in a folder, and for none elsewhere."""
+    if name in (".", "..") or any(sign in "/\\\x7f" or sign < " " for sign in name):
+        raise ValueError(f"the name {name[:50]!r} has signs that paths are made of")
+    return name
+
+
+def inside(folder: Path, path: Path) -> Path:
+    """A path that a file suggests, once it is known to lie in the folder that it belongs to."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"'{path}' lies outside of '{folder}'")
+    return path
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if abs(number) == float("inf"):
+        raise ValueError("a number that is too large")
+    return number
+
+
+# --- schemas
+
+PlainName = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(plain_name)]
+Text = Annotated[str, StringConstraints(max_length=1000)]
+DATA = ConfigDict(strict=True, allow_inf_nan=False, extra="ignore")
+
+
+class ClassRow(BaseModel):
+    model_config = DATA
+
+    number: int = Field(ge=0, lt=65_535)
+    name: Text
+    colour: Annotated[str, StringConstraints(pattern=r"^#[0-9a-fA-F]{6}$")]
+    lineage: list[Text] = Field([], max_length=20)
+
+
+class SeasonRow(BaseModel):
+    model_config = DATA
+
+    start: int = Field(ge=0, le=366)
+    length: int = Field(ge=0, le=40_000)
+
+
+class FingerprintRow(BaseModel):
+    model_config = DATA
+
+    bands: list[Text] = Field(max_length=10_000)
+    scale: float
+    offset: float
+    resolution: float = Field(ge=0, le=1e7)
+    season: SeasonRow
+    classes: list[ClassRow] = Field(max_length=65_535)
+
+    @model_validator(mode="after")
+    def _numbered(self) -> FingerprintRow:
+        if [row.number for row in self.classes] != list(range(len(self.classes))):
+            raise ValueError("the numbers of the classes do not run from 0 without gaps")
+        if len(set(self.bands)) != len(self.bands):
+            raise ValueError("a band has its name twice")
+        return self
+
+
+class GridRow(BaseModel):
+    model_config = DATA
+
+    crs: Annotated[str, StringConstraints(max_length=100_000)]
+    transform: list[Annotated[float, Field(gt=-1e12, lt=1e12)]] = Field(min_length=6, max_length=6)
+    shape: list[Annotated[int, Field(ge=1, le=MAXIMUM_RASTER_SIDE)]] = Field(min_length=2, max_length=2)
+
+    @model_validator(mode="after")
+    def _has_area(self) -> GridRow:
+        a, b, _, d, e, _ = self.transform
+        if a * e == b * d:
+            raise ValueError("its pixels have no area")
+        return self
+
+
+class ShapeRow(BaseModel):
+    """Of a model: what its weights are made for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    bands: int = Field(ge=1, le=10_000)
+    classes: int = Field(ge=1, lt=65_535)
+    length: int = Field(ge=1, le=100_000)
+    thermal: int | None = Field(None, ge=0, le=10_000)
+    lineages: list[list[Annotated[int, Field(ge=0, lt=65_535)]]] | None = Field(None, max_length=65_535)
+    season: tuple[int, int] | None = None
+
+
+class NormalisationRow(BaseModel):
+    model_config = DATA
+
+    mean: list[float] = Field(max_length=10_000)
+    deviation: list[Annotated[float, Field(gt=0)]] = Field(max_length=10_000)
+
+
+class ProvenanceRow(BaseModel):
+    """What is read of a model's provenance; the rest is for people."""
+
+    model_config = ConfigDict(extra="allow")
+
+    seed: int = 0
+    scenes: dict[str, str] = {}
+    reading: dict[str, Any] = {}
+    regular: RegularConfig = RegularConfig()
+    target: str | None = None
+    distil: dict[str, Any] = {}
+
+
+class CardRow(BaseModel):
+    """The header of a model file, but for its fingerprint, which has a reader of its own."""
+
+    model_config = DATA
+
+    model: dict[str, Any]
+    shape: ShapeRow
+    fingerprint: dict[str, Any]
+    normalisation: NormalisationRow
+    provenance: ProvenanceRow
+    calibration: dict[str, dict[str, Any]] | None = None
+
+
+class TileRow(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: PlainName
+    scene: PlainName
+    layout: Annotated[str, StringConstraints(pattern="^(raster|patches|series)$")]
+    bytes: int = Field(ge=0, lt=2**50)
+    recipe: Annotated[str, StringConstraints(max_length=200)]
+
+
+class ManifestRow(BaseModel):
+    model_config = DATA
+
+    format: int = Field(ge=0, lt=10_000)
+    fingerprint: dict[str, Any]  # has a reader of its own
+    tiles: list[TileRow] = Field(max_length=2_000_000)
+    scenes: dict[PlainName, dict[str, Any]]
