@@ -52,6 +52,7 @@ FAMILIAR_COLOURS = {
 
 WHEEL = ((0.55, 0.80), (0.85, 0.55), (0.30, 0.95), (0.95, 0.90), (0.40, 0.60), (0.75, 0.35))  # saturation, brightness
 SHADES = (0.68, 1.25, 0.5)
+MOST_SHADED = 1000  # classes: beyond them no two are told apart by their colour anyway
 DISTINCT = 0.14  # of the distance from black to white
 
 
@@ -140,21 +141,29 @@ class ClassTable(tuple[CropClass, ...]):
 def choose_colours(names: Sequence[str]) -> list[str]:
     """A familiar colour where the name has one that is still free, else the candidate least like all others."""
     chosen: dict[str, str] = {}
+    used: set[str] = set()
     for name in names:
-        free = [colour for colour in _familiar(name) if colour not in chosen.values()]
+        free = [colour for colour in _familiar(name) if colour not in used]
         if free:
             chosen[name] = free[0]
+            used.add(free[0])
     taken = [_parts(colour) for colour in chosen.values()]
     wheel = [_hex(colorsys.hsv_to_rgb(hue / 48, depth, light)) for depth, light in WHEEL for hue in range(0, 48, 2)]
     wheel += [_hex(colorsys.hsv_to_rgb(hue / 48, depth, light)) for depth, light in WHEEL for hue in range(1, 48, 2)]
+    on_wheel = np.array([_parts(colour) for colour in wheel])
+    wheel_distances = _distances(on_wheel, np.array(taken).reshape(-1, 3))
     for name in names:
         if name not in chosen:
             # A second barley is a darker or a paler barley, unless another crop looks like that already.
-            candidates = [_shade(colour, factor) for colour in _familiar(name) for factor in SHADES] + wheel
-            distances = _distances([_parts(colour) for colour in candidates], taken)
+            candidates, distances = wheel, wheel_distances
+            if len(taken) < MOST_SHADED and (familiar := _familiar(name)):
+                shades = [_shade(colour, factor) for colour in familiar for factor in SHADES]
+                shaded = _distances(np.array([_parts(colour) for colour in shades]), np.array(taken))
+                candidates, distances = shades + wheel, np.concatenate([shaded, wheel_distances])
             distinct = np.flatnonzero(distances >= DISTINCT)
             chosen[name] = candidates[int(distinct[0]) if len(distinct) else int(distances.argmax())]
             taken.append(_parts(chosen[name]))
+            wheel_distances = np.minimum(wheel_distances, _distances(on_wheel, np.array(taken[-1:])))
     return [chosen[name] for name in names]
 
 
@@ -177,10 +186,10 @@ def _shade(colour: str, factor: float) -> str:
     return _hex((red * factor, green * factor, blue * factor))
 
 
-def _distances(candidates: list[tuple[float, float, float]], taken: list[tuple[float, float, float]]) -> Distances:
+def _distances(candidates: Distances, taken: Distances) -> Distances:
     """How different each candidate looks from the nearest taken colour: the eye tells greens apart best."""
-    if not taken:
+    if not len(taken):
         return np.ones(len(candidates))
-    differences = np.array(candidates)[:, None] - np.array(taken)[None]
+    differences = candidates[:, None] - taken[None]
     distances: Distances = np.sqrt((np.square(differences) @ np.array([0.30, 0.59, 0.11])).min(axis=1))
     return distances
