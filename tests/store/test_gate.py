@@ -27,7 +27,7 @@ from tests.store.test_model_file import CARD, WEIGHTS
     ids=["nan", "infinity", "too large", "digits", "deep", "inner", "cut", "mark"],
 )
 def test_json_with_bounds(text: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError):  # noqa: PT011 (each says something else)
         parse_json(text)
 
 
@@ -108,7 +108,7 @@ def test_a_hostile_manifest_is_one_line(edit: Callable[[dict[str, Any]], object]
 def test_a_hostile_grid(change: dict[str, Any]) -> None:
     good = {"crs": "EPSG:32632", "transform": [10.0, 0.0, 0.0, 0.0, -10.0, 0.0], "shape": [8, 8]}
     checked(GridRow, good)
-    with pytest.raises(ValueError, match=next(iter(change))):
+    with pytest.raises(ValueError, match=rf"{next(iter(change))}|no area"):
         checked(GridRow, good | change)
 
 
