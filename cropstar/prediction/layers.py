@@ -58,6 +58,7 @@ class Layer:
     unit: str
     meaning: str
     compute: Callable[[PixelResults], NDArray[Any]]  # to (bands, h, w), as stored
+    of_classes: bool = False  # whether values are numbers of classes: never averaged, in the colours of the map
 
     def bands(self, classes: ClassTable) -> list[str]:
         """The names of its bands."""

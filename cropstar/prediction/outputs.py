@@ -246,6 +246,8 @@ class RasterKind:
 
     @classmethod
     def of_layer(cls, layer: Layer, classes: ClassTable) -> RasterKind:
+        if layer.of_classes:
+            return cls(layer.dtype, layer.nodata, layer.bands(classes), "MODE", classes)
         return cls(layer.dtype, layer.nodata, layer.bands(classes), "AVERAGE", None, layer.scale, layer.unit)
 
 

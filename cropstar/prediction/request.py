@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from cropstar.config import LaxPath, Options
 from cropstar.errors import ArtifactError, InputError, UsageError
@@ -60,6 +60,14 @@ class MapOptions(Options):
     any_dates: bool = False
     overwrite: bool = False
     reading: dict[str, Any] = Field(default_factory=dict)  # how the input is to be read: bands, dates, clear, ...
+
+    @field_validator("layers")
+    @classmethod
+    def _require_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in LAYERS:
+                raise UsageError(f"no layer is called '{name}'", remedy=f"give some of {', '.join(LAYERS)}")
+        return names
 
     @property
     def layers_of_files(self) -> tuple[str, ...]:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from cropstar.errors import ResourceError, UsageError
 from cropstar.geo.grid import hectares_per_pixel
-from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, compute_layers
-from cropstar.prediction.outputs import describe_names, describe_style, read_thinned
+from cropstar.geo.windows import Window
+from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, Layer, compute_layers
+from cropstar.prediction.outputs import RasterKind, describe_names, describe_style, drafting, publish, read_thinned
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
 from cropstar.store.classes import ClassTable, CropClass
 from tests.prediction.gdal import names_and_table
@@ -237,3 +238,25 @@ def test_any_name_is_one_label(name: str) -> None:
     assert label is not None
     if name.isprintable():
         assert label == name
+
+
+# --- layers of classes
+
+
+def test_a_layer_of_classes_is_never_averaged(tmp_path: Path) -> None:
+    landscape = a_landscape(300, 300)
+    layer = Layer("second", "uint8", 255, 1.0, "", "second best class", lambda pixels: pixels.classes[None], True)
+    with drafting(tmp_path / "draft.tif", landscape.grid, RasterKind.of_layer(layer, CLASSES)) as draft:
+        draft.write(Window(0, 0, 300, 300), layer.compute(landscape.pixels))
+    publish(draft, tmp_path / "second.tif", {})
+    with rasterio.open(tmp_path / "second.tif") as dataset:
+        assert dataset.descriptions == ("second best class",)
+        assert dataset.colormap(1)[0][:3] == next(iter(CLASSES)).rgb
+        assert dataset.tags(1)["CLASS_1"] == CLASSES.names[1]
+        smaller = dataset.read(1, out_shape=(150, 150))
+    assert set(np.unique(smaller)) <= {*range(len(CLASSES)), 255}
+
+
+def test_a_layer_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match="no layer is called 'certainty'"):
+        MapOptions(layers=("certainty",))
