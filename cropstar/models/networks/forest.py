@@ -119,7 +119,7 @@ class Forest(FittedClassifier):
             work = Parallel(n_jobs=torch.get_num_threads(), prefer="threads")
             grown += work(delayed(one)(number) for number in range(len(grown), count))
             on_trees(count, self.tree_count)
-        unseen = _Unseen(features, self.classes)
+        unseen = _Unseen(features, self.classes, doubt=1.0)
         for tree, left_out in grown:
             unseen.ask(tree, tree.classes_, left_out)
         return Trees.join([_one_tree(tree.tree_, tree.classes_, self.classes) for tree, _ in grown]), unseen.mean()
@@ -149,10 +149,13 @@ def _one_tree(tree: Any, seen: NDArray[np.int64], classes: int) -> TreeArrays:
 
 
 class _Unseen:
-    """Out-of-bag probabilities: the mean over the trees that left a sample out."""
+    """Out-of-bag probabilities: the mean over the trees that left a sample out.
 
-    def __init__(self, features: Floats, classes: int) -> None:
-        self._features = features
+    `doubt` adds so many trees that know nothing: of few trees, a class that none of them named is not impossible.
+    """
+
+    def __init__(self, features: Floats, classes: int, doubt: float = 0.0) -> None:
+        self._features, self._doubt = features, doubt
         self._total, self._count = np.zeros((len(features), classes)), np.zeros((len(features), 1))
 
     def ask(self, tree: Any, seen: NDArray[np.int64], left_out: NDArray[np.bool_]) -> None:
@@ -162,8 +165,9 @@ class _Unseen:
 
     def mean(self) -> NDArray[np.float64]:
         """(N, classes), NaN where no tree left the sample out."""
+        doubt = np.where(self._count > 0, self._doubt, 0.0)
         with np.errstate(invalid="ignore"):
-            mean: NDArray[np.float64] = self._total / self._count
+            mean: NDArray[np.float64] = (self._total + doubt / self._total.shape[1]) / (self._count + doubt)
         return mean
 
 
