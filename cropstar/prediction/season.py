@@ -31,7 +31,7 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
-from cropstar.errors import ArtifactError, InputError, MismatchError
+from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.execution.local import default_workers
 from cropstar.execution.threads import AHEAD, WriteBehind, read_ahead
 from cropstar.geo.grid import Grid
@@ -63,7 +63,7 @@ from cropstar.sources.base import Bands, Observations, Series
 from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.gate import parse_json
+from cropstar.store.gate import inside, parse_json
 from cropstar.store.hdf5 import open_hdf5
 from cropstar.store.reader import UNREADABLE
 
@@ -404,7 +404,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         stack.callback(reader.close)
         predictor = _load_predictor(reader, request)
         require_pixel_model(predictor.card, request.parcels)
-        files = MapFiles(request.output or reader.card.map, request)
+        files = MapFiles(request.output or _own_map(state, reader.card), request)
         replace(files, state=state).require_apart([each.path for each in inputs])
         if request.parcels is not None:
             require_parcels(request.parcels, files.parcels)
@@ -414,6 +414,15 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         own = request.output is None and _is_of_season(files.map, reader.card, dates)
         files.require_new(overwrite=request.overwrite or own)
         return _Update(reader, series, files, predictor, request, work).run()
+
+
+def _own_map(state: Path, card: SeasonCard) -> Path:
+    """The map that the state was made with, if it lies beside the state: a file may not choose any other place."""
+    try:
+        return inside(state.parent, card.map)
+    except ValueError:
+        why = f"the state was made with '{card.map}', which is not beside it"
+        raise UsageError("which map is to be updated?", path=state, why=why, remedy="name it with -o") from None
 
 
 def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
