@@ -1,4 +1,4 @@
-"""The order of an epoch: every sample once, or every class alike."""
+"""The order of an epoch: each sample once, or rare classes more often."""
 
 from __future__ import annotations
 

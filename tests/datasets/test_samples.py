@@ -1,4 +1,4 @@
-"""What a model eats: labels of one part alone, padding that counts for nothing, statistics without a leak."""
+"""Samples of a store: patches of images, parcels as mean series, series of tables."""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
-from cropstar.config import SplitConfig
+from cropstar.config import SplitConfig, resolve_config
 from cropstar.datasets.batches import Batch
-from cropstar.datasets.samples import PatchDataset, labelled_windows, measure_patches
+from cropstar.datasets.samples import (
+    CLEAR_SHARE,
+    ParcelDataset,
+    PatchDataset,
+    SeriesDataset,
+    labelled_windows,
+    measure_patches,
+    measure_pooled,
+    measure_series,
+    open_parts,
+    pool_parcels,
+)
 from cropstar.datasets.splits import PARTS, PatchWindow, Split, split_parcels
-from cropstar.errors import InputError
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.windows import Window
+from cropstar.sources.catalogue import SOURCES, IngestRequest
+from cropstar.sources.ingest import ingest
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Normalisation
 from cropstar.store.store import Store
+from cropstar.training.train import TrainOptions, train
 from tests.examples import a_patch_tile, a_raster_tile, store_of
 
 PLAIN = Normalisation((0.0, 0.0), (1.0, 1.0))
+CROPS = ("wheat", "maize")
 
 
 def quarters() -> np.typing.NDArray[np.int32]:
@@ -241,4 +257,140 @@ def test_the_small_store_from_end_to_end(small_store: Path) -> None:
     assert sum(len(part.labels) for part in parts) == labelled
     numbers = [set(part.parcels.tolist()) for part in parts]
     assert sum(map(len, numbers)) == len(set().union(*numbers)) == len(split.part_of)
+    store.close()
+
+
+def everything(store: Store) -> Split:
+    parcels = {(reader.scene, int(number)) for reader in store.tiles for number in reader.table.numbers}
+    return Split(dict.fromkeys(parcels, "train"), dict.fromkeys(parcels, 1))
+
+
+def test_the_mean_of_clear_pixels_over_all_tiles(tmp_path: Path) -> None:
+    """Two tiles larger than a block, parcels across the border between them."""
+    random = np.random.default_rng(0)
+    tiles = [
+        a_raster_tile((3, 2, 100, 110), parcels=random.integers(0, 4, (100, 110)).astype(np.int32), seed=seed)
+        for seed in (1, 2)
+    ]
+    store = Store.open(store_of(tmp_path, {"left": tiles[0], "right": tiles[1]}))
+    pooled = pool_parcels(store, everything(store))
+    assert set(pooled) == {("scene", number) for number in (1, 2, 3)}
+    for (_, number), series in pooled.items():
+        assert series.days.tolist() == tiles[0].days.tolist()
+        for date in range(3):
+            clear = [tile.values[date][:, (tile.parcels == number) & tile.valid[date]] for tile in tiles]
+            expected = np.concatenate(clear, axis=1).astype(np.float64).mean(axis=1)
+            np.testing.assert_allclose(series.values[date], expected, rtol=1e-6)
+        assert series.valid.all()
+    store.close()
+
+
+def test_a_date_with_too_few_clear_pixels_is_not_valid(tmp_path: Path) -> None:
+    tile = a_raster_tile((3, 2, 4, 4), parcels=np.ones((4, 4), dtype=np.int32))
+    valid = np.ones((3, 4, 4), dtype=bool)
+    valid[1] = False
+    valid[1, 0, : int(16 * CLEAR_SHARE) - 1] = True
+    valid[2] = False
+    store = Store.open(store_of(tmp_path, {"tile": replace(tile, valid=valid)}))
+    (series,) = pool_parcels(store, everything(store)).values()
+    assert series.valid.tolist() == [True, False, False]
+    assert not series.values[1:].any()
+    store.close()
+
+
+def test_patches_with_dates_of_their_own(tmp_path: Path) -> None:
+    tile = a_patch_tile([2, 4])
+    store = Store.open(store_of(tmp_path, {"tile": tile}))
+    pooled = pool_parcels(store, everything(store))
+    assert len(pooled) == 8
+    assert pooled["patches", 1].days.tolist() == tile.days[0, :2].tolist()
+    assert pooled["patches", 5].days.tolist() == tile.days[1].tolist()
+    store.close()
+
+
+def test_the_data_set_of_a_part(small_store: Path) -> None:
+    store = Store.open(small_store)
+    split = split_parcels(store, SplitConfig(), 0)
+    pooled = pool_parcels(store, split)
+    assert set(pooled) == set(split.part_of)
+    normalisation = measure_pooled(pooled, store, split)
+    seen = 0
+    for part in ("train", "validation", "test"):
+        dataset = ParcelDataset(pooled, store, split, part, normalisation, 4)
+        batch = dataset.batch(list(range(len(dataset))))
+        assert batch.x.shape == (len(dataset), 6, len(store.fingerprint.bands))
+        members = sorted(split.part_of)
+        for row, running in enumerate(batch.parcels.tolist()):
+            assert split.part_of[members[running]] == part
+            assert split.label_of[members[running]] == batch.labels[row]
+        seen += len(dataset)
+        if part == "train":
+            assert batch.x[batch.valid].mean(dim=0).numpy() == pytest.approx(0, abs=1e-4)
+            assert batch.x[batch.valid].std(dim=0, correction=0).numpy() == pytest.approx(1, abs=1e-3)
+    assert seen == len(split.part_of)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def series_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 fields of two crops that peak in different months, with 6 to 10 dates each."""
+    random = np.random.default_rng(3)
+    rows = []
+    for field in range(60):
+        crop = field % 2
+        for month in sorted(random.choice(np.arange(1, 13), size=random.integers(6, 11), replace=False)):
+            red = 3000 - 2500 * np.exp(-(((month - (5, 8)[crop]) / 2) ** 2)) + random.normal(0, 50)
+            rows.append((f"f{field}", f"2023-{month:02d}-11", CROPS[crop], int(red), 3000))
+    folder = tmp_path_factory.mktemp("series")
+    frame = pandas.DataFrame(rows, columns=["field_id", "date", "crop", "B04", "B08"])
+    frame.to_csv(folder / "fields.csv", index=False)
+    ingest(SOURCES["table"](IngestRequest(folder / "fields.csv")), folder / "store")
+    return folder / "store"
+
+
+def test_batches_pad_short_series_as_invalid(series_store: Path) -> None:
+    store = Store.open(series_store)
+    split = split_parcels(store, SplitConfig(), 0)
+    dataset = SeriesDataset(store, split, "train", measure_series(store, split), 8)
+    batch = dataset.batch(list(range(len(dataset))))
+    lengths = batch.valid.sum(dim=1)
+    assert batch.x.shape == (len(dataset), int(lengths.max()), 2)
+    assert int(lengths.min()) < int(lengths.max())
+    for row, length in enumerate(lengths.tolist()):
+        assert batch.valid[row, :length].all()
+        assert not batch.x[row, length:].any()
+        assert (batch.days[row, 1:length] > batch.days[row, : length - 1]).all()
+    clear = batch.x[batch.valid]
+    assert clear.mean(dim=0).numpy() == pytest.approx(np.zeros(2), abs=1e-5)
+    store.close()
+
+
+def test_every_sample_is_in_exactly_one_part(series_store: Path) -> None:
+    store = Store.open(series_store)
+    split = split_parcels(store, SplitConfig(), 0)
+    normalisation = measure_series(store, split)
+    parcels = [
+        int(number)
+        for part in PARTS
+        for dataset in [SeriesDataset(store, split, part, normalisation, 8)]
+        for number in dataset.batch(list(range(len(dataset)))).parcels
+    ]
+    assert sorted(parcels) == list(range(60))
+    store.close()
+
+
+def test_a_series_model_learns_from_a_table(series_store: Path, tmp_path: Path) -> None:
+    """Gates must be opened for the length of a series, not of a whole tile, or nothing is learnt at all."""
+    options = {"store": series_store, "model.name": "star", "model.layers": 2, "model.hidden": 16, "epochs": 25}
+    config = resolve_config(None, {**options, "series_batch": 12, "optimiser.learning_rate": 0.01})
+    _, result = train(config, TrainOptions(tmp_path, torch.device("cpu")))
+    assert result["test"]["parcel"]["overall_accuracy"] >= 0.85
+
+
+def test_an_image_model_is_refused(series_store: Path) -> None:
+    store = Store.open(series_store)
+    split = split_parcels(store, SplitConfig(), 0)
+    config = resolve_config(None, {"store": series_store})
+    with pytest.raises(UsageError, match="--model star"):
+        open_parts(store, split, config, spatial=True)
     store.close()
