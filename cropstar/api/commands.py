@@ -318,7 +318,7 @@ class EvaluationResult:
 
     metrics: dict[str, Any] = field(repr=False)  # {"pixel": {"overall_accuracy": ...}, "parcel": ...}
     parcels: int  # how many
-    seen_in_training: int  # of these, which flatter
+    seen_in_training: int  # of these; they make the accuracy too optimistic
     part: str
     areas: dict[str, Any] | None = field(repr=False)  # with `areas`: adjusted areas of the classes
     facts: dict[str, Any] = field(repr=False)  # all of it, as `cropstar evaluate --json` prints it

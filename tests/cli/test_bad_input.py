@@ -110,7 +110,7 @@ def test_bytes_flipped_inside_a_tile(run_cli: Cli, small_store: Path, tmp_path: 
         data[middle : middle + 2000] = bytes(2000)
         tile.write_bytes(bytes(data))
     answer = run_cli("train", "--store", "store", *SMALL, cwd=tmp_path)
-    assert_refused(answer, 4, "a tile cannot be read", "ingest again")
+    assert_refused(answer, 4, "a tile is damaged", "ingest again")
 
 
 def test_model_of_other_bands(run_cli: Cli, trained: Path, small_scene: Path, tmp_path: Path) -> None:
