@@ -117,7 +117,7 @@ def test_the_command_trains_the_model_that_was_shown() -> None:
     given = context.params
     assert (given["model"], given["layers"], given["hidden"]) == ("star", 3, 24)
     again = facts(
-        "star", "--layers", "3", "--hidden", "24", *(word for each in given["assignments"] for word in ("--set", each))
+        "star", "--layers", "3", "--hidden", "24", *(word for each in given["settings"] for word in ("--set", each))
     )
     assert again == facts("star", *options)
 
