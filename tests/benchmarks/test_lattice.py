@@ -364,7 +364,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path) -> None:
     [
         (["--cells", "starr"], ["unknown cell 'starr'", "did you mean 'star'"]),
         (["--cells", ""], ["no cells"]),
-        (["--data", "mnist", "absent", "--steps", "5"], ["--steps", "pixels"]),
+        (["--data", "mnist", "absent", "--steps", "5"], ["--steps", "pixel"]),
         (["--layers", "100", "--steps", "5000"], ["too large a lattice", "500"]),
         (["--runs", "100000", "--steps", "1000", "--layers", "1"], ["too many runs", "--runs"]),
     ],

@@ -207,7 +207,7 @@ def test_an_output_that_is_a_file(tmp_path: Path) -> None:
         ingest_measured(*STACK, "-o", "mine/store", "--overwrite", cwd=tmp_path),
         2,
         "not a store in mine:",
-        "no folder",
+        "not a folder",
         "-o",
     )
     assert digests(tmp_path) == before

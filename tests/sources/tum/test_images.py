@@ -294,7 +294,7 @@ def test_a_damaged_record_names_file_and_record(root: Path) -> None:
         (lambda features: features.update({"x10/data": bytes(8)}), "x10/data has 8 bytes, its shape"),
         (lambda features: features.update({"x20/shape": (4, 13, 6, 6)}), "shapes that do not fit"),
         (lambda features: features.update({"labels/shape": (4, 6, 24)}), "labels have the shape (4, 6, 24)"),
-        (lambda features: features.update({"dates/shape": (2**61,)}), "wants 18446744073709551616"),
+        (lambda features: features.update({"dates/shape": (2**61,)}), "needs 18446744073709551616"),
         (lambda features: features.update({"x10/data": (1, 2)}), "x10/data has no bytes"),
         (lambda features: features.update({"dates/doy": np.array([1, 400, 3, 4]).tobytes()}), "there is 400"),
     ],
