@@ -128,7 +128,7 @@ def test_a_trial_that_fails_is_no_end(store: Path, tmp_path: Path) -> None:
     reasons = " ".join(row["why"] for row in failed)
     assert len(rows) == 10
     assert "the loss became" in reasons
-    assert "has no use for model.heads" in reasons
+    assert "does not use model.heads" in reasons
     assert all(row["macro_f1"] == "" or float(row["macro_f1"]) <= 1 for row in failed)
     assert found.values == {"optimiser.learning_rate": 0.01, "model.heads": None}
 
