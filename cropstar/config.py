@@ -424,17 +424,15 @@ def load_yaml(text: str, origin: Path | str) -> Any:
         raise UsageError("not valid YAML", path=origin, why=why, remedy="correct the file") from None
 
 
-def _require_characters(data: Any) -> None:
+def _require_characters(data: Any, seen: set[int] | None = None) -> None:
     """Refuse text with halves of characters, as "\\ud800" writes them: it cannot be stored anywhere."""
+    seen = set() if seen is None else seen
     if isinstance(data, str):
         data.encode("utf-8")  # a UnicodeEncodeError is a ValueError
-    elif isinstance(data, dict):
-        for key, value in data.items():
-            _require_characters(key)
-            _require_characters(value)
-    elif isinstance(data, list):
-        for value in data:
-            _require_characters(value)
+    elif isinstance(data, dict | list) and id(data) not in seen:
+        seen.add(id(data))  # by aliases one part can stand in a billion places
+        for value in [*data, *data.values()] if isinstance(data, dict) else data:
+            _require_characters(value, seen)
 
 
 def dump_yaml(data: Any) -> str:
