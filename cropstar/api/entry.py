@@ -1,4 +1,4 @@
-"""What all functions of the API share: progress bars, remote names, and cropstar's own errors."""
+"""Shared by all functions of the API: progress bars, remote names, and cropstar's own errors."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ Value = str | bool | int | float | None
 Assignments = dict[str, Value | list[Value]]
 
 
-class Entry(Section):
+class MatrixEntry(Section):
     """One task with its settings, and the models, depths and seeds that it is run with."""
 
     task: str
@@ -80,14 +80,14 @@ class Matrix(Section):
     layers: Layers | None = None
     seeds: Seeds = Field(default_factory=lambda: [0])
     budget: Minutes | None = None
-    tasks: list[Entry] = Field(min_length=1)
+    tasks: list[MatrixEntry] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
 class SuiteTraining:
     """One training of the matrix."""
 
-    entry: Entry
+    entry: MatrixEntry
     model: str
     layers: int
     seed: int
@@ -157,7 +157,7 @@ def read_suite(file: Path, budget: float | None = None) -> list[SuiteTraining]:
     return cells
 
 
-def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> Iterator[SuiteTraining]:
+def _cells(entry: MatrixEntry, matrix: Matrix, budget: float | None, file: Path) -> Iterator[SuiteTraining]:
     """All models of a depth, then the next, then the next seed: what is looked at early can be compared."""
     models, layers = entry.models or matrix.models, entry.layers or matrix.layers
     for key, value in (("models", models), ("layers", layers)):
@@ -178,7 +178,7 @@ def _cells(entry: Entry, matrix: Matrix, budget: float | None, file: Path) -> It
             yield from (SuiteTraining(entry, model, depth, seed, minutes) for model in dict.fromkeys(models))
 
 
-def _require_possible(entry: Entry, file: Path) -> None:
+def _require_possible(entry: MatrixEntry, file: Path) -> None:
     task = entry.kind
     for keys in _all_assignments(entry):
         for key in keys.keys() & set(MATRIX):
@@ -192,7 +192,7 @@ def _require_possible(entry: Entry, file: Path) -> None:
         raise UsageError("'model.hidden' under 'set'", path=file, why=why, remedy="leave one out")
 
 
-def _all_assignments(entry: Entry) -> list[Assignments]:
+def _all_assignments(entry: MatrixEntry) -> list[Assignments]:
     return [entry.assignments, *entry.by_model.values()]
 
 
@@ -201,7 +201,7 @@ def _explain(failure: ValidationError, file: Path) -> UsageError:
     *above, last = first["loc"]
     key = ".".join(str(part + 1 if isinstance(part, int) else part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        section = Entry if "tasks" in above else Matrix
+        section = MatrixEntry if "tasks" in above else Matrix
         known = [field.alias or name for name, field in section.model_fields.items()]
         return UsageError(f"unknown key '{key}'", path=file, remedy=did_you_mean(str(last), known))
     if first["type"] == "missing":

@@ -12,7 +12,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from cropstar.benchmarks.lattice_plot import cell_title
-from cropstar.benchmarks.suite_matrix import Entry, SuiteOutcome
+from cropstar.benchmarks.suite_matrix import MatrixEntry, SuiteOutcome
 from cropstar.benchmarks.tasks.base import Metric
 from cropstar.reports.comparison import COLOURS, REST
 from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new_figure, percent_formatter, style_axes
@@ -99,7 +99,7 @@ def _section(outcomes: Sequence[SuiteOutcome]) -> list[str]:
     ]
 
 
-def _settings(entry: Entry, outcomes: Sequence[SuiteOutcome]) -> str:
+def _settings(entry: MatrixEntry, outcomes: Sequence[SuiteOutcome]) -> str:
     parts = [] if entry.config is None else [f"those of {entry.config}"]
     parts += [f"{key}={value}" for key, value in entry.assignments.items()]
     for model, own in entry.by_model.items():
@@ -113,7 +113,7 @@ def _settings(entry: Entry, outcomes: Sequence[SuiteOutcome]) -> str:
     return f" Settings that differ from the defaults: {_plain(', '.join(parts))}." if parts else ""
 
 
-def _matrix(entry: Entry, outcomes: Sequence[SuiteOutcome], metric: Metric) -> list[str]:
+def _matrix(entry: MatrixEntry, outcomes: Sequence[SuiteOutcome], metric: Metric) -> list[str]:
     """Models x depths, the best of each depth bold."""
     depths = sorted({outcome.cell.layers for outcome in outcomes})
     paper = dict(entry.kind.paper)

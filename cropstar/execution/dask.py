@@ -29,7 +29,7 @@ from cropstar.errors import (
     from_os_error,
     harmless,
 )
-from cropstar.execution.pool import Answer, Task, WorkerPool, as_cropstar_error
+from cropstar.execution.pool import Answer, PoolTask, WorkerPool, as_cropstar_error
 from cropstar.execution.threads import ThreadCache, close_idle
 from cropstar.geo.raster import bound_gdal
 from cropstar.runtime import event, logger
@@ -70,7 +70,7 @@ class DaskPool(WorkerPool):
         self._client = client
         self._killed: type[Exception] = distributed.KilledWorker
         self._answers = distributed.as_completed(loop=client.loop, with_results=True, raise_errors=False)
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, PoolTask] = {}
         self._shared: tuple[Any, ...] | None = None
         self._patience = patience
         self._threads = sum(machine.threads for machine in machines)
@@ -101,7 +101,7 @@ class DaskPool(WorkerPool):
         except Exception as failure:
             raise _gone(failure) from None
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: PoolTask) -> None:
         name = type(task).__name__.lower()  # that dashboards show
         key = f"{name}-{uuid.uuid4().hex}"
         shared_key, *shared = self._shared or (None,)
@@ -114,7 +114,7 @@ class DaskPool(WorkerPool):
         except Exception as failure:  # of a connection that broke, told in many ways
             raise _gone(failure) from None
 
-    def answers(self, tasks: Iterable[Task], *, volume: int | None = None) -> Iterator[tuple[Task, Answer]]:
+    def answers(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Answer]]:
         coming, exhausted = iter(tasks), False
         while not exhausted or self.waiting:
             while self.room and not exhausted:
@@ -126,7 +126,7 @@ class DaskPool(WorkerPool):
             if self.waiting:
                 yield self.take()
 
-    def take(self) -> tuple[Task, Answer]:
+    def take(self) -> tuple[PoolTask, Answer]:
         """The next task that is done, with the answer or the error that came of it."""
         while not self._answers.has_ready():
             self._look_around()
@@ -139,7 +139,7 @@ class DaskPool(WorkerPool):
             return task, self._translate(answer[1])
         raise _gone(answer)
 
-    def ask(self, task: Task) -> Any:
+    def ask(self, task: PoolTask) -> Any:
         """The answer of any worker, before there are other tasks."""
         self.submit(task)
         _, answer = self.take()

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from cropstar.errors import CropstarError, ResourceError
-from cropstar.execution.pool import Answer, Task, WorkerPool, as_cropstar_error
+from cropstar.execution.pool import Answer, PoolTask, WorkerPool, as_cropstar_error
 from cropstar.geo.raster import bound_gdal
 from cropstar.runtime import logger, processors, set_up_logging
 
@@ -46,7 +46,7 @@ class LocalPool(WorkerPool):
     def __init__(self, workers: int = 1) -> None:
         self._wanted = workers
         self._shared: Any = None
-        self._queue: deque[Task] = deque()
+        self._queue: deque[PoolTask] = deque()
         self._workers: dict[Connection, SpawnProcess] = {}
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
@@ -68,10 +68,10 @@ class LocalPool(WorkerPool):
     def share(self, content: Any) -> None:
         self._shared = content
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: PoolTask) -> None:
         self._queue.append(task)
 
-    def answers(self, tasks: Iterable[Task], *, volume: int | None = None) -> Iterator[tuple[Task, Answer]]:
+    def answers(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Answer]]:
         self._queue.extend(tasks)
         if self._queue and self._worth_it(volume) and self._start():
             yield from self._share_out()
@@ -109,9 +109,9 @@ class LocalPool(WorkerPool):
             self._workers[here] = process
         return True
 
-    def _share_out(self) -> Iterator[tuple[Task, Answer]]:
+    def _share_out(self) -> Iterator[tuple[PoolTask, Answer]]:
         """One task for each worker, the next one for whoever is done."""
-        busy: dict[Connection, Task] = {}
+        busy: dict[Connection, PoolTask] = {}
         free = deque(self._workers)
         while self._queue or busy:
             while self._queue and free:
@@ -180,7 +180,7 @@ def _run_worker(connection: Connection, shared: Any, level: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
         try:
-            task: Task = connection.recv()
+            task: PoolTask = connection.recv()
         except (EOFError, ConnectionError):
             return
         answer: Answer

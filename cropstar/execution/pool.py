@@ -16,7 +16,7 @@ from cropstar.errors import CropstarError, ResourceError, from_os_error
 Answer = Any  # what a task returned, or the CropstarError that it raised
 
 
-class Task(Protocol):
+class PoolTask(Protocol):
     """A piece of work that can be pickled. Done twice, because a worker died over it, it must give the same."""
 
     def run(self, shared: Any) -> Any:
@@ -46,17 +46,17 @@ class WorkerPool(ABC):
         """What all tasks are to be run with, sent once; to be called before the first of them."""
 
     @abstractmethod
-    def submit(self, task: Task) -> None:
+    def submit(self, task: PoolTask) -> None:
         """One task more, while answers are taken."""
 
     @abstractmethod
-    def answers(self, tasks: Iterable[Task], *, volume: int | None = None) -> Iterator[tuple[Task, Answer]]:
+    def answers(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Answer]]:
         """Every task with its answer; the error of a task is its answer.
 
         `volume` is how many bytes the tasks read, where that is known: little is not worth starting workers for.
         """
 
-    def run(self, tasks: Iterable[Task], *, volume: int | None = None) -> Iterator[tuple[Task, Any]]:
+    def run(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Any]]:
         """The same; the first error is raised."""
         for task, answer in self.answers(tasks, volume=volume):
             if isinstance(answer, CropstarError):

@@ -23,11 +23,11 @@ import torch
 
 from cropstar.errors import CropstarError, MismatchError, ResourceError
 from cropstar.execution.dask import DaskPool, Machine, connected, own_worker
-from cropstar.execution.pool import Answer, ClientToken, Task
+from cropstar.execution.pool import Answer, ClientToken, PoolTask
 from cropstar.execution.threads import ThreadCache
 from cropstar.geo.windows import Window
 from cropstar.prediction.blocks import BlockFolder
-from cropstar.prediction.job import Batch, MapJob, load_predictor, open_job, require_possible
+from cropstar.prediction.job import MapBatch, MapJob, load_predictor, open_job, require_possible
 from cropstar.prediction.outputs import MapResult
 from cropstar.prediction.predictor import Predictor, WindowPlan
 from cropstar.prediction.request import MapInput, MapRequest
@@ -57,7 +57,7 @@ def predict_on_cluster(
     inputs: Sequence[MapInput],
     outputs: Sequence[Path],
     request: MapRequest,
-    batch: Batch,
+    batch: MapBatch,
 ) -> None:
     """Maps of all inputs; what became of each goes into the batch."""
     assert request.scheduler is not None
@@ -88,7 +88,7 @@ class _Feed:
     """Keeps the cluster supplied."""
 
     pool: DaskPool
-    batch: Batch
+    batch: MapBatch
     request: MapRequest
     predictor: Predictor
     held: ExitStack
@@ -107,7 +107,7 @@ class _Feed:
             rate = f"{self.pixels / seconds:,.0f} px/s"
             event(f"{self.pixels:,} pixels in {seconds:.1f} s: {rate}", pixels=self.pixels, seconds=seconds)
 
-    def _tasks(self, inputs: Sequence[MapInput], outputs: Sequence[Path]) -> Iterator[Task]:
+    def _tasks(self, inputs: Sequence[MapInput], outputs: Sequence[Path]) -> Iterator[PoolTask]:
         """Groups of blocks, input after input; an input that lacks none is only put together."""
         for turn, (source, output) in enumerate(zip(inputs, outputs, strict=True)):
             try:

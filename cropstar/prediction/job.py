@@ -73,7 +73,7 @@ def predict(
 
 def predict_all(inputs: Sequence[MapInput], outputs: Sequence[Path], request: MapRequest) -> list[MapResult]:
     """A map of every input. A wrong option or a full disk concerns all of them and ends it at once."""
-    batch = Batch(len(inputs))
+    batch = MapBatch(len(inputs))
     if request.scheduler is not None:
         from cropstar.prediction.cluster import predict_on_cluster
 
@@ -338,7 +338,7 @@ class MapJob:
 # --- Several maps in one go: one input that cannot be mapped does not keep the others from it
 
 
-class Batch:
+class MapBatch:
     """What became of the inputs so far."""
 
     def __init__(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What a map says of each pixel: the class, layers beside it, smoothing, and since when the class is settled.
+"""Layers of a map: the class, layers beside it, smoothing, and since when the class is settled.
 
 Each layer is a raster of its own beside the map. Shares are stored as whole numbers, for these compress and every GIS
 reads them: in percent (one byte) or, of probabilities, in steps of 1/10,000 with GDAL's scale, fine enough to be

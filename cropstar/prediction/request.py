@@ -1,4 +1,4 @@
-"""What the user asks of `cropstar predict` and `cropstar update`: inputs, options, and the files that come of them.
+"""Requests of `cropstar predict` and `cropstar update`: inputs, options, and the files that come of them.
 
     map.tif  map.tif.aux.xml  map.qml  map.png         the map, names and colours for GIS, its picture
     map-confidence.tif  map-probabilities.tif ...      the layers that were asked for

@@ -1,4 +1,4 @@
-"""What sources share: the series and scenes that they yield, merging of products, naming.
+"""Shared by all sources: the series and scenes that they yield, merging of products, naming.
 
 A source of images yields a `Series`: dated, banded observations of one grid, read window by window. Ingest stores
 `Scene`s: a `RasterScene` cuts a series and its parcels into tiles, other sources have scenes of their own.

@@ -96,7 +96,7 @@ def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = N
 
 
 @dataclass(frozen=True)
-class Samples:
+class FeatureTable:
     """Training samples as one table of features."""
 
     features: Floats  # (N, F)
@@ -104,8 +104,8 @@ class Samples:
     parcels: NDArray[np.int64]  # (N,): running numbers
     validation: NDArray[np.bool_]  # (N,): those of the validation part
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> Samples:
-        return Samples(*(column[rows] for column in vars(self).values()))
+    def __getitem__(self, rows: NDArray[np.bool_]) -> FeatureTable:
+        return FeatureTable(*(column[rows] for column in vars(self).values()))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -152,7 +152,9 @@ def _fit_at_once(
     return Fit(progress, scores)
 
 
-def gather(parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int, most: int = MOST_PIXELS) -> Samples:
+def gather(
+    parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int, most: int = MOST_PIXELS
+) -> FeatureTable:
     """Every series, or the labelled pixels of images, at most so many, drawn by the seed; none without a clear date."""
     totals = {name: int(part.class_counts(classes).sum()) for name, part in parts.items()}
     total = sum(totals.values())
@@ -184,17 +186,17 @@ def gather(parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int
                 tables.append((features, labels.astype(np.int64), parcels, np.full(len(x), name == "validation")))
     if not tables:
         raise InputError("no clear observation of a training parcel", remedy="check the masks and the dates")
-    return Samples(*(np.concatenate(column) for column in zip(*tables, strict=True)))
+    return FeatureTable(*(np.concatenate(column) for column in zip(*tables, strict=True)))
 
 
 def cross_fitted(
     config: ModelConfig,
     model: FittedClassifier,
-    samples: Samples,
+    samples: FeatureTable,
     fold_of: NDArray[np.int64],
     grid: DayGrid,
     seed: int,
-) -> tuple[Samples, NDArray[np.float64]]:
+) -> tuple[FeatureTable, NDArray[np.float64]]:
     """The samples that are in a fold (from 0), with their probabilities by a model fitted to all but that fold."""
     found = np.zeros((len(samples), model.classes))
     with _growing(f"calibrate {model.name}") as on_trees:
@@ -213,7 +215,7 @@ def _covers(unseen: NDArray[np.float64], parcels: NDArray[np.int64]) -> bool:
     return bool(np.isin(parcels, parcels[~np.isnan(unseen[:, 0])]).all())
 
 
-def _thinned(samples: Samples, seed: int) -> Samples:
+def _thinned(samples: FeatureTable, seed: int) -> FeatureTable:
     """At most so many pixels of each field, drawn by the seed: no more calibrate, and they are all fitted anew."""
     order = np.lexsort((np.random.default_rng(seed).random(len(samples)), samples.parcels))
     _, starts, counts = np.unique(samples.parcels[order], return_index=True, return_counts=True)
@@ -222,7 +224,7 @@ def _thinned(samples: Samples, seed: int) -> Samples:
     return samples if len(starts) == 1 else samples[kept]
 
 
-def _folds(samples: Samples, seed: int) -> NDArray[np.int64]:
+def _folds(samples: FeatureTable, seed: int) -> NDArray[np.int64]:
     """Fields dealt to the folds in turn, class after class; pixels of a single field one by one."""
     fields, rows, place = np.unique(samples.parcels, return_index=True, return_inverse=True)
     if len(fields) == 1:

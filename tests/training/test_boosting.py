@@ -20,7 +20,7 @@ from cropstar.models.networks.boosting import Boosting, boosting_arrays
 from cropstar.models.networks.trees import DayGrid
 from cropstar.models.zoo import restore_model, weights_of
 from cropstar.store.model_file import read_model
-from cropstar.training.fitting import Samples, cross_fitted
+from cropstar.training.fitting import FeatureTable, cross_fitted
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 from tests.examples import a_series_tile, store_of
@@ -119,7 +119,7 @@ def test_fields_are_scored_by_models_that_never_saw_them() -> None:
     random = np.random.default_rng(0)
     features = np.repeat(random.standard_normal((60, 7)), 5, axis=0).astype(np.float32)
     labels, parcels = np.repeat(random.integers(0, 2, 60), 5), np.repeat(np.arange(60), 5)
-    samples = Samples(features, labels, parcels, np.zeros(300, dtype=bool))
+    samples = FeatureTable(features, labels, parcels, np.zeros(300, dtype=bool))
     model = Boosting(CONFIG, SHAPE)
     by_field, by_pixel = (
         cross_fitted(CONFIG, model, samples, folds, GRID, 0)[1] for folds in (parcels % 3, np.arange(300) % 3)

@@ -1,4 +1,4 @@
-"""What names say: date, band and tile of each file of a folder, and what the user says instead.
+"""Names of files: date, band and tile of each file of a folder, and what the user says instead.
 
 Names are guessed from the path below the folder, or matched with the user's --pattern. A word counts whole or not at
 all, so that no part of a tile (T31TEJ), an orbit (R008) or a baseline (N0208) is taken for a date or a band. The file's

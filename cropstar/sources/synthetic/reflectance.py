@@ -1,4 +1,4 @@
-"""What the ground reflects on a day: growth of the crops, soils, roads, woods and water."""
+"""Reflectance of the ground on a day: growth of the crops, soils, roads, woods and water."""
 
 from __future__ import annotations
 

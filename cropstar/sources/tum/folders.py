@@ -1,4 +1,4 @@
-"""What a folder of TUM's data holds: tiles as TFRecords or GeoTIFFs, or batches of series; what the user may choose.
+"""Folders of TUM's data: tiles as TFRecords or GeoTIFFs, or batches of series; what the user may choose.
 
 <root>/geotransforms.csv  classes.txt  dataset.ini  tileids/*.tileids
 <root>/<data>/<tile>.tfrecord[.gz]      <root>/<data>/<tile>/{y,labels}.tif
