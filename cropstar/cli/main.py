@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -74,6 +76,7 @@ def cropstar(context: click.Context) -> None:
 
 def main() -> NoReturn:
     """The entry point: no traceback reaches the user unless --debug asks for it."""
+    _guard_messages()
     signal.signal(signal.SIGTERM, _terminate)
     said: dict[str, Any] = {}
     try:
@@ -90,6 +93,36 @@ def main() -> NoReturn:
         _say(error, as_json=bool(said.get("log_json")))
         code = error.exit_code
     sys.exit(code)
+
+
+class Messages:
+    """A stream whose failures end nothing: the work goes on where nobody can be told of it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError, ValueError):  # a full disk, a pipe that nobody reads, a closed stream
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _guard_messages() -> None:
+    """Let messages fail alone. Closed standard streams are opened to nothing: a map could get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    stream = sys.stderr or os.fdopen(2, "w", closefd=False)
+    sys.stderr = Messages(stream)
 
 
 def _terminate(number: int, _: FrameType | None) -> NoReturn:
