@@ -22,7 +22,7 @@ from cropstar.datasets.samples import (
     pool_parcels,
 )
 from cropstar.datasets.splits import PixelSplit, Split, split_parcels
-from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
+from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
@@ -115,10 +115,6 @@ def open_evaluated(path: Path, store: Path | None) -> EvaluatedModel:
     file = run.model if path.is_dir() else path
     card, weights, digest = read_model(file)
     model = restore_model(card.model, card.shape, weights, file)
-    shape = len(card.fingerprint.bands), len(card.fingerprint.classes)
-    if shape != (card.shape["bands"], card.shape["classes"]) or len(card.normalisation.mean) != shape[0]:
-        why = "its bands and classes are not those of its weights"
-        raise ArtifactError("the model file cannot be used", path=file, why=why, remedy="train again")
     if not known and store is None:
         why = "the model file is outside its run folder, which records the store"
         raise UsageError("no store to evaluate the model on", path=file, why=why, remedy="name one with --store")
