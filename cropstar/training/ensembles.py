@@ -19,9 +19,9 @@ import torch
 from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.batches import Dataset
 from cropstar.errors import ArtifactError, UsageError
+from cropstar.models.calibration import fit_temperature, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
-from cropstar.training.calibration import fit_temperature, parcel_weights
 from cropstar.training.evaluation import Collectors, Evaluation, evaluate
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy

@@ -25,6 +25,7 @@ from cropstar.datasets.splits import PixelSplit, Split, split_parcels
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
+from cropstar.models.calibration import Calibration, ConformalSets, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import restore_model
 from cropstar.reports.results import damaged, read_result
@@ -34,7 +35,6 @@ from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
 from cropstar.training.areas import Design, MappedAreas, estimate_areas, read_mapped
-from cropstar.training.calibration import Calibration, ConformalSets, parcel_weights
 from cropstar.training.evaluation import Collectors, Evaluation, error_map_facts, evaluate
 from cropstar.training.metrics import ScoreSample, levels_of
 from cropstar.training.runs import Run

@@ -21,13 +21,13 @@ from cropstar.datasets.fields import ParcelId, Target
 from cropstar.datasets.splits import PixelSplit, Split
 from cropstar.geo.calendar import Season
 from cropstar.geo.grid import Grid, enclosing_grid
+from cropstar.models.calibration import Calibration, ConformalSets, calibrate, learn_sets, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.reports.figures import LONGEST_CANVAS, OTHER, RIGHT, UNSEEN, WRONG, pack_codes
 from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store
-from cropstar.training.calibration import Calibration, ConformalSets, calibrate, learn_sets, parcel_weights
 from cropstar.training.metrics import (
     Confusion,
     Level,

@@ -26,13 +26,13 @@ from cropstar.datasets.fields import Fields
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import Split
 from cropstar.errors import InputError, UsageError
+from cropstar.models.calibration import fit_temperature, softmax
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, name_ensemble, weights_of
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.training.calibration import fit_temperature, softmax
 from cropstar.training.evaluation import Collectors, evaluate
 from cropstar.training.fitting import fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy

@@ -25,7 +25,8 @@ from cropstar.geo.calendar import from_days
 from cropstar.reports.contents import summarise
 from cropstar.sources import table
 from cropstar.sources.ingest import IngestResult, ingest
-from cropstar.sources.table import CsvTable, TableOptions, TableScene, encode_days, encode_texts, open_file, open_table
+from cropstar.sources.table import TableOptions, TableScene, encode_days, encode_texts, open_table
+from cropstar.sources.table_files import CsvTable, open_file
 from cropstar.sources.texts import natural_ranks
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.reader import TileReader

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sklearn.calibration import calibration_curve
 
 from cropstar.errors import ArtifactError, InputError
-from cropstar.training import calibration as module
-from cropstar.training.calibration import (
+from cropstar.models import calibration as module
+from cropstar.models.calibration import (
     BINS,
     COOLEST,
     HOTTEST,
