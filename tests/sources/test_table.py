@@ -23,7 +23,7 @@ from cropstar.datasets.splits import split_parcels
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.reports.contents import summarise
-from cropstar.sources import table
+from cropstar.sources import table, table_files
 from cropstar.sources.ingest import IngestResult, ingest
 from cropstar.sources.table import TableOptions, TableScene, encode_days, encode_texts, open_table
 from cropstar.sources.table_files import CsvTable, open_file
@@ -709,10 +709,10 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize("write", [as_csv, as_parquet])
 def test_too_large_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: object) -> None:
     path = (as_csv if write is as_csv else as_parquet)(a_frame(), tmp_path / "table")
-    monkeypatch.setattr(table, "MAXIMUM_ROWS", 5)
+    monkeypatch.setattr(table_files, "MAXIMUM_ROWS", 5)
     with pytest.raises(InputError, match="too large a table"):
         open_table(path)
-    monkeypatch.setattr(table, "MAXIMUM_ROWS", 6)
+    monkeypatch.setattr(table_files, "MAXIMUM_ROWS", 6)
     assert open_table(path)
 
 
