@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from cropstar.errors import CropstarError, InputError, UsageError
-from cropstar.limits import MAXIMUM_CONFIG_BYTES
+from cropstar.inputs import MAXIMUM_CONFIG_BYTES
 from cropstar.registry import did_you_mean
 from cropstar.runtime import STORES
 

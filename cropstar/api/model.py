@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -12,21 +14,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cropstar import __version__
 from cropstar.api.commands import model_file
 from cropstar.api.entry import AnyPath, only_expected_errors
 from cropstar.config import RegularConfig
-from cropstar.datasets.transforms import regularise
+from cropstar.datasets.transforms import count_periods, regularise
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier
+from cropstar.models.export import export_forward, export_step
 from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import temperature_of
 from cropstar.reports.contents import model_facts
-from cropstar.runtime import choose_device
+from cropstar.runtime import choose_device, event
 from cropstar.sources.table import guess_column, reflectance_band
+from cropstar.store.files import atomic_path
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.model_file import read_model
+from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192
 FAR = 100.0  # standard deviations: values that lie further from the training data are of another scale
@@ -290,3 +295,56 @@ def _column_days(column: pd.Series[Any]) -> NDArray[np.datetime64]:
     if np.isnat(days).any():
         raise InputError("a row of the table has no date", remedy="leave it out")
     return days
+
+
+# --- export to ONNX
+
+
+def export_model(path: Path, output: Path, *, dates: int | None = None, overwrite: bool = False) -> list[Path]:
+    """Write the model as `output`, and beside it its step where it has one; returns what was written."""
+    stepping = output.with_name(f"{output.stem}-step{output.suffix}")
+    if output.suffix.lower() != ".onnx":
+        raise UsageError("unknown type of output file", path=output, remedy="give a name that ends in .onnx")
+    for target in (output, stepping):
+        if target.exists() and (not overwrite or target.is_dir()):
+            raise UsageError("the output exists", path=target, remedy="choose another name, or give --overwrite")
+    card, weights, digest = read_model(path)
+    model = restore_model(card.model, card.shape, weights, path)
+    metadata = describe(card, digest, path)
+    bands = len(card.fingerprint.bands)
+    contents = {output: export_forward(model, bands, dates or _length(card), metadata)}
+    if model.streaming:
+        contents[stepping] = export_step(model, bands, metadata)
+    for target, content in contents.items():
+        with atomic_path(target) as partial:
+            partial.write_bytes(content)
+        event(f"onnx    {target}", onnx=str(target))
+    if not model.streaming:
+        stepping.unlink(missing_ok=True)  # of another model; --overwrite was given
+    return list(contents)
+
+
+def describe(card: ModelCard, digest: str, path: Path) -> dict[str, str]:
+    """Texts for the file: `x` is (reflectance - mean) / deviation of the bands in this order."""
+    fingerprint = card.fingerprint.to_json()
+    facts = {
+        "bands": fingerprint["bands"],
+        "classes": fingerprint["classes"],
+        "season": fingerprint["season"],
+        "resolution": fingerprint["resolution"],
+        "normalisation": card.normalisation.to_json(),
+        "regular": card.provenance.get("regular", {}),
+        "temperature": temperature_of(card, path),
+    }
+    texts = {f"cropstar.{name}": json.dumps(fact, sort_keys=True, ensure_ascii=False) for name, fact in facts.items()}
+    note = (
+        "x is (reflectance - mean) / deviation, bands in the order given; valid is false under cloud and nodata; "
+        "days are days since 1970-01-01; probabilities are softmax(scores / temperature)"
+    )
+    return {**texts, "cropstar.version": __version__, "cropstar.model": digest, "cropstar.usage": note}
+
+
+def _length(card: ModelCard) -> int:
+    """How many dates the model was trained to see."""
+    every = RegularConfig.model_validate(card.provenance.get("regular", {})).every
+    return int(card.shape["length"]) if every is None else count_periods(card.fingerprint.season, every)

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from cropstar.benchmarks.settings import resolve_bench, shipped_config
+from cropstar.benchmarks.running import resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import BenchTask, Metric, StoreTask
 from cropstar.config import FITTED, SHORT, Section, TrainConfig, find_config, read_config, resolve_config

@@ -31,7 +31,7 @@ def export(path: Path, output: Path | None, dates: int | None, overwrite: bool) 
     that takes one date and the state before it. Bands, classes and normalisation are in the metadata of both. Both
     are checked against the model with onnxruntime before they are written. Needs pip install 'cropstar[onnx]'.
     """
-    from cropstar.prediction.exporting import export_model
+    from cropstar.api.model import export_model
     from cropstar.training.runs import MODEL
 
     model = path / MODEL if path.is_dir() else path

@@ -15,9 +15,8 @@ from rasterio.errors import RasterioError
 from rasterio.windows import Window as RasterioWindow
 
 from cropstar.errors import InputError
-from cropstar.geo.paths import require_file
 from cropstar.geo.windows import Window
-from cropstar.limits import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE
+from cropstar.inputs import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE, require_file
 
 # GDAL would otherwise list the folder and look for side files, which is slow on network disks.
 OPEN_ENVIRONMENT = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from cropstar.native import build
-from cropstar.native.pool import parallel_of_torch
 
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
@@ -226,3 +225,30 @@ def using(instruction_set: str, other: Library | None = None) -> Iterator[Librar
     finally:
         _forced.pop()
         used.choose(before)
+
+
+# --- the threads of torch
+#
+# torch's OpenMP runtime keeps one thread per processor, which spins for some milliseconds after each parallel loop.
+# Threads of our own would lose a quarter of their time on small batches, and a second OpenMP runtime would be no
+# better. So the kernels use the runtime that torch has loaded.
+
+
+FUNCTION = "GOMP_parallel"  # of GNU's runtime; those of LLVM and Intel have it as well
+LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib")
+
+
+def parallel_of_torch() -> int | None:
+    """The address of the function with which torch's runtime starts a parallel loop; None where there is none."""
+    import torch  # loaded by whoever computes, but not by those who only ask whether there are kernels
+
+    for name in LIBRARIES:
+        path = Path(torch.__file__).parent / "lib" / name
+        if not path.is_file():
+            continue
+        try:  # looks through the library and what it needs, hence finds the very runtime that torch uses
+            function = getattr(ctypes.CDLL(str(path)), FUNCTION)
+        except (OSError, AttributeError):
+            continue
+        return ctypes.cast(function, ctypes.c_void_p).value
+    return None

@@ -38,7 +38,7 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.raster import bound_gdal
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window, split
-from cropstar.limits import MAXIMUM_HEADER_BYTES
+from cropstar.inputs import MAXIMUM_HEADER_BYTES
 from cropstar.prediction.blocks import BlockResult, block_side, disk_needs, require_disk_space
 from cropstar.prediction.outputs import DATES, MapResult, provenance_tags, write_outputs
 from cropstar.prediction.parcels import require_parcels, require_pixel_model
@@ -63,8 +63,7 @@ from cropstar.sources.base import Bands, Observations, Series
 from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.gate import inside, parse_json
-from cropstar.store.hdf5 import open_hdf5
+from cropstar.store.gate import inside, open_hdf5, parse_json
 from cropstar.store.reader import UNREADABLE
 
 WINDOWS_WRITTEN = AHEAD + 2  # at a time: computed, waiting and being written

@@ -21,8 +21,7 @@ from cropstar.reports.results import RESULT, unit_of
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger, track
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.gate import read_json
-from cropstar.store.hdf5 import open_hdf5
+from cropstar.store.gate import open_hdf5, read_json
 from cropstar.store.model_file import read_model
 from cropstar.store.reader import UNREADABLE, TileReader
 from cropstar.store.store import MANIFEST, Store

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE, in_order, sentinel2_band
-from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.texts import natural_ranks, read_text_table
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.hdf5 import require_plain
+from cropstar.store.gate import require_plain
 from cropstar.store.tile import ParcelTable, SeriesTile
 
 __all__ = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file_or_folder
+from cropstar.inputs import require_file_or_folder
 from cropstar.registry import Registry
 from cropstar.runtime import DEMO
 from cropstar.sources.base import Scene, Series

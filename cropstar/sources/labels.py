@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from cropstar.config import StrictLoader, read_config
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.paths import require_file
 from cropstar.geo.windows import Window
-from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES
+from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
 from cropstar.sources.base import RasterScene, Scene, Series, recipe_of, short_list

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
-from cropstar.limits import MAXIMUM_CONFIG_BYTES
+from cropstar.inputs import MAXIMUM_CONFIG_BYTES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
-from cropstar.geo.paths import require_file
-from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS
+from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS, require_file
 from cropstar.runtime import event, logger
 from cropstar.sources.base import TileSpec, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines

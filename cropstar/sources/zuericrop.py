@@ -23,7 +23,7 @@ from cropstar.config import Options
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import SCALE, band_name, in_order
-from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
+from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
 from cropstar.registry import did_you_mean
 from cropstar.runtime import event, logger
 from cropstar.sources.base import (
@@ -40,7 +40,7 @@ from cropstar.sources.base import (
 from cropstar.sources.texts import read_small_text, read_text_table
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.hdf5 import open_hdf5
+from cropstar.store.gate import open_hdf5
 from cropstar.store.tile import PatchTile
 
 __all__ = ["ZueriCropOptions", "ZueriCropScene", "looks_like_zuericrop", "open_zuericrop"]

@@ -1,4 +1,4 @@
-"""The gate for what comes from outside: JSON with bounds, names that are no paths, and tables with a schema.
+"""Checks of files from outside: bounded JSON, names that are not paths, tables with a schema, self-contained HDF5.
 
 Manifests, tile attributes, cards of models and states may come from strangers, or from a damaged disk. They are checked
 here, before anything is made of them: numbers are finite and of a sensible size, texts and lists have a length, names
@@ -12,10 +12,11 @@ import stat
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
+import h5py
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from cropstar.config import RegularConfig
-from cropstar.limits import MAXIMUM_RASTER_SIDE
+from cropstar.inputs import MAXIMUM_RASTER_SIDE
 
 MOST_BYTES = 256_000_000  # of a JSON file: a manifest of a million tiles
 MOST_DIGITS = 20  # of a whole number
@@ -202,3 +203,60 @@ class ManifestRow(BaseModel):
     fingerprint: dict[str, Any]  # has a reader of its own
     tiles: list[TileRow] = Field(max_length=2_000_000)
     scenes: dict[PlainName, dict[str, Any]]
+
+
+# --- HDF5 files
+#
+# HDF5 can lead a reader to other files: by soft and external links, by data sets with external storage, and by virtual
+# data sets. A store or state from a stranger could use them to read any file of its user.
+
+
+MOST_OBJECTS = 10_000
+
+
+def open_hdf5(path: Path, **how: Any) -> h5py.File:
+    """Open a file for reading once it is known to refer to nothing but itself; a ValueError says what does."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+        raise ValueError("it is not a regular file")
+    file = h5py.File(path, "r", **how)
+    try:
+        _require_own(file)
+    except SystemError:  # of h5py, whose walk meets damage that HDF5 reports
+        file.close()
+        raise ValueError("its structure is damaged") from None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def require_plain(dataset: h5py.h5d.DatasetID) -> None:
+    """Refuse a data set whose bytes are not in its own file."""
+    if (problem := _elsewhere(dataset)) is not None:
+        raise ValueError(problem)
+
+
+def _elsewhere(dataset: h5py.h5d.DatasetID) -> str | None:
+    how = dataset.get_create_plist()
+    if how.get_layout() == h5py.h5d.VIRTUAL:
+        return "it has a virtual data set, which reads other files"
+    return "it has a data set whose bytes lie in another file" if how.get_external_count() else None
+
+
+def _require_own(file: h5py.File) -> None:
+    seen = 0
+
+    def look(name: bytes, info: Any) -> str | None:
+        """What is wrong, which ends the walk: h5py loses exceptions on the way through HDF5."""
+        nonlocal seen
+        seen += 1
+        if seen > MOST_OBJECTS:
+            return f"it holds more than {MOST_OBJECTS:,} objects"
+        if info.type != h5py.h5l.TYPE_HARD:
+            return f"'{name.decode('utf-8', 'replace')[:50]}' is a link to another place"
+        found = h5py.h5o.open(file.id, name)
+        return _elsewhere(found) if isinstance(found, h5py.h5d.DatasetID) else None
+
+    problem = file.id.links.visit(look, info=True)
+    if problem is not None:
+        raise ValueError(problem)

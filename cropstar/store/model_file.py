@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from cropstar.errors import ArtifactError
-from cropstar.limits import MAXIMUM_HEADER_BYTES
+from cropstar.inputs import MAXIMUM_HEADER_BYTES
 from cropstar.store.files import atomic_path
 from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.gate import CardRow, checked, parse_json

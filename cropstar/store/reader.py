@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
-from cropstar.limits import MAXIMUM_TILE_BYTES
+from cropstar.inputs import MAXIMUM_TILE_BYTES
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.gate import GridRow, checked, parse_json, plain_name
-from cropstar.store.hdf5 import open_hdf5
+from cropstar.store.gate import GridRow, checked, open_hdf5, parse_json, plain_name
 from cropstar.store.tile import CHECKSUMS, FORMAT, REMEDY, ParcelTable, checksum, read_attribute
 
 MAXIMUM_ARRAY_BYTES = 2**34  # of one array; that of a series tile is only mapped

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
-from cropstar.geo.paths import require_file
+from cropstar.inputs import require_file
 
 MAXIMUM_BYTES = 2**26
 PLAIN_TYPE = re.compile(r"[fiu][1248]|b1", re.ASCII)

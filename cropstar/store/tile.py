@@ -33,7 +33,7 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.grid import Grid
 from cropstar.store.files import atomic_path, flush_to_disk
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.hdf5 import open_hdf5
+from cropstar.store.gate import open_hdf5
 
 REMEDY = "run the ingest again: it replaces damaged tiles"
 FORMAT = 1  # raised when older readers would misread a newer tile

@@ -25,10 +25,9 @@ from rasterio.errors import RasterioError
 
 from cropstar.errors import InputError, MismatchError
 from cropstar.geo.grid import Grid, hectares_per_pixel
-from cropstar.geo.paths import require_file
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import split
-from cropstar.limits import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
+from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES, require_file
 from cropstar.reports.wording import percent
 from cropstar.store.classes import NODATA
 from cropstar.training.metrics import Confusion, ParcelCounts

@@ -15,8 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.benchmarks.running import count_parameters, match_parameters
-from cropstar.benchmarks.settings import resolve_bench, shipped_config
+from cropstar.benchmarks.running import count_parameters, match_parameters, resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import (
     LIKELIHOOD,

@@ -12,8 +12,7 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from cropstar.models.stack import RecurrentStack
-from cropstar.native.library import library
-from cropstar.native.pool import parallel_of_torch
+from cropstar.native.library import library, parallel_of_torch
 from cropstar.native.star import BinSums, StemWindow, pack_star, run_star, star_forward, star_stack
 from cropstar.native.tensors import Weights, pack_stem
 from tests.native.references import OUTPUTS, in_double, make_cell, require_close, run_naively, weights_of

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from cropstar.api.model import export_model
 from cropstar.config import ModelConfig
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.models.zoo import Ensemble, describe_model, restore_model, weights_of
-from cropstar.prediction.exporting import export_model
 from cropstar.prediction.job import predict
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.request import MapRequest

@@ -40,8 +40,7 @@ from cropstar.benchmarks.tasks.base import (
 from cropstar.config import TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file
-from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES, require_file
 from cropstar.models.contract import Classifier, Shape
 from cropstar.sources.texts import read_lines
 

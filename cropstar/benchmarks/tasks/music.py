@@ -30,7 +30,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file
+from cropstar.inputs import require_file
 from cropstar.models.contract import Shape
 from cropstar.store.restricted_pickle import read_plain_pickle
 

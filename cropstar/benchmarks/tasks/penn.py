@@ -43,7 +43,7 @@ from cropstar.benchmarks.tasks.base import (
 from cropstar.config import TrainConfig
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file
+from cropstar.inputs import require_file
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.stack import StackState

@@ -21,8 +21,8 @@ from typing import IO, NoReturn
 from xml.parsers import expat
 
 from cropstar.errors import InputError
-from cropstar.geo.paths import require_file_or_folder
 from cropstar.geo.sensors import NATIVE_WITH_CLASSES, SENTINEL2, band_name
+from cropstar.inputs import require_file_or_folder
 from cropstar.runtime import logger
 
 METADATA_FILE = "MTD_MSIL2A.xml"

@@ -33,7 +33,6 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.paths import require_name
 from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
 from cropstar.geo.resampling import KERNELS, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
 from cropstar.geo.sensors import (
@@ -45,6 +44,7 @@ from cropstar.geo.sensors import (
     clear_sky,
 )
 from cropstar.geo.windows import Window, split
+from cropstar.inputs import require_name
 from cropstar.registry import did_you_mean
 from cropstar.sources.base import (
     Bands,

@@ -41,7 +41,7 @@ from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
 from cropstar.geo.resampling import MARGIN, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
 from cropstar.geo.sensors import SCENE_CLASSIFICATION
 from cropstar.geo.windows import Window, split
-from cropstar.limits import MAXIMUM_RASTER_SIDE
+from cropstar.inputs import MAXIMUM_RASTER_SIDE
 from cropstar.sources.base import (
     Bands,
     HandleCache,

@@ -21,8 +21,8 @@ from pydantic import ConfigDict, field_validator, model_validator
 
 from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, WORD, band_name, in_order
+from cropstar.inputs import require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
 from cropstar.sources.base import Bands, short_list

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.paths import require_file_or_folder
 from cropstar.geo.resampling import Alignment, RasterPart, nearest
 from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, band_name, clear_sky, in_order, observed
 from cropstar.geo.windows import Window
+from cropstar.inputs import require_file_or_folder
 from cropstar.registry import did_you_mean
 from cropstar.sources.base import Bands, MergedSeries, Observations, SceneOnGrid, name_with_years, to_values
 from cropstar.sources.sentinel2.products import looks_like_sentinel2

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE
-from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import TileSpec, fits_uint16, recipe_of, safe_name, sample_specs, short_list
 from cropstar.sources.texts import read_small_text

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file
+from cropstar.inputs import require_file
 
 FIRST_YEAR, LAST_YEAR = 2015, 2100  # Sentinel-2 sees since June 2015
 

@@ -27,7 +27,7 @@ from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster
 from cropstar.geo.sensors import SCALE
-from cropstar.limits import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import (
     PatchImage,

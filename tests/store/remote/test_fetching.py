@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cropstar.errors import CropstarError, InputError, ResourceError, UsageError
-from cropstar.store.remote import connection, transfers
+from cropstar.store.remote import transfers
 from cropstar.store.remote.addresses import Remote
 from cropstar.store.remote.transfers import fetch, scratch_folder, with_copies
 from tests.store.remote.buckets import Bucket
@@ -147,7 +147,7 @@ def test_what_the_web_refuses(site: Site, tmp_path: Path, status: int, part: str
 
 def test_servers_that_cannot_be_had(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failure("https://127.0.0.1:9/tile.tif", tmp_path / "s", "no connection")
-    monkeypatch.setattr(connection, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(transfers, "READ_SECONDS", 0.2)
     site.silent.add("tile.tif")
     failure(f"{site.address}/tile.tif", tmp_path / "s", "no answer in time")
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -178,7 +178,7 @@ def test_a_stream_without_end(site: Site, tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_what_the_client_of_amazon_raises(name: str, settings: dict[str, str], part: str) -> None:
     raised = getattr(pytest.importorskip("botocore.exceptions"), name)(**settings)
-    with pytest.raises(InputError) as caught, connection.one_line_errors(Remote("s3://bucket/tile.tif")):
+    with pytest.raises(InputError) as caught, transfers.one_line_errors(Remote("s3://bucket/tile.tif")):
         raise raised
     assert part in str(caught.value)
     assert "S3CR3T" not in str(caught.value)
@@ -196,7 +196,7 @@ def test_what_amazon_answers(status: int, code: str, part: str) -> None:
     messages = {"NoSuchBucket": "The specified bucket does not exist"}
     reply = {"Error": {"Code": code, "Message": messages.get(code, "")}, "ResponseMetadata": {"HTTPStatusCode": status}}
     raised = pytest.importorskip("botocore.exceptions").ClientError(reply, "HeadObject")
-    with pytest.raises(InputError) as caught, connection.one_line_errors(Remote("s3://bucket/tile.tif")):
+    with pytest.raises(InputError) as caught, transfers.one_line_errors(Remote("s3://bucket/tile.tif")):
         raise raised
     assert part in str(caught.value)
 
