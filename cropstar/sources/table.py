@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import EPOCH, Season, from_days
 from cropstar.geo.sensors import SCALE, SENTINEL2, band_name, clear_sky, in_order, sentinel2_band
-from cropstar.inputs import MAXIMUM_CLASSES, require_file
+from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.registry import suggestion
 from cropstar.runtime import event, logger
 from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list

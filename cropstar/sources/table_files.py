@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pandas as pd
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.paths import require_file
+from cropstar.inputs import require_file
 
 PARQUET = b"PAR1"
 PARQUET_ENDINGS = (".parquet", ".geoparquet", ".pq")
