@@ -28,6 +28,7 @@ OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=f
 AVX2 = ("-mavx2", "-mfma")
 UNITS: dict[str, tuple[str, ...]] = {
     "entry": (),
+    "trees": (),
     "portable": (),
     "avx2": AVX2,
     "avx512": (*AVX2, "-mavx512f"),

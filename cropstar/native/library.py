@@ -20,7 +20,7 @@ from cropstar.native import build
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
-INTERFACE = 5  # what entry.cpp must have been built with
+INTERFACE = 6  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -84,6 +84,14 @@ class ConvolutionBackward(Structure):
     )
 
 
+class TreeArrays(Structure):
+    _fields_: ClassVar = _fields("trees features", "offsets left right feature threshold")
+
+
+class TreeSums(Structure):
+    _fields_: ClassVar = _fields("rows features trees width columns", "offsets nodes leaf leaves adds_to x sums")
+
+
 # name: what it returns, and what it is given
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "interface": (c_int, []),
@@ -108,6 +116,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "convolution_packed_backward": (c_int64, [c_int64, c_int64]),
     "convolution_pack_backward": (None, [POINTER(StarWeights), c_void_p]),
     "convolution_backward": (c_int, [POINTER(ConvolutionBackward), c_int64]),
+    "trees_pack": (c_int64, [POINTER(TreeArrays), c_void_p, c_void_p]),
+    "trees_sum": (c_int, [POINTER(TreeSums), c_int64]),
     "tanh": (None, [c_void_p, c_int64, c_void_p]),
     "sigmoid": (None, [c_void_p, c_int64, c_void_p]),
 }

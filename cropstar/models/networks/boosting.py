@@ -2,8 +2,8 @@
 
 The features are the forest's: every band on a day in ten, and its changes. The trees are those of scikit-learn's
 HistGradientBoostingClassifier, one a class in each of `model.trees` (100) rounds, with at least `model.leaf` samples a
-leaf; no early stopping, so that all training and validation fields are learnt from. A trained model is asked with numpy
-alone.
+leaf; no early stopping, so that all training and validation fields are learnt from. A trained model needs no
+scikit-learn to be asked.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Boosting(FittedClassifier):
     def ask(self, features: Floats) -> NDArray[np.float64]:
         assert self.trees is not None
         scores = np.tile(self.start, (len(features), 1))
-        for tree, crop in enumerate(self.adds_to):
-            scores[:, crop] += self.trees.leaf_of(features, tree)[:, 0]
+        self.trees.sum_leaves(features, scores, self.adds_to)
         powers: NDArray[np.float64] = np.exp(scores - scores.max(axis=1, keepdims=True))
         powers /= powers.sum(axis=1, keepdims=True)
         return powers

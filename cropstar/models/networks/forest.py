@@ -2,8 +2,8 @@
 
 Every band is brought to a day in ten of the season, from the valid dates alone, and its changes from one such day to
 the next come beside it. The trees are scikit-learn's, `model.trees` of them (300), each grown until its leaves are pure
-or hold `model.leaf` samples. On images each tree has four fifths of the fields and a share of their pixels. A
-fitted forest is asked with numpy alone. It learns from training and validation fields together: nothing is chosen on
+or hold `model.leaf` samples. On images each tree has four fifths of the fields and a share of their pixels. A fitted
+forest needs no scikit-learn to be asked. It learns from training and validation fields together: nothing is chosen on
 validation, and its probabilities are calibrated by trees that did not see the field.
 """
 
@@ -41,8 +41,7 @@ class Forest(FittedClassifier):
     def ask(self, features: Floats) -> NDArray[np.float64]:
         assert self.trees is not None
         total = np.zeros((len(features), self.classes))
-        for tree in range(len(self.trees)):
-            total += self.trees.leaf_of(features, tree)
+        self.trees.sum_leaves(features, total)
         return total / len(self.trees)
 
     def grow(

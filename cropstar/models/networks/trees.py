@@ -1,7 +1,8 @@
 """Models that are fitted to all samples at once: their features, and decision trees as plain arrays.
 
-Scikit-learn grows the trees. What it grew is kept as arrays in the model file and asked with numpy alone, so that no
-pickle is ever read and a map needs no scikit-learn. `forest.py` and `boosting.py` say how each model is grown.
+Scikit-learn grows the trees. What it grew is kept as arrays in the model file and asked by a compiled kernel, or with
+numpy where there is none, so that no pickle is ever read and a map needs no scikit-learn. `forest.py` and
+`boosting.py` say how each model is grown.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +23,8 @@ from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.encoding import YEAR
 from cropstar.models.networks.network import refuse_others
+from cropstar.native import available
+from cropstar.native.trees import PackedTrees, pack_trees, sum_leaves
 
 Floats = NDArray[np.float32]
 OnTrees = Callable[[int, int], None]  # told how many trees of how many are grown; may raise to end the growing
@@ -139,8 +143,8 @@ def _put_means(filled: Floats, x: Floats, since: NDArray[np.int64], order: NDArr
 class Trees:
     """The nodes of all trees one after the other, a parent before its children.
 
-    A node sends a sample to `left` where its feature is at most the threshold, else to `right`, both counted within
-    the tree. A leaf has -1 as `left`, and its `right` is a row of `leaves`: leaves that are alike are kept once.
+    A node sends a sample to `right` where its feature is above the threshold, else to `left`, both counted within the
+    tree. A leaf has -1 as `left`, and its `right` is a row of `leaves`: leaves that are alike are kept once.
     """
 
     offsets: NDArray[np.int64]  # (trees + 1,): where each tree begins
@@ -166,6 +170,24 @@ class Trees:
         left, right, feature = (array.astype(np.int32) for array in (left, right, feature))
         return cls(offsets, left, right, feature, threshold.astype(np.float32), leaves.astype(np.float32))
 
+    def sum_leaves(self, features: Floats, sums: NDArray[np.float64], adds_to: NDArray[np.int64] | None = None) -> None:
+        """Add to `sums` (N, columns) the leaf of each sample in every tree; `adds_to` (trees,): to one column only."""
+        if available() and self.packed is not None:
+            sum_leaves(self.packed, self.leaves, features, sums, adds_to)
+            return
+        for tree in range(len(self)):
+            found = self.leaf_of(features, tree)
+            if adds_to is None:
+                sums += found
+            else:
+                sums[:, adds_to[tree]] += found[:, 0]
+
+    @cached_property
+    def packed(self) -> PackedTrees | None:
+        """For the kernel; None where a tree is too large for it."""
+        features = int(self.feature.max()) + 1
+        return pack_trees(self.offsets, self.left, self.right, self.feature, self.threshold, features)
+
     def leaf_of(self, features: Floats, tree: int) -> Floats:
         """(N, features) to (N, columns): the leaf that each sample comes to in one of the trees."""
         nodes = slice(*self.offsets[tree : tree + 2])
@@ -178,8 +200,8 @@ class Trees:
             ended = left[at] < 0
             arrived[rows[ended]] = right[at[ended]]
             rows, at = rows[~ended], at[~ended]
-            smaller = features[rows, feature[at]] <= threshold[at]
-            at = np.where(smaller, left[at], right[at])
+            above = features[rows, feature[at]] > threshold[at]
+            at = np.where(above, right[at], left[at])
         found: Floats = self.leaves[arrived]
         return found
 
@@ -208,6 +230,11 @@ class Trees:
         for children in (self.left[inner], self.right[inner]):
             if (children <= place).any() or (children >= size).any():
                 raise ValueError("a node has a child that does not come after it in its tree")
+        first = np.repeat(self.offsets[:-1], sizes)[inner]
+        children = np.concatenate([first + self.left[inner], first + self.right[inner]])
+        parents = np.bincount(children, minlength=len(self.left))
+        if (np.delete(parents, self.offsets[:-1]) != 1).any():
+            raise ValueError("a node has several parents, or none")
         if ((self.feature[inner] < 0) | (self.feature[inner] >= features)).any():
             raise ValueError(f"a node asks for a feature beyond the {features} there are")
         if not np.isfinite(self.threshold[inner]).all():

@@ -14,12 +14,13 @@
 #include <unistd.h>
 
 #include "kernels.h"
+#include "trees.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-constexpr int INTERFACE = 5;  // what library.py expects
+constexpr int INTERFACE = 6;  // what library.py expects
 constexpr int DONE = 0, NO_MEMORY = 1;
 constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
 
@@ -289,6 +290,16 @@ EXPORT int cropstar_convolution_backward(const ConvolutionBackward* given, int64
         });
         used.convolution_backward_sum(task, share.parts, scratch.memory, scratch.step);
     });
+}
+
+// Zero where the trees cannot be laid out.
+EXPORT int64_t cropstar_trees_pack(const TreeArrays* given, TreeNode* nodes, int32_t* leaf) {
+    return trees_pack(*given, nodes, leaf);
+}
+
+EXPORT int cropstar_trees_sum(const TreeSums* task, int64_t threads) {
+    const Share share = share_of(threads, task->rows, 10.0 * task->rows * task->trees);
+    return guarded([&] { in_parts(share, [&](int64_t part) { trees_sum(*task, part, share.parts); }); });
 }
 
 EXPORT void cropstar_tanh(const float* x, int64_t count, float* y) { kernels().tanh_of(x, count, y); }

@@ -129,4 +129,29 @@ struct StarWeights {
     int64_t inputs, hidden;
     const float *value_weight, *gate_weight, *state_weight, *value_bias, *gate_bias;
 };
+
+// Decision trees as the model file has them: the nodes of all trees one after the other.
+struct TreeArrays {
+    int64_t trees, features;
+    const int64_t* offsets;  // (trees + 1)
+    const int32_t *left, *right, *feature;  // children within the tree; of a leaf -1 and its row of the leaves
+    const float* threshold;
+};
+
+// A node sends a row on to its first child, or to the second where the feature is above the threshold.
+struct TreeNode {
+    float threshold;
+    uint32_t way;  // place of the first child within the tree, and the feature
+};
+
+struct TreeSums {
+    int64_t rows, features, trees, width, columns;
+    const int64_t* offsets;
+    const TreeNode* nodes;
+    const int32_t* leaf;      // the row of `leaves` of each node that is one
+    const float* leaves;      // (kinds of leaves, width)
+    const int64_t* adds_to;   // (trees): the column that each tree adds to, or null: all of them
+    const float* x;           // (rows, features)
+    double* sums;             // (rows, columns), added to
+};
 }
