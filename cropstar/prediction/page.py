@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.prediction.parcels import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
 from cropstar.reports.map import NODATA_GROUND
-from cropstar.reports.wording import areas, shares
+from cropstar.reports.wording import areas, html_templates, shares
 from cropstar.sources.labels import keys_of, open_vector
 from cropstar.store.classes import NODATA, ClassTable
 from cropstar.store.files import write_text
@@ -40,15 +40,7 @@ def write_page(
     parcels: Path | None = None,
 ) -> None:
     """thinned and confidence (h, w) are of the same pixels; grid and counts are the whole map's."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("cropstar.prediction"),
-        autoescape=True,  # names come from files of other people
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_templates("cropstar.prediction")
     height, width = thinned.shape
     step = (grid.width / width, grid.height / height)  # pixels of the map to one of the picture
     fields, left_out = ([], 0) if parcels is None else outlines_of(parcels, grid, step)

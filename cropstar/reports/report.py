@@ -29,7 +29,19 @@ from cropstar.reports.results import (
     tidy_classes,
     unit_of,
 )
-from cropstar.reports.wording import DASH, amount, count, duration, in_hundred, is_missing, percent, plural, rate, score
+from cropstar.reports.wording import (
+    DASH,
+    amount,
+    count,
+    duration,
+    html_templates,
+    in_hundred,
+    is_missing,
+    percent,
+    plural,
+    rate,
+    score,
+)
 from cropstar.store.files import write_text
 
 
@@ -49,15 +61,7 @@ def write_report(path: Path, data: dict[str, Any]) -> None:
 
 
 def _render(data: dict[str, Any]) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("cropstar.reports"),
-        autoescape=True,  # names come from files of other people
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html_templates("cropstar.reports")
     environment.filters.update(
         percent=percent,
         score=score,

@@ -1,9 +1,13 @@
-"""Numbers and names as text; an undefined value is a dash, never a zero."""
+"""Numbers and names as text (an undefined value is a dash, never a zero), and the templates of HTML pages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 DASH = "\u2013"
 ELLIPSIS = "\u2026"
@@ -99,3 +103,16 @@ def printable(text: str) -> str:
 def cut(text: str, width: int) -> str:
     """A text of at most so many letters."""
     return text if len(text) <= width else text[: width - 1] + ELLIPSIS
+
+
+def html_templates(package: str) -> Environment:
+    """The Jinja templates of a package, with values escaped: names come from files of other people."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # here: the terminal needs none of it
+
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

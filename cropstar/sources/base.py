@@ -241,6 +241,8 @@ def _feed(digest: Any, path: Path, bar: Any = None) -> None:
 DARKEST, BRIGHTEST = 1, np.iinfo(np.uint16).max  # 0 is nodata
 LayerT = TypeVar("LayerT")
 LayerT_co = TypeVar("LayerT_co", covariant=True)
+SceneT = TypeVar("SceneT")
+FoundT = TypeVar("FoundT")
 
 
 class SceneOnGrid(Protocol[LayerT_co]):
@@ -251,6 +253,18 @@ class SceneOnGrid(Protocol[LayerT_co]):
 
     @property
     def scene_classes(self) -> LayerT_co | None: ...
+
+
+@dataclass(frozen=True)
+class Mosaic(Generic[SceneT, FoundT]):
+    """The scenes that make up a MergedSeries: those of a day in the order in which they are read."""
+
+    grid: Grid
+    bands: Bands
+    days: dict[date, list[SceneT]]
+    empty: list[FoundT]  # products or items without any data
+    warnings: list[str]
+    merges: list[str]
 
 
 class MergedSeries(ABC, Generic[LayerT]):

@@ -50,6 +50,7 @@ from cropstar.sources.base import (
     Bands,
     HandleCache,
     MergedSeries,
+    Mosaic,
     choose_bands,
     describe_merges,
     empty_dates_note,
@@ -127,7 +128,7 @@ def open_sentinel2(path: Path | Sequence[Path], options: Sentinel2Options | None
     return opened
 
 
-class Sentinel2Series(MergedSeries["_Layer"]):
+class Sentinel2Series(MergedSeries["_FileLayer"]):
     """All products of one tile as a Series. For one thread; a copy in another process opens files of its own."""
 
     scenes: list[list[ProductOnGrid]]
@@ -136,8 +137,8 @@ class Sentinel2Series(MergedSeries["_Layer"]):
         self.options = options or Sentinel2Options()
         self._files = BandFiles()
         try:
-            plan = _make_plan(products, self.options.bands, self._files)
-            if not plan.days:
+            mosaic = _make_mosaic(products, self.options.bands, self._files)
+            if not mosaic.days:
                 why = f"none of {len(products)} products has any data"
                 raise InputError(
                     "no usable date", path=products[0].metadata.container, why=why, remedy="get other images"
@@ -146,17 +147,17 @@ class Sentinel2Series(MergedSeries["_Layer"]):
             self.close()
             raise
         self.tile = products[0].tile
-        self.grid = plan.grid
-        self.bands = plan.bands
+        self.grid = mosaic.grid
+        self.bands = mosaic.bands
         self.clear = self.options.clear
-        self.dates: tuple[date, ...] = tuple(plan.days)
+        self.dates: tuple[date, ...] = tuple(mosaic.days)
         self.name = name_with_years(self.tile, dates=self.dates)
-        self.provenance = _provenance(self.tile, plan, self.options)
-        self.scenes = list(plan.days.values())
-        self._unused = [product.metadata.file for product in plan.empty]
+        self.provenance = _provenance(self.tile, mosaic, self.options)
+        self.scenes = list(mosaic.days.values())
+        self._unused = [product.metadata.file for product in mosaic.empty]
         self._layers = _LayerList(self.scenes)
         self._scratch: Scratch | None = None
-        self.notes = log_notes(self.tile, plan.warnings, plan.merges)
+        self.notes = log_notes(self.tile, mosaic.warnings, mosaic.merges)
 
     @property
     def files(self) -> list[Path]:
@@ -188,30 +189,30 @@ class Sentinel2Series(MergedSeries["_Layer"]):
     def read_from(self, scratch: Scratch | None) -> None:
         self._scratch = scratch
 
-    def read_nearest(self, layer: _Layer, window: Window) -> NDArray[Any]:
+    def read_nearest(self, layer: _FileLayer, window: Window) -> NDArray[Any]:
         return nearest(self._read_part(layer, window), window)
 
-    def read_resampled(self, layer: _Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def read_resampled(self, layer: _FileLayer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         numbers, present = resample(self._read_part(layer, window), window, self.options.resampling)
         return to_values(numbers, layer.offset, layer.gain), present
 
-    def _read_part(self, layer: _Layer, window: Window) -> RasterPart:
+    def _read_part(self, layer: _FileLayer, window: Window) -> RasterPart:
         place = layer.alignment.source(window)
         pixels = self._scratch.read(self._layers.numbers[layer.place], place) if self._scratch else None
         return RasterPart(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
 
 
-def _provenance(tile: str, plan: _Plan, options: Sentinel2Options) -> dict[str, Any]:
+def _provenance(tile: str, mosaic: Mosaic[ProductOnGrid, Product], options: Sentinel2Options) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    products = [scene.product for scenes in plan.days.values() for scene in scenes]
+    products = [scene.product for scenes in mosaic.days.values() for scene in scenes]
     return {
         "source": "sentinel2",
         "tile": tile,
         "products": [product.name for product in products],
         "baselines": [product.baseline_name for product in products],
         "quantification": [product.quantification for product in products],
-        "reflectance_offsets": [[product.offsets.get(band, 0.0) for band in plan.bands] for product in products],
-        "without_data": [product.name for product in plan.empty],
+        "reflectance_offsets": [[product.offsets.get(band, 0.0) for band in mosaic.bands] for product in products],
+        "without_data": [product.name for product in mosaic.empty],
         "resampling": options.resampling,
         "scene_classes": list(options.clear),
     }
@@ -221,7 +222,7 @@ def _provenance(tile: str, plan: _Plan, options: Sentinel2Options) -> dict[str, 
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _FileLayer:
     """One band file on the grid; value = (number + offset) * gain."""
 
     place: ProductFile
@@ -235,8 +236,8 @@ class ProductOnGrid:
     """One product on the grid."""
 
     product: Product
-    layers: tuple[_Layer, ...]  # in the order of the bands
-    scene_classes: _Layer | None
+    layers: tuple[_FileLayer, ...]  # in the order of the bands
+    scene_classes: _FileLayer | None
 
     @property
     def places(self) -> list[ProductFile]:
@@ -248,7 +249,7 @@ class _LayerList:
     """All layers of a series in the order of the dates, each product's scene classification before its bands."""
 
     def __init__(self, days: Iterable[list[ProductOnGrid]]) -> None:
-        self.all: list[_Layer] = []
+        self.all: list[_FileLayer] = []
         self.chains: list[range] = []  # the layers of one product each
         self.masks: set[int] = set()
         for scene in (scene for scenes in days for scene in scenes):
@@ -260,20 +261,8 @@ class _LayerList:
         self.numbers = {layer.place: number for number, layer in enumerate(self.all)}
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """All of one tile. The scenes of a day stand newest first."""
-
-    grid: Grid
-    bands: Bands
-    days: dict[date, list[ProductOnGrid]]
-    empty: list[Product]
-    warnings: list[str]
-    merges: list[str]
-
-
-def _make_plan(products: Iterable[Product], wanted: Bands | None, files: BandFiles) -> _Plan:
-    """Look at every file's header, and at pixels until some have data; whatever does not fit is refused."""
+def _make_mosaic(products: Iterable[Product], wanted: Bands | None, files: BandFiles) -> Mosaic[ProductOnGrid, Product]:
+    """Check the headers of all files, and read pixels until some have data. Files that do not fit are refused."""
     warnings: list[str] = []
     ordered = _without_copies(products, warnings)
     bands, with_mask = _choose_bands(ordered, wanted, warnings)
@@ -289,7 +278,7 @@ def _make_plan(products: Iterable[Product], wanted: Bands | None, files: BandFil
     warnings += _describe_problems(days, empty, files)
     names = {day: [scene.product.name for scene in scenes] for day, scenes in days.items()}
     merges = describe_merges(names, "products")
-    return _Plan(grid, bands, dict(days), empty, warnings, merges)
+    return Mosaic(grid, bands, dict(days), empty, warnings, merges)
 
 
 def _without_copies(products: Iterable[Product], warnings: list[str]) -> list[Product]:
@@ -343,11 +332,11 @@ def _product_on_grid(product: Product, bands: Bands, with_mask: bool, grid: Grid
         place = product.files[band]
         gain = 1 / (SCALE * product.quantification)
         gain = 1.0 if abs(gain - 1) < 1e-9 else gain
-        layers.append(_Layer(place, _align(place, grid, files), product.offsets.get(band, 0.0), gain))
+        layers.append(_FileLayer(place, _align(place, grid, files), product.offsets.get(band, 0.0), gain))
     mask = None
     if with_mask:
         place = product.files[SCENE_CLASSIFICATION]
-        mask = _Layer(place, _align(place, grid, files))
+        mask = _FileLayer(place, _align(place, grid, files))
     return ProductOnGrid(product, tuple(layers), mask)
 
 
@@ -394,7 +383,7 @@ def _describe_problems(days: dict[date, list[ProductOnGrid]], empty: list[Produc
     return warnings
 
 
-def _is_lossy(layer: _Layer, files: BandFiles) -> bool:
+def _is_lossy(layer: _FileLayer, files: BandFiles) -> bool:
     tags = files.dataset(layer.place).tags(ns="IMAGE_STRUCTURE")
     return str(tags.get("COMPRESSION_REVERSIBILITY", "")) == "LOSSY"
 

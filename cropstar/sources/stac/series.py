@@ -46,6 +46,7 @@ from cropstar.sources.base import (
     Bands,
     HandleCache,
     MergedSeries,
+    Mosaic,
     choose_bands,
     describe_merges,
     empty_dates_note,
@@ -71,7 +72,7 @@ def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
     return [StacSeries(url, inside, options)]
 
 
-class StacSeries(MergedSeries["_Layer"]):
+class StacSeries(MergedSeries["_AssetLayer"]):
     """Items on one grid as a Series. For one thread; a copy in another process opens files of its own."""
 
     scenes: list[list[ItemOnGrid]]
@@ -82,22 +83,22 @@ class StacSeries(MergedSeries["_Layer"]):
         self._files = AssetFiles()
         self.files: list[Path] = []  # all of it is elsewhere
         try:
-            plan = _make_plan(items, options, self._files, self.address)
-            if not plan.days:
+            mosaic = _make_mosaic(items, options, self._files, self.address)
+            if not mosaic.days:
                 why = f"none of {len(items)} items has any data in the area"
                 raise InputError("no usable date", path=self.address, why=why, remedy="ask for another area or season")
         except BaseException:
             self.close()
             raise
-        self.grid = plan.grid
-        self.bands = plan.bands
+        self.grid = mosaic.grid
+        self.bands = mosaic.bands
         self.clear = options.clear
-        self.dates: tuple[date, ...] = tuple(plan.days)
-        self.name = _name(options.collection, plan, self.dates)
-        self.provenance = _provenance(self.address, plan, options)
-        self.scenes = list(plan.days.values())
-        self._unused = [item.identifier for item in plan.empty]
-        self.notes = log_notes(self.name, plan.warnings, plan.merges)
+        self.dates: tuple[date, ...] = tuple(mosaic.days)
+        self.name = _name(options.collection, mosaic, self.dates)
+        self.provenance = _provenance(self.address, mosaic, options)
+        self.scenes = list(mosaic.days.values())
+        self._unused = [item.identifier for item in mosaic.empty]
+        self.notes = log_notes(self.name, mosaic.warnings, mosaic.merges)
 
     def recipe_material(self) -> dict[str, Any]:
         """What the values come from: addresses without signatures, and what the catalogue says of their state."""
@@ -112,19 +113,19 @@ class StacSeries(MergedSeries["_Layer"]):
     def close(self) -> None:
         self._files.close()
 
-    def read_nearest(self, layer: _Layer, window: Window) -> NDArray[Any]:
+    def read_nearest(self, layer: _AssetLayer, window: Window) -> NDArray[Any]:
         return _read_nearest(self._files, layer, window, self.grid)
 
-    def read_resampled(self, layer: _Layer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def read_resampled(self, layer: _AssetLayer, window: Window) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         numbers, present = _read_resampled(self._files, layer, window, self.grid, self.options.resampling)
         way = layer.asset.reflectance
         return to_values(numbers, way.offset, way.gain), present
 
 
-def _name(collection: str, plan: _Plan, dates: tuple[date, ...]) -> str:
+def _name(collection: str, mosaic: Mosaic[ItemOnGrid, Item], dates: tuple[date, ...]) -> str:
     """Collection, place and years: another area or season is another scene of a store."""
-    code = CRS.from_wkt(plan.grid.crs).to_epsg() or "grid"
-    left, _, _, top = plan.grid.bounds
+    code = CRS.from_wkt(mosaic.grid.crs).to_epsg() or "grid"
+    left, _, _, top = mosaic.grid.bounds
     return name_with_years(collection, code, f"{left:.0f}", f"{top:.0f}", dates=dates)
 
 
@@ -138,9 +139,9 @@ def _material(scene: ItemOnGrid) -> dict[str, Any]:
     }
 
 
-def _provenance(address: str, plan: _Plan, options: StacOptions) -> dict[str, Any]:
+def _provenance(address: str, mosaic: Mosaic[ItemOnGrid, Item], options: StacOptions) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    scenes = [scene for several in plan.days.values() for scene in several]
+    scenes = [scene for several in mosaic.days.values() for scene in several]
     return {
         "source": "stac",
         "address": address,
@@ -150,7 +151,7 @@ def _provenance(address: str, plan: _Plan, options: StacOptions) -> dict[str, An
         "baselines": [scene.item.baseline_name for scene in scenes],
         "reflectance_offsets": [[layer.asset.reflectance.offset for layer in scene.layers] for scene in scenes],
         "reflectance_gains": [[layer.asset.reflectance.gain for layer in scene.layers] for scene in scenes],
-        "without_data": [item.identifier for item in plan.empty],
+        "without_data": [item.identifier for item in mosaic.empty],
         "resampling": options.resampling,
         "scene_classes": list(options.clear),
     }
@@ -164,8 +165,8 @@ class ItemOnGrid:
     """One item on the grid."""
 
     item: Item
-    layers: tuple[_Layer, ...]  # in the order of the bands
-    scene_classes: _Layer | None
+    layers: tuple[_AssetLayer, ...]  # in the order of the bands
+    scene_classes: _AssetLayer | None
     extent: Box | None  # on the grid, where it is in the grid's CRS
 
     @property
@@ -173,19 +174,9 @@ class ItemOnGrid:
         return any(layer.alignment is None for layer in self.layers)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The scenes of a day stand in the order in which they are asked."""
-
-    grid: Grid
-    bands: Bands
-    days: dict[date, list[ItemOnGrid]]
-    empty: list[Item]
-    warnings: list[str]
-    merges: list[str]
-
-
-def _make_plan(items: Sequence[Item], options: StacOptions, files: AssetFiles, where: str) -> _Plan:
+def _make_mosaic(
+    items: Sequence[Item], options: StacOptions, files: AssetFiles, where: str
+) -> Mosaic[ItemOnGrid, Item]:
     """Fit every item to one grid; look at pixels until some have data. What does not fit is refused."""
     warnings: list[str] = []
     ordered = sorted(sorted(items, key=lambda item: item.age, reverse=True), key=lambda item: item.day)
@@ -213,7 +204,7 @@ def _make_plan(items: Sequence[Item], options: StacOptions, files: AssetFiles, w
     merges = describe_merges(
         {day: [scene.item.identifier for scene in scenes] for day, scenes in days.items()}, "items"
     )
-    return _Plan(grid, bands, dict(days), empty, warnings, merges)
+    return Mosaic(grid, bands, dict(days), empty, warnings, merges)
 
 
 def _choose_bands(items: Sequence[Item], wanted: Bands | None, warnings: list[str], where: str) -> tuple[Bands, bool]:
@@ -331,14 +322,14 @@ LOOK = 1024  # pixels a side that are looked at together
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _AssetLayer:
     """One asset and how it lies on the grid; without an alignment it is warped."""
 
     asset: Asset
     alignment: Alignment | None
 
 
-def _align_asset(asset: Asset, own: Grid, grid: Grid) -> _Layer:
+def _align_asset(asset: Asset, own: Grid, grid: Grid) -> _AssetLayer:
     """The layer of an asset, which may cover any part of the grid or lie beyond it."""
     try:
         # Alignment wants a raster that covers its grid: the piece of the grid at the raster's corner.
@@ -346,11 +337,11 @@ def _align_asset(asset: Asset, own: Grid, grid: Grid) -> _Layer:
         row = math.floor((own.transform[5] - grid.transform[5]) / grid.transform[4])
         alignment = Alignment.of(own, grid.crop(Window(row, column, 1, 1)))
     except NotAligned:
-        return _Layer(asset, None)
-    return _Layer(asset, replace(alignment, top=alignment.top + row, left=alignment.left + column))
+        return _AssetLayer(asset, None)
+    return _AssetLayer(asset, replace(alignment, top=alignment.top + row, left=alignment.left + column))
 
 
-def _read_nearest(files: AssetFiles, layer: _Layer, window: Window, grid: Grid) -> NDArray[Any]:
+def _read_nearest(files: AssetFiles, layer: _AssetLayer, window: Window, grid: Grid) -> NDArray[Any]:
     """The asset's pixel that contains each pixel of the window, zero beyond the asset."""
     if layer.alignment is None:
         return files.read_warped(layer.asset, window, grid, "nearest")
@@ -359,7 +350,7 @@ def _read_nearest(files: AssetFiles, layer: _Layer, window: Window, grid: Grid) 
 
 
 def _read_resampled(
-    files: AssetFiles, layer: _Layer, window: Window, grid: Grid, method: str
+    files: AssetFiles, layer: _AssetLayer, window: Window, grid: Grid, method: str
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Numbers (h, w) of the window, and where there are any: where the containing pixel has data."""
     if layer.alignment is None:
@@ -370,7 +361,7 @@ def _read_resampled(
     return resample(RasterPart(files.read(layer.asset, place), place, layer.alignment), window, method)
 
 
-def _has_data(files: AssetFiles, layer: _Layer, grid: Grid) -> bool:
+def _has_data(files: AssetFiles, layer: _AssetLayer, grid: Grid) -> bool:
     """Whether any pixel on the grid is there; most answer at the first look."""
     return any(_read_nearest(files, layer, window, grid).any() for window in split(grid.shape, LOOK))
 

@@ -258,21 +258,21 @@ class DatedSeries(MergedSeries[BandLayer]):
         self.options = options or StackOptions()
         self._files = OpenRasters()
         try:
-            plan = _make_plan(folder, tile, self.options, wanted, self._files)
+            layout = _make_layout(folder, tile, self.options, wanted, self._files)
         except BaseException:
             self.close()
             raise
         self.tile = tile.tile
-        self.grid = plan.grid
-        self.bands = plan.bands
-        self.scale, self.offset = plan.scale, plan.offset
-        self.dates: tuple[date, ...] = tuple(plan.days)
+        self.grid = layout.grid
+        self.bands = layout.bands
+        self.scale, self.offset = layout.scale, layout.offset
+        self.dates: tuple[date, ...] = tuple(layout.days)
         self.name = _series_name(folder, self.tile, self.dates)
-        self.provenance = _provenance(folder, self.tile, plan, self.options)
-        self.notes = log_stack_notes(self.name, plan.days, plan.empty)
+        self.provenance = _provenance(folder, self.tile, layout, self.options)
+        self.notes = log_stack_notes(self.name, layout.days, layout.empty)
         self.clear = self.options.clear
-        self.scenes = [[day] for day in plan.days.values()]
-        self._unused = {path for day in plan.empty.values() for path in day.paths}
+        self.scenes = [[day] for day in layout.days.values()]
+        self._unused = {path for day in layout.empty.values() for path in day.paths}
 
     @property
     def files(self) -> list[Path]:
@@ -312,15 +312,15 @@ def _series_name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str
     return folder.resolve().name if tile is None else name_with_years(tile, dates=dates)
 
 
-def _provenance(folder: Path, tile: str | None, plan: _Plan, options: StackOptions) -> dict[str, Any]:
+def _provenance(folder: Path, tile: str | None, layout: _Layout, options: StackOptions) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    paths = set().union(*(day.paths for day in plan.days.values()))
+    paths = set().union(*(day.paths for day in layout.days.values()))
     return {
         "source": "stack",
         "folder": folder.resolve().name,
         "tile": tile,
         "files": len(paths),
-        "without_data": [day.isoformat() for day in plan.empty],
+        "without_data": [day.isoformat() for day in layout.empty],
         "resampling": options.kernel,
         "scene_classes": list(options.clear),
         "masks": options.masks,
@@ -331,7 +331,7 @@ def _provenance(folder: Path, tile: str | None, plan: _Plan, options: StackOptio
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Layout:
     grid: Grid
     bands: Bands
     scale: float
@@ -340,8 +340,10 @@ class _Plan:
     empty: Days  # without any data
 
 
-def _make_plan(folder: Path, tile: TileFiles, options: StackOptions, wanted: Bands | None, files: OpenRasters) -> _Plan:
-    """Look at every file's header, and at pixels until some have data; whatever does not fit is refused."""
+def _make_layout(
+    folder: Path, tile: TileFiles, options: StackOptions, wanted: Bands | None, files: OpenRasters
+) -> _Layout:
+    """Check the headers of all files, and read pixels until some have data. Files that do not fit are refused."""
     table, given = rename(_make_table(tile, options.bands, files), options.bands, folder)
     bands, with_classes = _choose_bands(table, given, wanted, folder)
     dates = sorted({day for day, _ in table})
@@ -368,7 +370,7 @@ def _make_plan(folder: Path, tile: TileFiles, options: StackOptions, wanted: Ban
         )
         days[day] = Day(tuple(layers), classes, mask)
     kept, empty = split_empty_days(days, files, folder)
-    return _Plan(grid, bands, scale, offset, kept, empty)
+    return _Layout(grid, bands, scale, offset, kept, empty)
 
 
 def _headers(table: BandTable, bands: Bands, files: OpenRasters) -> dict[Path, Header]:
