@@ -256,7 +256,7 @@ class SceneOnGrid(Protocol[LayerT_co]):
 
 
 @dataclass(frozen=True)
-class Mosaic(Generic[SceneT, FoundT]):
+class ScenesByDate(Generic[SceneT, FoundT]):
     """The scenes that make up a MergedSeries: those of a day in the order in which they are read."""
 
     grid: Grid

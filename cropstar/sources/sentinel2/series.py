@@ -50,7 +50,7 @@ from cropstar.sources.base import (
     Bands,
     HandleCache,
     MergedSeries,
-    Mosaic,
+    ScenesByDate,
     choose_bands,
     describe_merges,
     empty_dates_note,
@@ -137,8 +137,8 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
         self.options = options or Sentinel2Options()
         self._files = BandFiles()
         try:
-            mosaic = _make_mosaic(products, self.options.bands, self._files)
-            if not mosaic.days:
+            found = _find_scenes(products, self.options.bands, self._files)
+            if not found.days:
                 why = f"none of {len(products)} products has any data"
                 raise InputError(
                     "no usable date", path=products[0].metadata.container, why=why, remedy="get other images"
@@ -147,17 +147,17 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
             self.close()
             raise
         self.tile = products[0].tile
-        self.grid = mosaic.grid
-        self.bands = mosaic.bands
+        self.grid = found.grid
+        self.bands = found.bands
         self.clear = self.options.clear
-        self.dates: tuple[date, ...] = tuple(mosaic.days)
+        self.dates: tuple[date, ...] = tuple(found.days)
         self.name = name_with_years(self.tile, dates=self.dates)
-        self.provenance = _provenance(self.tile, mosaic, self.options)
-        self.scenes = list(mosaic.days.values())
-        self._unused = [product.metadata.file for product in mosaic.empty]
+        self.provenance = _provenance(self.tile, found, self.options)
+        self.scenes = list(found.days.values())
+        self._unused = [product.metadata.file for product in found.empty]
         self._layers = _LayerList(self.scenes)
         self._scratch: Scratch | None = None
-        self.notes = log_notes(self.tile, mosaic.warnings, mosaic.merges)
+        self.notes = log_notes(self.tile, found.warnings, found.merges)
 
     @property
     def files(self) -> list[Path]:
@@ -202,17 +202,17 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
         return RasterPart(self._files.read(layer.place, place) if pixels is None else pixels, place, layer.alignment)
 
 
-def _provenance(tile: str, mosaic: Mosaic[ProductOnGrid, Product], options: Sentinel2Options) -> dict[str, Any]:
+def _provenance(tile: str, found: ScenesByDate[ProductOnGrid, Product], options: Sentinel2Options) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    products = [scene.product for scenes in mosaic.days.values() for scene in scenes]
+    products = [scene.product for scenes in found.days.values() for scene in scenes]
     return {
         "source": "sentinel2",
         "tile": tile,
         "products": [product.name for product in products],
         "baselines": [product.baseline_name for product in products],
         "quantification": [product.quantification for product in products],
-        "reflectance_offsets": [[product.offsets.get(band, 0.0) for band in mosaic.bands] for product in products],
-        "without_data": [product.name for product in mosaic.empty],
+        "reflectance_offsets": [[product.offsets.get(band, 0.0) for band in found.bands] for product in products],
+        "without_data": [product.name for product in found.empty],
         "resampling": options.resampling,
         "scene_classes": list(options.clear),
     }
@@ -261,7 +261,9 @@ class _LayerList:
         self.numbers = {layer.place: number for number, layer in enumerate(self.all)}
 
 
-def _make_mosaic(products: Iterable[Product], wanted: Bands | None, files: BandFiles) -> Mosaic[ProductOnGrid, Product]:
+def _find_scenes(
+    products: Iterable[Product], wanted: Bands | None, files: BandFiles
+) -> ScenesByDate[ProductOnGrid, Product]:
     """Check the headers of all files, and read pixels until some have data. Files that do not fit are refused."""
     warnings: list[str] = []
     ordered = _without_copies(products, warnings)
@@ -278,7 +280,7 @@ def _make_mosaic(products: Iterable[Product], wanted: Bands | None, files: BandF
     warnings += _describe_problems(days, empty, files)
     names = {day: [scene.product.name for scene in scenes] for day, scenes in days.items()}
     merges = describe_merges(names, "products")
-    return Mosaic(grid, bands, dict(days), empty, warnings, merges)
+    return ScenesByDate(grid, bands, dict(days), empty, warnings, merges)
 
 
 def _without_copies(products: Iterable[Product], warnings: list[str]) -> list[Product]:

@@ -46,7 +46,7 @@ from cropstar.sources.base import (
     Bands,
     HandleCache,
     MergedSeries,
-    Mosaic,
+    ScenesByDate,
     choose_bands,
     describe_merges,
     empty_dates_note,
@@ -83,22 +83,22 @@ class StacSeries(MergedSeries["_AssetLayer"]):
         self._files = AssetFiles()
         self.files: list[Path] = []  # all of it is elsewhere
         try:
-            mosaic = _make_mosaic(items, options, self._files, self.address)
-            if not mosaic.days:
+            found = _find_scenes(items, options, self._files, self.address)
+            if not found.days:
                 why = f"none of {len(items)} items has any data in the area"
                 raise InputError("no usable date", path=self.address, why=why, remedy="ask for another area or season")
         except BaseException:
             self.close()
             raise
-        self.grid = mosaic.grid
-        self.bands = mosaic.bands
+        self.grid = found.grid
+        self.bands = found.bands
         self.clear = options.clear
-        self.dates: tuple[date, ...] = tuple(mosaic.days)
-        self.name = _name(options.collection, mosaic, self.dates)
-        self.provenance = _provenance(self.address, mosaic, options)
-        self.scenes = list(mosaic.days.values())
-        self._unused = [item.identifier for item in mosaic.empty]
-        self.notes = log_notes(self.name, mosaic.warnings, mosaic.merges)
+        self.dates: tuple[date, ...] = tuple(found.days)
+        self.name = _name(options.collection, found, self.dates)
+        self.provenance = _provenance(self.address, found, options)
+        self.scenes = list(found.days.values())
+        self._unused = [item.identifier for item in found.empty]
+        self.notes = log_notes(self.name, found.warnings, found.merges)
 
     def recipe_material(self) -> dict[str, Any]:
         """What the values come from: addresses without signatures, and what the catalogue says of their state."""
@@ -122,10 +122,10 @@ class StacSeries(MergedSeries["_AssetLayer"]):
         return to_values(numbers, way.offset, way.gain), present
 
 
-def _name(collection: str, mosaic: Mosaic[ItemOnGrid, Item], dates: tuple[date, ...]) -> str:
+def _name(collection: str, found: ScenesByDate[ItemOnGrid, Item], dates: tuple[date, ...]) -> str:
     """Collection, place and years: another area or season is another scene of a store."""
-    code = CRS.from_wkt(mosaic.grid.crs).to_epsg() or "grid"
-    left, _, _, top = mosaic.grid.bounds
+    code = CRS.from_wkt(found.grid.crs).to_epsg() or "grid"
+    left, _, _, top = found.grid.bounds
     return name_with_years(collection, code, f"{left:.0f}", f"{top:.0f}", dates=dates)
 
 
@@ -139,9 +139,9 @@ def _material(scene: ItemOnGrid) -> dict[str, Any]:
     }
 
 
-def _provenance(address: str, mosaic: Mosaic[ItemOnGrid, Item], options: StacOptions) -> dict[str, Any]:
+def _provenance(address: str, found: ScenesByDate[ItemOnGrid, Item], options: StacOptions) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
-    scenes = [scene for several in mosaic.days.values() for scene in several]
+    scenes = [scene for several in found.days.values() for scene in several]
     return {
         "source": "stac",
         "address": address,
@@ -151,7 +151,7 @@ def _provenance(address: str, mosaic: Mosaic[ItemOnGrid, Item], options: StacOpt
         "baselines": [scene.item.baseline_name for scene in scenes],
         "reflectance_offsets": [[layer.asset.reflectance.offset for layer in scene.layers] for scene in scenes],
         "reflectance_gains": [[layer.asset.reflectance.gain for layer in scene.layers] for scene in scenes],
-        "without_data": [item.identifier for item in mosaic.empty],
+        "without_data": [item.identifier for item in found.empty],
         "resampling": options.resampling,
         "scene_classes": list(options.clear),
     }
@@ -174,9 +174,9 @@ class ItemOnGrid:
         return any(layer.alignment is None for layer in self.layers)
 
 
-def _make_mosaic(
+def _find_scenes(
     items: Sequence[Item], options: StacOptions, files: AssetFiles, where: str
-) -> Mosaic[ItemOnGrid, Item]:
+) -> ScenesByDate[ItemOnGrid, Item]:
     """Fit every item to one grid; look at pixels until some have data. What does not fit is refused."""
     warnings: list[str] = []
     ordered = sorted(sorted(items, key=lambda item: item.age, reverse=True), key=lambda item: item.day)
@@ -204,7 +204,7 @@ def _make_mosaic(
     merges = describe_merges(
         {day: [scene.item.identifier for scene in scenes] for day, scenes in days.items()}, "items"
     )
-    return Mosaic(grid, bands, dict(days), empty, warnings, merges)
+    return ScenesByDate(grid, bands, dict(days), empty, warnings, merges)
 
 
 def _choose_bands(items: Sequence[Item], wanted: Bands | None, warnings: list[str], where: str) -> tuple[Bands, bool]:

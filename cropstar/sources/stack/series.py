@@ -312,7 +312,7 @@ def _series_name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str
     return folder.resolve().name if tile is None else name_with_years(tile, dates=dates)
 
 
-def _provenance(folder: Path, tile: str | None, layout: _Layout, options: StackOptions) -> dict[str, Any]:
+def _provenance(folder: Path, tile: str | None, layout: _StackLayout, options: StackOptions) -> dict[str, Any]:
     """What the manifest and every tile say of where the values come from."""
     paths = set().union(*(day.paths for day in layout.days.values()))
     return {
@@ -331,7 +331,7 @@ def _provenance(folder: Path, tile: str | None, layout: _Layout, options: StackO
 
 
 @dataclass(frozen=True)
-class _Layout:
+class _StackLayout:
     grid: Grid
     bands: Bands
     scale: float
@@ -342,7 +342,7 @@ class _Layout:
 
 def _make_layout(
     folder: Path, tile: TileFiles, options: StackOptions, wanted: Bands | None, files: OpenRasters
-) -> _Layout:
+) -> _StackLayout:
     """Check the headers of all files, and read pixels until some have data. Files that do not fit are refused."""
     table, given = rename(_make_table(tile, options.bands, files), options.bands, folder)
     bands, with_classes = _choose_bands(table, given, wanted, folder)
@@ -370,7 +370,7 @@ def _make_layout(
         )
         days[day] = Day(tuple(layers), classes, mask)
     kept, empty = split_empty_days(days, files, folder)
-    return _Layout(grid, bands, scale, offset, kept, empty)
+    return _StackLayout(grid, bands, scale, offset, kept, empty)
 
 
 def _headers(table: BandTable, bands: Bands, files: OpenRasters) -> dict[Path, Header]:
