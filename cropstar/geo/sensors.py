@@ -1,13 +1,38 @@
-"""Sentinel-2: its bands and their spellings, the scale of its numbers, its scene classes."""
+"""Sensors and their bands: what a sensor is to a store, Sentinel-2's spellings and scene classes, radar in decibels."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """The bands that an acquisition of a sensor has: physical value = stored number * scale + offset."""
+
+    name: str
+    bands: tuple[str, ...]
+    scale: float
+    offset: float
+
+
+def flat_bands(sensors: Sequence[Sensor], context: Sequence[str] = ()) -> tuple[str, ...]:
+    """The bands of all sensors side by side, then the context; a name that two sensors have gets the sensor's before.
+
+    Radar of two orbits has VV twice, Sentinel-2 and Landsat have B04.
+    """
+    counts = Counter([*context, *(band for sensor in sensors for band in sensor.bands)])
+    named = [band if counts[band] == 1 else f"{sensor.name}:{band}" for sensor in sensors for band in sensor.bands]
+    return (*named, *context)
+
+
+# --- Sentinel-2
 
 SCALE = 1e-4  # reflectance of one count: Sentinel-2's quantification, and that of all who do not say otherwise
 SCENE_CLASSIFICATION = "SCL"

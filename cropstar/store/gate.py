@@ -106,6 +106,15 @@ class SeasonRow(BaseModel):
     length: int = Field(ge=0, le=40_000)
 
 
+class SensorRow(BaseModel):
+    model_config = DATA
+
+    name: PlainName
+    bands: list[Text] = Field(min_length=1, max_length=10_000)
+    scale: float
+    offset: float
+
+
 class FingerprintRow(BaseModel):
     model_config = DATA
 
@@ -115,6 +124,8 @@ class FingerprintRow(BaseModel):
     resolution: float = Field(ge=0, le=1e7)
     season: SeasonRow
     classes: list[ClassRow] = Field(max_length=65_535)
+    sensors: list[SensorRow] = Field([], max_length=64)  # where there are several, or context beside one
+    context: list[Text] = Field([], max_length=1_000)
 
     @model_validator(mode="after")
     def _numbered(self) -> FingerprintRow:
@@ -122,6 +133,10 @@ class FingerprintRow(BaseModel):
             raise ValueError("the numbers of the classes do not run from 0 without gaps")
         if len(set(self.bands)) != len(self.bands):
             raise ValueError("a band has its name twice")
+        if self.context and not self.sensors:
+            raise ValueError("context without a sensor")
+        if len({row.name for row in self.sensors}) != len(self.sensors):
+            raise ValueError("a sensor has its name twice")
         return self
 
 
@@ -151,6 +166,13 @@ class ShapeRow(BaseModel):
     thermal: int | None = Field(None, ge=0, le=10_000)
     lineages: list[list[Annotated[int, Field(ge=0, lt=65_535)]]] | None = Field(None, max_length=65_535)
     season: tuple[int, int] | None = None
+    sensors: list[Annotated[int, Field(ge=1, le=10_000)]] | None = Field(None, min_length=2, max_length=64)
+
+    @model_validator(mode="after")
+    def _sensors_have_their_bands(self) -> ShapeRow:
+        if self.sensors is not None and sum(self.sensors) + len(self.sensors) > self.bands:
+            raise ValueError("its sensors have more bands than there are")
+        return self
 
 
 class NormalisationRow(BaseModel):

@@ -74,7 +74,10 @@ def _card(header: dict[str, Any], path: Path) -> ModelCard:
         row.calibration,
     )
     lists = (card.fingerprint.bands, card.normalisation.mean, card.normalisation.deviation)
-    if {len(each) for each in lists} != {row.shape.bands} or row.shape.classes != len(card.fingerprint.classes):
+    sensors = tuple(row.shape.sensors or ())  # of several each has a channel more, which tells whose date it is
+    sizes = {len(each) + len(sensors) for each in lists}, row.shape.classes, sensors
+    fingerprint = card.fingerprint
+    if sizes != ({row.shape.bands}, len(fingerprint.classes), fingerprint.sensor_sizes or ()):
         why = "its bands and classes are not those of its weights"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again")
     return card

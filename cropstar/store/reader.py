@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -20,7 +21,17 @@ from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_TILE_BYTES
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import GridRow, checked, open_hdf5, parse_json, plain_name
-from cropstar.store.tile import CHECKSUMS, FORMAT, REMEDY, ParcelTable, checksum, read_attribute
+from cropstar.store.tile import (
+    CHECKSUMS,
+    OF_SENSOR,
+    REMEDY,
+    SENSORS_FORMAT,
+    ParcelTable,
+    checksum,
+    count_sensors,
+    group_of,
+    read_attribute,
+)
 
 MAXIMUM_ARRAY_BYTES = 2**34  # of one array; that of a series tile is only mapped
 # The axes of each array, a letter for each: equal letters are of equal size.
@@ -33,12 +44,15 @@ SHAPES = {
     },
     "series": {"values": "RC", "valid": "R", "days": "R", "starts": "S", **TABLE},
 }
+OWN_AXES = "TCR"  # those that every sensor has for itself
+CONTEXT = {"raster": {"context": "TD", "static": "EHW"}, "patches": {}, "series": {"context": "RD"}}
 
 NUMBERS = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
 KINDS: dict[str, tuple[str, ...] | str] = {
     **{"valid": ("u1", "b1"), "labels": ("i2",), "parcels": ("i4",), "days": ("i4",), "lengths": ("i4",)},
     **{"starts": ("i8",), "transforms": ("f8",), "names": "S"},
     **{"table/numbers": ("i4",), "table/labels": ("i2",), "table/keys": "S"},
+    **{"context": ("f4",), "static": ("f4",)},
 }
 
 # What h5py says of a damaged file.
@@ -125,11 +139,12 @@ class TileReader:
             self.has_checksums = CHECKSUMS in self._handle
             self.layout = read_attribute(self._handle, "layout")
             self.scene = plain_name(read_attribute(self._handle, "scene"))
-            _require_shapes(self._handle, self.layout)
+            self._sensors = count_sensors(self._handle)
+            _require_shapes(self._handle, self.layout, self._sensors)
         except UNREADABLE as failure:
             self.close()
             raise _unreadable(path, failure) from None
-        if version > FORMAT:
+        if version > SENSORS_FORMAT:
             self.close()
             raise ArtifactError(
                 "a tile is of a newer format", path=path, why=f"format {version}", remedy="update cropstar"
@@ -137,7 +152,20 @@ class TileReader:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        return Fingerprint.from_json(self._json("fingerprint"), self.path)
+        found = Fingerprint.from_json(self._json("fingerprint"), self.path)
+        if found.sensors or self._sensors > 1:
+            self._require_sensors(found)
+        return found
+
+    def _require_sensors(self, fingerprint: Fingerprint) -> None:
+        """Refuse a tile whose arrays are not those of its sensors."""
+        axis = {"raster": 1, "patches": 2, "series": 1}[self.layout]
+        bands = [self._dataset(f"{group_of(number)}values").shape[axis] for number in range(self._sensors)]
+        context = self._dataset("context").shape[1] if self._has("context") else 0
+        context += self._dataset("static").shape[0] if self._has("static") else 0
+        if bands != [len(sensor.bands) for sensor in fingerprint.sensors] or context != len(fingerprint.context):
+            why = "its arrays are not those of its sensors"
+            raise ArtifactError("a tile cannot be read", path=self.path, why=why, remedy=REMEDY)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -155,7 +183,26 @@ class TileReader:
 
     @cached_property
     def days(self) -> NDArray[np.int32]:
-        return self._read("days")
+        """Of all dates, in the order of time; of patches (N, T), those of the first sensor."""
+        return self._events.days if self._several and self.layout != "patches" else self._read("days")
+
+    @property
+    def sensors(self) -> NDArray[np.int8] | None:
+        """The sensor that each date is of, by its place in the fingerprint; None where there is only one."""
+        return self._events.sensors if self._several and self.layout != "patches" else None
+
+    @property
+    def _several(self) -> bool:
+        return bool(self.fingerprint.sensors)
+
+    @cached_property
+    def _events(self) -> Events:
+        """The dates of all sensors in one order; not of patches, each of which has an order of its own."""
+        days = [self._read(f"{group_of(number)}days") for number in range(self._sensors)]
+        if self.layout == "raster":
+            return merge_events(days)
+        starts = [self._read(f"{group_of(number)}starts") for number in range(self._sensors)]
+        return merge_events(days, [np.repeat(np.arange(len(each) - 1), np.diff(each)) for each in starts])
 
     @property
     def length(self) -> int:
@@ -169,6 +216,8 @@ class TileReader:
         """All dates of the tile, each once."""
         if self.layout != "patches":
             return np.unique(self.days)
+        if self._several:
+            return np.unique(np.concatenate([image.days for image in self.images]))
         return np.unique(self.days[np.arange(self.days.shape[1]) < self.lengths[:, None]])
 
     @cached_property
@@ -181,7 +230,8 @@ class TileReader:
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
         """The number of dates of each patch."""
-        return self._read("lengths")
+        own = self._sensor_lengths
+        return own[0] if len(own) == 1 else np.sum(own, axis=0, dtype=np.int32)
 
     @cached_property
     def transforms(self) -> NDArray[np.float64]:
@@ -205,7 +255,8 @@ class TileReader:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        return self._read("starts")
+        own = [self._read(f"{group_of(number)}starts") for number in range(self._sensors)]
+        return own[0] if len(own) == 1 else np.sum(own, axis=0, dtype=np.int64)
 
     @cached_property
     def table(self) -> ParcelTable:
@@ -222,16 +273,44 @@ class TileReader:
         return self._read("date_labels") if self._has("date_labels") else None
 
     def values(self, window: Window) -> NDArray[Any]:
-        """(T, C, h, w) stored integers."""
-        return self._read("values", (slice(None), slice(None), *window.slices))
+        """(T, C, h, w) stored integers; of several sensors the bands of all, zero where a date is of another."""
+        if not self._several:
+            return self._read("values", (slice(None), slice(None), *window.slices))
+        merged = self._events.values(
+            [
+                self._read(f"{group_of(number)}values", (slice(None), slice(None), *window.slices))
+                for number in range(self._sensors)
+            ],
+            self.fingerprint,
+        )
+        dated = self.fingerprint.columns[-1].stop
+        if self._has("context"):
+            context = self._context
+            merged[:, dated : dated + context.shape[1]] = context[:, :, None, None]
+            dated += context.shape[1]
+        if self._has("static"):
+            merged[:, dated:] = self._read("static", (slice(None), *window.slices))
+        return merged
 
     def valid(self, window: Window) -> NDArray[np.bool_]:
         """(T, h, w)."""
-        return self._read("valid", (slice(None), *window.slices)).view(np.bool_)
+        if not self._several:
+            return self._read("valid", (slice(None), *window.slices)).view(np.bool_)
+        selection = (slice(None), *window.slices)
+        return self._events.merged([self._read(f"{group_of(n)}valid", selection) for n in range(self._sensors)]).view(
+            np.bool_
+        )
+
+    @cached_property
+    def _context(self) -> NDArray[np.float32]:
+        """(T or rows, D) of all dates in their order."""
+        return self._events.merged([self._read(f"{group_of(number)}context") for number in range(self._sensors)])
 
     def whole_mask(self) -> NDArray[np.bool_]:
         """The validity of every observation of the tile."""
-        return self._read("valid").view(np.bool_)
+        if not self._several:
+            return self._read("valid").view(np.bool_)
+        return self._events.merged([self._read(f"{group_of(n)}valid") for n in range(self._sensors)]).view(np.bool_)
 
     def labels(self, window: Window | None = None) -> NDArray[np.int16]:
         """(h, w) of a window, or of the whole tile whatever its layout."""
@@ -248,8 +327,19 @@ class TileReader:
 
     @cached_property
     def series(self) -> tuple[NDArray[Any], NDArray[np.bool_], NDArray[np.int32]]:
-        """All rows of a series tile: values (rows, C), valid (rows,), days (rows,)."""
-        return self._mapped("values"), self._mapped("valid").view(np.bool_), self.days
+        """All rows of a series tile: values (rows, C), valid (rows,), days (rows,).
+
+        Of one sensor they are mapped into memory; of several they are put together there, once.
+        """
+        if not self._several:
+            return self._mapped("values"), self._mapped("valid").view(np.bool_), self.days
+        values = self._events.values(
+            [self._mapped(f"{group_of(number)}values") for number in range(self._sensors)], self.fingerprint
+        )
+        if self._has("context"):
+            values[:, self.fingerprint.columns[-1].stop :] = self._context
+        valid = self._events.merged([self._mapped(f"{group_of(number)}valid") for number in range(self._sensors)])
+        return values, valid.view(np.bool_), self.days
 
     def _mapped(self, name: str) -> NDArray[Any]:
         """An array as it lies in the file, brought into memory by the system where it is touched."""
@@ -324,6 +414,14 @@ class TileReader:
             raise _unreadable(self.path, failure) from None
         return self._datasets[name]
 
+    def patch_lengths(self, index: int) -> list[int]:
+        """How many dates each sensor has of one patch."""
+        return [int(each[index]) for each in self._sensor_lengths]
+
+    @cached_property
+    def _sensor_lengths(self) -> list[NDArray[np.int32]]:
+        return [self._read(f"{group_of(number)}lengths") for number in range(self._sensors)]
+
     def read_patch(self, name: str, index: int, selection: tuple[slice, ...]) -> NDArray[Any]:
         """Some of an array of one patch."""
         return self._read(name, (index, *selection))
@@ -348,27 +446,79 @@ class TileReader:
             raise _unreadable(self.path, failure) from None
 
 
-def _require_shapes(handle: h5py.File, layout: str) -> None:
+def _require_shapes(handle: h5py.File, layout: str, sensors: int) -> None:
     """Refuse arrays that do not go together or would not fit into memory, before any is read."""
     if layout not in SHAPES:
         raise ValueError(f"a layout '{layout[:20]}'")
     sizes: dict[str, int] = {}
-    for name, axes in SHAPES[layout].items():
-        dataset = handle[name]
-        if not isinstance(dataset, h5py.Dataset) or dataset.ndim != len(axes):
-            raise ValueError(f"'{name}' is not an array of {len(axes)} axes")
-        if dataset.dtype.str[1:] not in KINDS.get(name, NUMBERS) and dataset.dtype.kind != KINDS.get(name):
-            raise ValueError(f"'{name}' is of the kind {dataset.dtype}")
-        chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
-        if dataset.nbytes > MAXIMUM_ARRAY_BYTES or chunk > MAXIMUM_TILE_BYTES:
-            raise ValueError(f"'{name}' claims {dataset.nbytes:,} bytes")
-        for axis, size in zip(axes, dataset.shape, strict=True):
-            if sizes.setdefault(axis, size) != size:
-                raise ValueError(f"'{name}' has the shape {dataset.shape}, which does not go with the others")
+    context = {name: axes for name, axes in CONTEXT[layout].items() if name in handle}
+    for name, axes in (SHAPES[layout] | context).items():
+        _require_shape(handle, name, name, list(axes), sizes)
+    own = ("values", "valid", "days", *OF_SENSOR[layout], *(name for name in context if name != "static"))
+    for number in range(1, sensors):
+        for name in own:
+            axes = (SHAPES[layout] | context)[name]
+            named = [f"{axis}{number}" if axis in OWN_AXES else axis for axis in axes]
+            _require_shape(handle, f"{group_of(number)}{name}", name, named, sizes)
+
+
+def _require_shape(handle: h5py.File, place: str, name: str, axes: list[str], sizes: dict[str, int]) -> None:
+    dataset = handle[place]
+    if not isinstance(dataset, h5py.Dataset) or dataset.ndim != len(axes):
+        raise ValueError(f"'{place}' is not an array of {len(axes)} axes")
+    if dataset.dtype.str[1:] not in KINDS.get(name, NUMBERS) and dataset.dtype.kind != KINDS.get(name):
+        raise ValueError(f"'{place}' is of the kind {dataset.dtype}")
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    if dataset.nbytes > MAXIMUM_ARRAY_BYTES or chunk > MAXIMUM_TILE_BYTES:
+        raise ValueError(f"'{place}' claims {dataset.nbytes:,} bytes")
+    for axis, size in zip(axes, dataset.shape, strict=True):
+        if sizes.setdefault(axis, size) != size:
+            raise ValueError(f"'{place}' has the shape {dataset.shape}, which does not go with the others")
 
 
 def _unreadable(path: Path, failure: Exception) -> ArtifactError:
     return ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY)
+
+
+# --- several sensors: their dates in one order
+
+
+@dataclass(frozen=True)
+class Events:
+    """The dates of all sensors, in the order of time; on one day in the order of the sensors."""
+
+    days: NDArray[np.int32]  # (T,)
+    sensors: NDArray[np.int8]  # (T,) the sensor of each
+    places: list[NDArray[np.intp]]  # of each sensor: where its own dates, in their order, stand among all
+
+    def merged(self, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Arrays of the sensors (T of each, ...), of equal further axes, as one (T, ...)."""
+        whole = np.empty((len(self.days), *parts[0].shape[1:]), dtype=np.result_type(*parts))
+        for place, part in zip(self.places, parts, strict=True):
+            whole[place] = part
+        return whole
+
+    def values(self, parts: Sequence[NDArray[Any]], fingerprint: Fingerprint) -> NDArray[Any]:
+        """Stored values (T of each, bands of each, ...) as one array (T, C, ...) with zeros between."""
+        kinds = [part.dtype for part in parts] + ([np.dtype(np.float32)] if fingerprint.context else [])
+        shape = (len(self.days), len(fingerprint.bands), *parts[0].shape[2:])
+        whole: NDArray[Any] = np.zeros(shape, dtype=np.result_type(*kinds))
+        for place, columns, part in zip(self.places, fingerprint.columns, parts, strict=True):
+            whole[place, columns] = part
+        return whole
+
+
+def merge_events(days: Sequence[NDArray[np.int32]], samples: Sequence[NDArray[np.int64]] | None = None) -> Events:
+    """The days of each sensor, and the samples that they belong to where there are many, laid end to end."""
+    whole = np.concatenate(days)
+    sensors = np.repeat(np.arange(len(days), dtype=np.int8), [len(each) for each in days])
+    keys = (sensors, whole) if samples is None else (sensors, whole, np.concatenate(samples))
+    order = np.lexsort(keys)  # stable: dates of one sensor stay in their order
+    rank = np.empty(len(order), dtype=np.intp)
+    rank[order] = np.arange(len(order))
+    ends = np.cumsum([len(each) for each in days])
+    places = [rank[end - len(each) : end] for end, each in zip(ends, days, strict=True)]
+    return Events(whole[order], sensors[order], places)
 
 
 # --- images: a raster tile, and each patch of a tile of patches
@@ -388,6 +538,9 @@ class Image(Protocol):
 
     @property
     def days(self) -> NDArray[np.int32]: ...
+
+    @property
+    def sensors(self) -> NDArray[np.int8] | None: ...
 
     @property
     def table(self) -> ParcelTable: ...
@@ -424,7 +577,11 @@ class Patch:
 
     @property
     def days(self) -> NDArray[np.int32]:
-        return self._tile.days[self._index, : self._length]
+        return self._tile.days[self._index, : self._lengths[0]] if self._events is None else self._events.days
+
+    @property
+    def sensors(self) -> NDArray[np.int8] | None:
+        return None if self._events is None else self._events.sensors
 
     @property
     def table(self) -> ParcelTable:
@@ -432,10 +589,12 @@ class Patch:
         return self._tile.table.select(np.unique(self.parcels()))
 
     def values(self, window: Window) -> NDArray[Any]:
-        return self._tile.read_patch("values", self._index, (slice(self._length), slice(None), *window.slices))
+        parts = self._parts("values", (slice(None), *window.slices))
+        return parts[0] if self._events is None else self._events.values(parts, self.fingerprint)
 
     def valid(self, window: Window) -> NDArray[np.bool_]:
-        return self._tile.read_patch("valid", self._index, (slice(self._length), *window.slices)).view(np.bool_)
+        parts = self._parts("valid", window.slices)
+        return (parts[0] if self._events is None else self._events.merged(parts)).view(np.bool_)
 
     def labels(self, window: Window | None = None) -> NDArray[np.int16]:
         return self._tile.read_patch("labels", self._index, window.slices if window else ())
@@ -443,6 +602,20 @@ class Patch:
     def parcels(self, window: Window | None = None) -> NDArray[np.int32]:
         return self._tile.read_patch("parcels", self._index, window.slices if window else ())
 
-    @property
-    def _length(self) -> int:
-        return int(self._tile.lengths[self._index])
+    def _parts(self, name: str, selection: tuple[slice, ...]) -> list[NDArray[Any]]:
+        """An array of every sensor, up to the last date that it has of this image."""
+        return [
+            self._tile.read_patch(f"{group_of(number)}{name}", self._index, (slice(length), *selection))
+            for number, length in enumerate(self._lengths)
+        ]
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return self._tile.patch_lengths(self._index)
+
+    @cached_property
+    def _events(self) -> Events | None:
+        """None of one sensor."""
+        if len(self._lengths) == 1 and not self.fingerprint.sensors:
+            return None
+        return merge_events([part.copy() for part in self._parts("days", ())])

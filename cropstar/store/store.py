@@ -23,7 +23,7 @@ from cropstar.store.files import locked, sweep, write_json
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import ManifestRow, checked, read_json
 from cropstar.store.reader import OpenFiles, TileReader
-from cropstar.store.tile import FORMAT, REMEDY, is_whole
+from cropstar.store.tile import FORMAT, REMEDY, SENSORS_FORMAT, is_whole
 
 MANIFEST = "manifest.json"
 TILES = "tiles"
@@ -49,7 +49,7 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         content = {
-            "format": FORMAT,
+            "format": SENSORS_FORMAT if self.fingerprint.sensors else FORMAT,
             "fingerprint": self.fingerprint.to_json(),
             "tiles": [asdict(entry) for entry in sorted(self.tiles)],
             "scenes": self.scenes,
@@ -140,7 +140,7 @@ def read_manifest(folder: Path) -> Manifest | None:
     try:
         data = read_json(path)
         version = int(data["format"])
-        if version > FORMAT:  # before its fields are looked at: they may be others
+        if version > SENSORS_FORMAT:  # before its fields are looked at: they may be others
             why = f"format {version}"
             raise ArtifactError("a store of a newer format", path=path, why=why, remedy="update cropstar")
         written = data.pop("checksum", None)  # none in manifests of older versions

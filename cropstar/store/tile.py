@@ -6,6 +6,10 @@ Three layouts share the fingerprint and the writing rules:
 - patches: N small images of one size, values (N,T,C,H,W) and so on, each with dates of its own
 - series: N samples of different length, laid end to end; `starts` (N+1) tells where each begins
 
+Of several sensors the first has these places. Every other has arrays of its own in a group, `sensor1/values` and so
+on, with its own dates and bands: nothing is filled in where another sensor saw. What every date has beside its bands is
+`context` (a row a date, float32) and, of images, `static` (E,H,W), the same on all dates.
+
 Every bit is covered by a checksum that is looked at whenever it is read: HDF5's own for its metadata, and ours (xxh3)
 over the bytes of each chunk as they lie in the file, or of a whole array that is not in chunks. HDF5's own for chunks,
 Fletcher-32, would make reading patches half as slow again; ours costs a few hundredths.
@@ -36,7 +40,8 @@ from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import open_hdf5
 
 REMEDY = "run the ingest again: it replaces damaged tiles"
-FORMAT = 1  # raised when older readers would misread a newer tile
+FORMAT = 1  # of tiles with one sensor, as they have always been
+SENSORS_FORMAT = 2  # of tiles with several, or with context; the newest that is read
 PATCH = 48  # pixels a side of a chunk, which holds all dates and bands: patches of 48, 24, 16 or 12 lie in one
 CHECKSUMS = "checksums"  # the group with an array of them for each array
 TABLE_ROWS = 8192  # of a small table in one chunk
@@ -61,6 +66,31 @@ class ParcelTable:
 
 
 @dataclass(frozen=True)
+class SensorArrays:
+    """What a tile has of a sensor beside the first: the axes are those of the tile's own arrays of these names."""
+
+    days: NDArray[np.int32]
+    values: NDArray[Any]
+    valid: NDArray[np.bool_]
+    lengths: NDArray[np.int32] | None = None  # of patches
+    starts: NDArray[np.int64] | None = None  # of series
+    context: NDArray[np.float32] | None = None  # (T | rows, D), of images and series; not of patches
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        large = {"values": self.values, "valid": self.valid, "starts": self.starts}
+        return {name: array for name, array in large.items() if array is not None}
+
+    def rows(self) -> dict[str, NDArray[Any]]:
+        small = {"days": self.days, "lengths": self.lengths, "context": self.context}
+        return {name: array for name, array in small.items() if array is not None}
+
+
+def group_of(sensor: int) -> str:
+    """Where the arrays of a sensor lie in a tile."""
+    return f"sensor{sensor}/" if sensor else ""
+
+
+@dataclass(frozen=True)
 class RasterTile:
     scene: str
     recipe: str  # digest of the source and the options: equal recipe, equal tile
@@ -73,14 +103,18 @@ class RasterTile:
     parcels: NDArray[np.int32]  # (H, W), 0 where there is none
     table: ParcelTable
     provenance: dict[str, Any] = field(default_factory=dict)
+    others: tuple[SensorArrays, ...] = ()  # sensors after the first
+    context: NDArray[np.float32] | None = None  # (T, D)
+    static: NDArray[np.float32] | None = None  # (E, H, W)
 
     layout = "raster"
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {"values": self.values, "valid": self.valid, "labels": self.labels, "parcels": self.parcels}
+        own = {"values": self.values, "valid": self.valid, "labels": self.labels, "parcels": self.parcels}
+        return own | ({} if self.static is None else {"static": self.static})
 
     def rows(self) -> dict[str, NDArray[Any]]:
-        return {"days": self.days}
+        return {"days": self.days} | ({} if self.context is None else {"context": self.context})
 
 
 @dataclass(frozen=True)
@@ -101,6 +135,7 @@ class PatchTile:
     parcels: NDArray[np.int32]  # (N, H, W)
     table: ParcelTable
     provenance: dict[str, Any] = field(default_factory=dict)
+    others: tuple[SensorArrays, ...] = ()  # sensors after the first
 
     layout = "patches"
 
@@ -124,6 +159,8 @@ class SeriesTile:
     table: ParcelTable  # one row a sample, in order
     provenance: dict[str, Any] = field(default_factory=dict)
     date_labels: NDArray[np.int16] | None = None  # (rows,), where every date has a class of its own
+    others: tuple[SensorArrays, ...] = ()  # sensors after the first
+    context: NDArray[np.float32] | None = None  # (rows, D)
 
     layout = "series"
 
@@ -131,7 +168,8 @@ class SeriesTile:
         return {"values": self.values, "valid": self.valid, "starts": self.starts}
 
     def rows(self) -> dict[str, NDArray[Any]]:
-        return {"days": self.days} | ({} if self.date_labels is None else {"date_labels": self.date_labels})
+        optional = {"date_labels": self.date_labels, "context": self.context}
+        return {"days": self.days} | {name: array for name, array in optional.items() if array is not None}
 
 
 Tile = RasterTile | PatchTile | SeriesTile
@@ -143,7 +181,9 @@ REQUIRED = {
     "series": ("starts",),
 }
 COMMON = ("values", "valid", "days", "table/numbers", "table/labels", "table/keys")
-OPTIONAL = ("table/groups", "table/fields", "date_labels")
+OPTIONAL = ("table/groups", "table/fields", "date_labels", "context", "static")
+# Of every sensor after the first.
+OF_SENSOR = {"raster": (), "patches": ("lengths",), "series": ("starts",)}
 
 
 def write_tile(path: Path, tile: Tile) -> None:
@@ -188,12 +228,15 @@ def is_whole(path: Path, recipe: str) -> bool:
 
 def _write(handle: h5py.File, tile: Tile) -> None:
     arrays, rows = tile.arrays(), _small_arrays(tile)
+    for number, other in enumerate(tile.others, 1):
+        arrays |= {group_of(number) + name: array for name, array in other.arrays().items()}
+        rows |= {group_of(number) + name: array for name, array in other.rows().items()}
     write = WRITERS[tile.layout]
     for name, array in arrays.items():
         write(handle, name, array.astype(np.uint8) if array.dtype == bool else array)
     for name, array in rows.items():
         write_rows(handle, name, array)
-    handle.attrs["format"] = FORMAT
+    handle.attrs["format"] = SENSORS_FORMAT if tile.fingerprint.sensors else FORMAT
     write_attribute(handle, "layout", tile.layout)
     write_attribute(handle, "scene", tile.scene)
     write_attribute(handle, "recipe", tile.recipe)
@@ -243,13 +286,26 @@ def _checksums(dataset: h5py.h5d.DatasetID) -> NDArray[np.uint64]:
 
 
 def _require_whole(handle: h5py.File, path: Path) -> None:
-    names = (*REQUIRED[read_attribute(handle, "layout")], *COMMON, *(name for name in OPTIONAL if name in handle))
+    layout = read_attribute(handle, "layout")
+    names = [*REQUIRED[layout], *COMMON, *(name for name in OPTIONAL if name in handle)]
+    for number in range(1, count_sensors(handle)):
+        group = group_of(number)
+        names += [f"{group}{name}" for name in ("values", "valid", "days", *OF_SENSOR[layout])]
+        names += [f"{group}context"] * (f"{group}context" in handle)
     checked = True
     if CHECKSUMS in handle:  # tiles of older versions have none
         known = handle[CHECKSUMS]
         checked = all(np.array_equal(known[name][()], _checksums(handle[name].id)) for name in names)
     if not checked or _arrays_digest({name: handle[name][()] for name in names}) != read_attribute(handle, "digest"):
         raise ArtifactError("a tile does not hold what was written", path=path, remedy=REMEDY)
+
+
+def count_sensors(handle: h5py.File) -> int:
+    """How many sensors a tile has arrays of."""
+    number = 1
+    while group_of(number).rstrip("/") in handle:
+        number += 1
+    return number
 
 
 # --- how arrays lie in the file: chunks and compression

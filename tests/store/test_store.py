@@ -17,7 +17,7 @@ import pytest
 from cropstar.errors import ArtifactError, InputError
 from cropstar.geo.windows import Window
 from cropstar.store.store import MANIFEST, TILES, Store, newest_store, read_manifest, write_manifest, writing
-from cropstar.store.tile import FORMAT
+from cropstar.store.tile import SENSORS_FORMAT
 from tests.examples import a_raster_tile, store_of
 
 
@@ -155,7 +155,7 @@ def test_a_manifest_that_is_no_table(store: Path) -> None:
 
 
 def test_a_store_of_a_newer_format(store: Path) -> None:
-    change(store, lambda data: data.update(format=FORMAT + 1))
+    change(store, lambda data: data.update(format=SENSORS_FORMAT + 1))
     with pytest.raises(ArtifactError, match="a store of a newer format") as caught:
         Store.open(store)
     assert "update cropstar" in str(caught.value)

@@ -17,7 +17,7 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.windows import Window, split
 from cropstar.store.classes import ClassTable
 from cropstar.store.reader import TileReader
-from cropstar.store.tile import FORMAT, PATCH, ParcelTable, RasterTile, Tile, is_whole, write_tile
+from cropstar.store.tile import PATCH, SENSORS_FORMAT, ParcelTable, RasterTile, Tile, is_whole, write_tile
 from tests.examples import RECIPE, a_fingerprint, a_raster_tile, a_series_tile
 
 
@@ -253,7 +253,7 @@ def test_what_is_no_tile(tmp_path: Path) -> None:
 def test_a_tile_of_a_newer_format(tile: Path) -> None:
     newer = shutil.copy(tile, tile.with_name("newer.h5"))
     with h5py.File(newer, "a") as handle:
-        handle.attrs["format"] = FORMAT + 1
+        handle.attrs["format"] = SENSORS_FORMAT + 1
     with pytest.raises(ArtifactError, match="a tile is of a newer format") as caught:
         TileReader(Path(newer))
     assert "update cropstar" in str(caught.value)
