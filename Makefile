@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: demo test test-all lint format bench clean
+.PHONY: demo test test-all faults lint format bench clean
 
 demo: .venv/demo.stamp
 	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png data/demo/tile-crops.qml
@@ -16,6 +16,10 @@ demo: .venv/demo.stamp
 
 test: .venv/test.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+faults: .venv/test.stamp
+	@$(BIN)/python -m tests.faults.sweep $(CASES)
+	@$(BIN)/python -m tests.faults.replay $(CASES)
 
 test-all: .venv/test-all.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or not slow"

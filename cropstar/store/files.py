@@ -30,13 +30,21 @@ def flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, and see that their names reach the disk: without them all in it is lost."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        flush_to_disk(place.parent)
+
+
 @contextmanager
 def atomic_path(final: Path, *, flush: bool = True) -> Iterator[Path]:
     """Yield a temporary path beside `final`; on success it becomes `final`, on failure it vanishes.
 
     Without `flush` the caller brings the file to the disk before anything relies on it, many of them in one go.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(final.parent)
     _remove_orphans(final)
     partial = final.with_name(f".{final.name}.{platform.node()}.{os.getpid()}.{secrets.token_hex(4)}{PARTIAL}")
     try:
@@ -94,7 +102,7 @@ def sweep(folder: Path) -> int:
 @contextmanager
 def locked(folder: Path, what: str) -> Iterator[None]:
     """Hold a folder for one writer. The lock belongs to the process, so a killed one frees it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with open(folder / ".lock", "a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
