@@ -222,10 +222,7 @@ EARLY = (
     "exactextract geopandas jinja2 matplotlib.backends.backend_agg matplotlib.backends.backend_svg matplotlib.pyplot "
     "mpl_toolkits.mplot3d PIL.PngImagePlugin pyarrow.parquet pyogrio scipy.stats"
 )
-LATE = tuple(
-    f"cropstar.{name}"
-    for name in ("benchmarks", "execution.dask", "native.kernels", "prediction.cluster", "store.remote")
-)
+LATE = (
     "cropstar.benchmarks",
     "cropstar.execution.dask",
     "cropstar.native.kernels",
