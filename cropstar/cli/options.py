@@ -360,7 +360,16 @@ MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "--halo",
         {"type": click.IntRange(0, 8192), "help": "Use a smaller overlap of windows: faster, not exact."},
     ),
-    (MACHINE, "--half", {"is_flag": True, "help": "Compute in half precision: faster on GPUs, not exact."}),
+    (
+        MACHINE,
+        "--precision",
+        {
+            "type": click.Choice(["auto", "float32", "bfloat16"]),
+            "default": "auto",
+            "help": "Type of the products; auto is float32, or with --half what the device is fastest at.",
+        },
+    ),
+    (MACHINE, "--half", {"is_flag": True, "help": "Compute in half precision: faster, not exact."}),
     (MACHINE, "--shard", {"metavar": "I/N", "help": "Compute part I of N, from 0; auto/N takes I from the array job."}),
 )
 

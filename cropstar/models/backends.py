@@ -2,7 +2,7 @@
 
     naive    the plain loop over dates, with PyTorch's own gradients: the reference
     torch    PyTorch with the products of all dates hoisted and a backward pass written by hand; on any device
-    native   the compiled kernels of cropstar/native: float32 on the processor, STAR as in the paper
+    native   the compiled kernels of cropstar/native on the processor, STAR as in the paper; float32 or bfloat16
     onnx     onnxruntime on the exported step: maps and evaluation on the processor
 
 `auto` takes `native` for the layers that it can compute and `torch` for all others: of what can be had on a processor
@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cropstar.errors import ResourceError, UsageError
 from cropstar.models.cells.cell import Cell
@@ -24,7 +24,7 @@ from cropstar.models.cells.star import StarCell
 from cropstar.models.contract import Classifier
 from cropstar.models.export import OnnxSteps
 from cropstar.native import available, why_not
-from cropstar.native.library import library, refused
+from cropstar.native.library import BFLOAT16, library, refused, using
 from cropstar.runtime import logger
 
 BACKENDS = ("auto", "naive", "torch", "native", "onnx")
@@ -42,7 +42,7 @@ def use_backend(
     known = TRAINING_BACKENDS if training else BACKENDS
     if wanted not in known:
         raise UsageError(f"no backend '{wanted}'", remedy=f"choose from {', '.join(known)}")
-    cells = [module for module in model.modules() if isinstance(module, Cell)]
+    cells = _cells(model)
     for cell in cells:
         cell.backend = "torch" if wanted == "onnx" else wanted
     if wanted == "onnx":
@@ -105,10 +105,50 @@ def half_type(device: torch.device) -> torch.dtype:
     return torch.float16 if device.type == "cuda" else torch.bfloat16
 
 
-def half_precision(device: torch.device, kind: torch.dtype) -> AbstractContextManager[Any]:
-    """Around a forward pass."""
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a device has instructions for bfloat16; without them it is slower than float32."""
+    if device.type == "cpu":
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def choose_half(precision: str, fast: bool, device: torch.device) -> torch.dtype | None:
+    """The type of products in half precision; None: float32. `fast` lets `auto` take what the device is fastest at."""
+    if precision == "bfloat16" and not has_bfloat16(device):
+        why = f"this {'processor' if device.type == 'cpu' else 'device'} has no instructions for it"
+        raise ResourceError("--precision bfloat16", why=why, remedy="leave it out")
+    if precision == "bfloat16":
+        return torch.bfloat16
+    if precision == "float32" or not fast:
+        return None
+    if device.type != "cuda" and not has_bfloat16(device):
+        logger.warning("computing in float32: this %s would be slower in half precision", device.type)
+        return None
+    return half_type(device)
+
+
+def half_precision(model: nn.Module, device: torch.device, kind: torch.dtype) -> AbstractContextManager[Any]:
+    """Around a forward pass: by the kernels of bfloat16, where the model has layers for them, or by autocast."""
+    if _has_half_kernels(model, device, kind):
+        return using(BFLOAT16)
     _teach_lerp(device.type)
     return torch.autocast(device.type, dtype=kind)
+
+
+def has_bfloat16_kernels() -> bool:
+    return available() and library().has_bfloat16
+
+
+def _has_half_kernels(model: nn.Module, device: torch.device, kind: torch.dtype) -> bool:
+    if device.type != "cpu" or kind != torch.bfloat16 or not has_bfloat16_kernels():
+        return False
+    if isinstance(model, torch._dynamo.OptimizedModule):  # the compiler sees through layers, not into kernels
+        return False
+    return any(_has_kernel(cell) and cell.backend in ("auto", "native") for cell in _cells(model))
+
+
+def _cells(model: nn.Module) -> list[Cell]:
+    return [module for module in model.modules() if isinstance(module, Cell)]
 
 
 @cache

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cropstar.native.convolution import pack_convolution
-from cropstar.native.library import ConvolutionBackward, ConvolutionForward, library
+from cropstar.native.library import ConvolutionBackward, ConvolutionForward, library, using
 from cropstar.native.tensors import (
     Weights,
     gradients_wanted,
@@ -77,6 +77,7 @@ class _ImageLayer(torch.autograd.Function):
         kept = _forward(sequence, weights, keep=True)
         ctx.save_for_backward(*sequence, *parts, *kept)  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
+        ctx.instruction_set = library().instruction_set  # type: ignore[attr-defined]
         return kept.outputs, kept.outputs[-1].clone()
 
     @staticmethod
@@ -89,11 +90,12 @@ class _ImageLayer(torch.autograd.Function):
         saved = ctx.saved_tensors  # type: ignore[attr-defined]
         sequence, weights, kept = _Sequence(*saved[:3]), Weights(*saved[3:8]), Kept(*saved[8:])
         x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
-        x_gradient, initial_gradient, found = _backward(
-            *(sequence, weights, kept, states_gradient, last_gradient),
-            x_wanted=x_wanted,
-            initial_wanted=initial_wanted,
-        )
+        with using(ctx.instruction_set):  # type: ignore[attr-defined]
+            x_gradient, initial_gradient, found = _backward(
+                *(sequence, weights, kept, states_gradient, last_gradient),
+                x_wanted=x_wanted,
+                initial_wanted=initial_wanted,
+            )
         parts = (part if needed else None for part, needed in zip(found, wanted, strict=True))
         return (x_gradient, None, initial_gradient, *parts)
 

@@ -1,7 +1,7 @@
 """Finds the compiled kernels and calls them; says why where they cannot be used.
 
 CROPSTAR_NATIVE=0 switches them off. CROPSTAR_NATIVE_SET=portable|avx2|avx512 forces an instruction set; otherwise the
-best that the processor has is used.
+best that the processor has is used. The kernels with products of bfloat16 are never chosen unasked (`using`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cropstar.native import build
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
+BFLOAT16 = "bfloat16"  # AVX-512 with products of that type
 INTERFACE = 6  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
@@ -165,6 +166,11 @@ class Library:
     def instruction_sets(self) -> list[str]:
         """Those that this processor runs."""
         return [name for name in INSTRUCTION_SETS if self("runs", name.encode())]
+
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether it has kernels for bfloat16, and the processor their instructions."""
+        return bool(self("runs", BFLOAT16.encode()))
 
     @property
     def instruction_set(self) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cropstar.native.library import StarBackward, StarForward, StarStack, library
+from cropstar.native.library import StarBackward, StarForward, StarStack, library, using
 from cropstar.native.tensors import (
     Packed,
     Weights,
@@ -239,6 +239,7 @@ class _StarLayer(torch.autograd.Function):
         found = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=True)
         ctx.save_for_backward(x, valid, initial, *parts, *found)  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
+        ctx.instruction_set = library().instruction_set  # type: ignore[attr-defined]
         return found.outputs, found.outputs[-1].clone()
 
     @staticmethod
@@ -251,11 +252,12 @@ class _StarLayer(torch.autograd.Function):
         if outputs_gradient is None and final_gradient is None:
             return (None,) * 8
         x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
-        found = star_backward(
-            *(x, valid, weights, initial, kept, outputs_gradient, final_gradient),
-            x_wanted=x_wanted,
-            initial_wanted=initial_wanted,
-        )
+        with using(ctx.instruction_set):  # type: ignore[attr-defined]
+            found = star_backward(
+                *(x, valid, weights, initial, kept, outputs_gradient, final_gradient),
+                x_wanted=x_wanted,
+                initial_wanted=initial_wanted,
+            )
         parts = (part if needed else None for part, needed in zip(found.weights, wanted, strict=True))
         return (found.x, None, found.initial, *parts)
 

@@ -179,7 +179,7 @@ def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequ
         "model": predictor.digest,
         "device": predictor.device.type,
         "backend": predictor.backend,
-        "half": predictor.half,
+        "half": None if predictor.half is None else str(predictor.half),
         "window": plan.window,
         "series_at_once": plan.series_at_once,
         "halo": predictor.halo(series),

@@ -25,6 +25,7 @@ from cropstar.execution.threads import WriteBehind, read_ahead
 from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.raster import bound_gdal
 from cropstar.geo.windows import Window, split
+from cropstar.models.backends import choose_half, has_bfloat16_kernels
 from cropstar.prediction.blocks import BlockFolder, BlockResult, block_side, disk_needs, job_key, require_disk_space
 from cropstar.prediction.layers import BY_DATE, ClassHistory
 from cropstar.prediction.outputs import MapResult, provenance_tags, write_map_per_date, write_outputs
@@ -93,13 +94,12 @@ def predict_all(inputs: Sequence[MapInput], outputs: Sequence[Path], request: Ma
 def load_predictor(request: MapRequest, device: torch.device | None = None) -> Predictor:
     """The model that a request asks for, there or on another device."""
     request.require_consistent()
-    return Predictor(
-        request.model,
-        device or choose_device(request.device),
-        margin=request.halo,
-        backend="torch" if request.half and request.backend == "auto" else request.backend,
-        half=request.half,
-    )
+    chosen = device or choose_device(request.device)
+    half = choose_half(request.precision, request.half, chosen)
+    if half is not None and request.backend == "native" and not has_bfloat16_kernels():
+        why = "the kernels compute in float32 on this processor"
+        raise UsageError("--backend native in half precision", why=why, remedy="leave one of them out")
+    return Predictor(request.model, chosen, margin=request.halo, backend=request.backend, half=half)
 
 
 def require_possible(source: MapInput, output: Path, request: MapRequest) -> None:

@@ -36,7 +36,7 @@ from cropstar.errors import ArtifactError, ResourceError, UsageError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.raster import GDAL_CACHE_MEGABYTES
 from cropstar.geo.windows import Window
-from cropstar.models.backends import half_precision, half_type, use_backend
+from cropstar.models.backends import half_precision, use_backend
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
@@ -52,7 +52,7 @@ class Predictor:
     """A model file made ready to work on one device.
 
     `margin` bounds the margin of a window below what the model looks at: faster, and with seams. With `half`, products
-    are computed in half precision: faster on GPUs, and not exact.
+    are computed in that type: faster, and not exact.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Predictor:
         *,
         margin: int | None = None,
         backend: str = "auto",
-        half: bool = False,
+        half: torch.dtype | None = None,
     ) -> None:
         self.path = path
         self.card, weights, self.digest = read_model(path)
@@ -118,7 +118,7 @@ class Predictor:
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The same of a window that was `read` before."""
         compute = self._images if self.model.spatial else self._series
-        with half_precision(self.device, half_type(self.device)) if self.half else nullcontext():
+        with half_precision(self.model, self.device, self.half) if self.half else nullcontext():
             scores, seen = compute(series, window, observations)
         return self.calibrated(scores), seen.cpu().numpy()
 

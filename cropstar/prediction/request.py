@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -93,7 +93,8 @@ class MapRequest(MapOptions):
     state: LaxPath | None = None  # where the hidden state after the last date goes
     stable_confidence: float | None = None  # a map a date, and since when each class is this likely
     halo: int | None = None  # a margin below the model's own: faster, and not exact
-    half: bool = False  # products in half precision
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of products
+    half: bool = False  # whether `auto` takes the half precision that the device is fastest at
     shard: Shard | None = None
     scheduler: str | None = None  # the address of a Dask cluster whose workers compute
 
@@ -104,12 +105,16 @@ class MapRequest(MapOptions):
 
     def require_consistent(self) -> None:
         """Refuse options that exclude each other."""
-        if self.half and (self.state is not None or self.stable_confidence is not None):
+        option = "--precision bfloat16" if self.precision == "bfloat16" else "--half"
+        half = self.half or self.precision == "bfloat16"
+        if half and (self.state is not None or self.stable_confidence is not None):
             why = "later updates start from the state, which must be exact"
-            raise UsageError("--half with --state or --every-date", why=why, remedy="leave one of them out")
-        if self.half and self.backend in ("native", "onnx"):
+            raise UsageError(f"{option} with --state or --every-date", why=why, remedy="leave one of them out")
+        if half and self.backend == "onnx":
             why = "it computes in float32"
-            raise UsageError(f"--half with --backend {self.backend}", why=why, remedy="leave one of them out")
+            raise UsageError(f"{option} with --backend {self.backend}", why=why, remedy="leave one of them out")
+        if self.half and self.precision == "float32":
+            raise UsageError("--half with --precision float32", remedy="leave one of them out")
         if self.stable_confidence is not None and self.smoothing is not None:
             why = "maps of single dates are not smoothed"
             raise UsageError("--every-date with --smooth", why=why, remedy="leave one of them out")

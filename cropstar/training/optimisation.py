@@ -105,7 +105,7 @@ class Engine:
         return Tally(float(value.detach()), 1.0, count, is_whole=True)
 
     def _scores(self, piece: Batch) -> tuple[Tensor, Tensor]:
-        with self.precision.computing():
+        with self.precision.computing(self.model):
             scores, targets = self.forward(self.model, piece, self.device)
         return scores.float(), targets
 
@@ -179,9 +179,9 @@ class Precision:
         self._device = device
         self.scaler = torch.amp.GradScaler(device.type) if name == "float16" else None
 
-    def computing(self) -> AbstractContextManager[Any]:
+    def computing(self, model: nn.Module) -> AbstractContextManager[Any]:
         """Around the forward pass."""
-        return nullcontext() if self._kind is None else half_precision(self._device, self._kind)
+        return nullcontext() if self._kind is None else half_precision(model, self._device, self._kind)
 
     def backward(self, loss: Tensor) -> None:
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()

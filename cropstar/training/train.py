@@ -18,6 +18,7 @@ from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
+from cropstar.models.backends import has_bfloat16, has_bfloat16_kernels
 from cropstar.models.contract import Classifier
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.zoo import Ensemble, describe_model, load_weights, name_ensemble, weights_of
@@ -343,8 +344,9 @@ def _require_possible(
     """Refuse, before a run folder is made, what cannot be trained as it was asked for."""
     asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
     require_fittable(config, asked)
-    if options.backend == "native" and (config.compile or config.precision != "float32"):
-        why = "the kernels compute in float32 and cannot be compiled"
+    unfit = config.precision == "float16" or (config.precision == "bfloat16" and not has_bfloat16_kernels())
+    if options.backend == "native" and (config.compile or unfit):
+        why = "the kernels cannot be compiled, and compute in float32 or, where the processor can, in bfloat16"
         raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
     if config.loss.name == "dice":
         others = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
@@ -353,6 +355,8 @@ def _require_possible(
             raise UsageError(f"loss.name=dice cannot be combined with {name}", remedy=remedy)
     require_shareable(model, processes)
     Precision(config.precision, device)
+    if config.precision == "bfloat16" and not has_bfloat16(device):
+        logger.warning("this %s has no instructions for bfloat16: float32 would be faster", device.type)
     if config.optimiser.micro_batch is not None and normalises_by_batch(model):
         logger.warning("with optimiser.micro_batch, batch normalisation uses the statistics of each micro-batch")
     if options.tensorboard:

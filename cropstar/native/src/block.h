@@ -48,7 +48,7 @@ INLINE void fill(Block<Rows>& block, const float* bias) {
 //
 // The sums are copied to locals whose every use is unrolled: left in the caller's array, GCC keeps them on the stack.
 template <int Rows>
-INLINE void multiply(Block<Rows>& block, const float* a, int64_t row_step, int64_t term_step, const float* b,
+INLINE void multiply(Block<Rows>& block, const Term* a, int64_t row_step, int64_t term_step, const Term* b,
                      int64_t b_step, int64_t depth) {
     Vector sums[Rows][2];
 #pragma GCC unroll 16
@@ -57,12 +57,12 @@ INLINE void multiply(Block<Rows>& block, const float* a, int64_t row_step, int64
         sums[i][1] = block.sums[i][1];
     }
     for (int64_t k = 0; k < depth; k++) {
-        const Vector left = load(b + k * b_step), right = load(b + k * b_step + WIDTH);
+        const Terms left = load_terms(b + k * b_step), right = load_terms(b + k * b_step + WIDTH);
 #pragma GCC unroll 16
         for (int i = 0; i < Rows; i++) {
-            const Vector term = all(a[i * row_step + k * term_step]);
-            sums[i][0] += term * left;
-            sums[i][1] += term * right;
+            const Terms term = all_terms(a[i * row_step + k * term_step]);
+            sums[i][0] = add_product(sums[i][0], term, left);
+            sums[i][1] = add_product(sums[i][1], term, right);
         }
     }
 #pragma GCC unroll 16
@@ -72,9 +72,9 @@ INLINE void multiply(Block<Rows>& block, const float* a, int64_t row_step, int64
     }
 }
 
-// a (rows in memory) times packed weights.
+// a (rows of terms in memory) times packed weights.
 template <int Rows>
-INLINE void multiply_packed(Block<Rows>& block, const float* a, int64_t row_step, const float* panel, int64_t depth) {
+INLINE void multiply_packed(Block<Rows>& block, const Term* a, int64_t row_step, const Term* panel, int64_t depth) {
     multiply<Rows>(block, a, row_step, 1, panel, PANEL, depth);
 }
 
@@ -88,16 +88,88 @@ INLINE void write(const Block<Rows>& block, float* to, int64_t row_step, int64_t
     }
 }
 
-// Packs outputs x terms, found at w[output * output_step + term * term_step], into [output / PANEL][term][PANEL].
-INLINE void pack(const float* w, int64_t outputs, int64_t terms, int64_t output_step, int64_t term_step, float* to) {
+// A term of one or two numbers; those beyond the last one are zero.
+INLINE Term term_from(const float* numbers, int64_t step, int64_t count) {
+#if defined(BFLOAT16)
+    const Vector two = {numbers[0], count > 1 ? numbers[step] : 0.0f};
+    return (Term)_mm256_extract_epi32(rounded(two), 0);
+#else
+    return numbers[0];
+#endif
+}
+
+// Packs outputs x numbers, found at w[output * output_step + number * number_step], into [output / PANEL][term][PANEL].
+INLINE void pack(const float* w, int64_t outputs, int64_t numbers, int64_t output_step, int64_t number_step, Term* to) {
     for (int64_t panel = 0; panel < panels_of(outputs); panel++) {
-        for (int64_t term = 0; term < terms; term++) {
+        for (int64_t number = 0; number < numbers; number += PER_TERM) {
             for (int64_t j = 0; j < PANEL; j++) {
                 const int64_t output = panel * PANEL + j;
-                *to++ = output < outputs ? w[output * output_step + term * term_step] : 0.0f;
+                const float* from = w + output * output_step + number * number_step;
+                *to++ = output < outputs ? term_from(from, number_step, numbers - number) : Term{};
             }
         }
     }
+}
+
+// One number of a panel [term][PANEL].
+INLINE void place_number(Term* panel, int64_t number, int64_t column, float value) {
+#if defined(BFLOAT16)
+    typedef uint16_t Half __attribute__((may_alias));
+    Half* halves = reinterpret_cast<Half*>(panel + number / 2 * PANEL + column);
+    halves[number % 2] = (uint16_t)term_from(&value, 0, 1);
+#else
+    panel[number * PANEL + column] = value;
+#endif
+}
+
+INLINE void pack_bias(const float* bias, int64_t outputs, float* to) {
+    copy(to, bias, outputs);
+    clear(to + outputs, padded(outputs) - outputs);
+}
+
+struct TermRows {
+    const Term* data;
+    int64_t step;
+};
+
+// How many floats of memory the rows of a tile need to become terms.
+INLINE int64_t term_floats(int64_t rows, int64_t width) { return PER_TERM > 1 ? rows * (padded(width) / 2) : 0; }
+
+// Rows as terms along each row: as they are, or rounded into `memory`.
+INLINE TermRows as_terms(const float* from, int64_t step, int64_t rows, int64_t width, float* memory) {
+#if defined(BFLOAT16)
+    const int64_t terms = padded(width) / 2;
+    Term* to = reinterpret_cast<Term*>(memory);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t column = 0; column < width; column += WIDTH) {
+            const Vector numbers = load_some(from + row * step + column, width - column);
+            _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + row * terms + column / 2), rounded(numbers));
+        }
+    }
+    return {to, terms};
+#else
+    return {from, step};
+#endif
+}
+
+// Rows as terms along the columns, for sums over rows: as they are, or two rounded rows side by side in `memory`. The
+// width is of whole vectors.
+INLINE TermRows across_terms(const float* from, int64_t step, int64_t rows, int64_t width, float* memory) {
+#if defined(BFLOAT16)
+    Term* to = reinterpret_cast<Term*>(memory);
+    for (int64_t row = 0; row < rows; row += 2) {
+        const float* here = from + row * step;
+        for (int64_t column = 0; column < width; column += WIDTH) {
+            const __m512i low = _mm512_cvtepu16_epi32(rounded(load(here + column)));
+            const Vector second = row + 1 < rows ? load(here + step + column) : Vector{};
+            const __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded(second)), 16);
+            _mm512_storeu_si512(to + row / 2 * width + column, _mm512_or_si512(low, high));
+        }
+    }
+    return {to, width};
+#else
+    return {from, step};
+#endif
 }
 
 // The rows of a batch that one part works on, in tiles that stay in the cache.

@@ -14,19 +14,21 @@ constexpr int64_t STRIP = 24;  // tiles that are worked on together
 constexpr int64_t ELEMENTS = 16;
 
 struct ConvolutionPacked {
-    const float *value_weight, *gate_weight, *state_weight, *value_bias, *gate_bias;
+    const Term *value_weight, *gate_weight, *state_weight;
+    const float *value_bias, *gate_bias;
 };
 
 INLINE int64_t convolution_packed_floats(int64_t inputs, int64_t hidden) {
-    return padded(hidden) * (ELEMENTS * (2 * inputs + hidden) + 2);
+    return padded(hidden) * (ELEMENTS * (2 * terms_of(inputs) + terms_of(hidden)) + 2);
 }
 
 INLINE ConvolutionPacked convolution_unpack(const float* packed, int64_t inputs, int64_t hidden) {
-    const int64_t columns = padded(hidden);
-    const float* gate_weight = packed + ELEMENTS * columns * inputs;
-    const float* state_weight = gate_weight + ELEMENTS * columns * inputs;
-    const float* value_bias = state_weight + ELEMENTS * columns * hidden;
-    return {packed, gate_weight, state_weight, value_bias, value_bias + columns};
+    const int64_t columns = padded(hidden), weights = ELEMENTS * columns * terms_of(inputs);
+    const Term* value_weight = reinterpret_cast<const Term*>(packed);
+    const Term* gate_weight = value_weight + weights;
+    const Term* state_weight = gate_weight + weights;
+    const float* value_bias = packed + 2 * weights + ELEMENTS * columns * terms_of(hidden);
+    return {value_weight, gate_weight, state_weight, value_bias, value_bias + columns};
 }
 
 // G w G^T of one 3x3 kernel, in double precision.
@@ -42,20 +44,20 @@ INLINE void transform_kernel(const float* w, double (&to)[4][4]) {
     }
 }
 
-// One kernel, transformed, to panels [element][column / PANEL][term][PANEL].
-INLINE void place_kernel(const float* w, int64_t panels, int64_t terms, int64_t column, int64_t term, float* to) {
+// One kernel, transformed, to panels [element][column / PANEL][term][PANEL]: one number among `numbers` of each.
+INLINE void place_kernel(const float* w, int64_t panels, int64_t numbers, int64_t column, int64_t number, Term* to) {
     double kernel[4][4];
     transform_kernel(w, kernel);
     for (int64_t element = 0; element < ELEMENTS; element++) {
-        const int64_t panel = element * panels + column / PANEL;
-        to[(panel * terms + term) * PANEL + column % PANEL] = (float)kernel[element / 4][element % 4];
+        Term* panel = to + (element * panels + column / PANEL) * terms_of(numbers) * PANEL;
+        place_number(panel, number, column % PANEL, (float)kernel[element / 4][element % 4]);
     }
 }
 
 // Into panels [element][output / PANEL][input][PANEL].
-static void pack_kernels(const float* w, int64_t outputs, int64_t inputs, float* to) {
+static void pack_kernels(const float* w, int64_t outputs, int64_t inputs, Term* to) {
     const int64_t panels = panels_of(outputs);
-    clear(to, ELEMENTS * panels * inputs * PANEL);
+    for (int64_t i = 0; i < ELEMENTS * panels * terms_of(inputs) * PANEL; i++) to[i] = Term{};
     for (int64_t output = 0; output < outputs; output++) {
         for (int64_t input = 0; input < inputs; input++) {
             place_kernel(w + (output * inputs + input) * 9, panels, inputs, output, input, to);
@@ -65,11 +67,11 @@ static void pack_kernels(const float* w, int64_t outputs, int64_t inputs, float*
 
 static void convolution_pack(const StarWeights& w, float* packed) {
     const ConvolutionPacked to = convolution_unpack(packed, w.inputs, w.hidden);
-    pack_kernels(w.value_weight, w.hidden, w.inputs, const_cast<float*>(to.value_weight));
-    pack_kernels(w.gate_weight, w.hidden, w.inputs, const_cast<float*>(to.gate_weight));
-    pack_kernels(w.state_weight, w.hidden, w.hidden, const_cast<float*>(to.state_weight));
-    pack(w.value_bias, w.hidden, 1, 1, 1, const_cast<float*>(to.value_bias));
-    pack(w.gate_bias, w.hidden, 1, 1, 1, const_cast<float*>(to.gate_bias));
+    pack_kernels(w.value_weight, w.hidden, w.inputs, const_cast<Term*>(to.value_weight));
+    pack_kernels(w.gate_weight, w.hidden, w.inputs, const_cast<Term*>(to.gate_weight));
+    pack_kernels(w.state_weight, w.hidden, w.hidden, const_cast<Term*>(to.state_weight));
+    pack_bias(w.value_bias, w.hidden, const_cast<float*>(to.value_bias));
+    pack_bias(w.gate_bias, w.hidden, const_cast<float*>(to.gate_bias));
 }
 
 INLINE void transform_four(Vector& a, Vector& b, Vector& c, Vector& d) {
@@ -87,9 +89,29 @@ struct Strip {
     int64_t row, first, tiles, height, width;
 };
 
+// How transformed tiles are kept: as numbers, or as terms to be multiplied.
+struct AsNumbers {
+    static int64_t step(int64_t channels) { return channels; }
+    static INLINE_MEMBER void keep(float* tile, int64_t channel, Vector numbers, int64_t count) {
+        store_some(tile + channel, numbers, count);
+    }
+};
+
+#if defined(BFLOAT16)
+struct AsTerms {
+    static int64_t step(int64_t channels) { return padded(channels) / 2; }
+    static INLINE_MEMBER void keep(float* tile, int64_t channel, Vector numbers, int64_t) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(tile + channel / 2), rounded(numbers));
+    }
+};
+#else
+typedef AsNumbers AsTerms;
+#endif
+
 // B^T d B of every tile and channel, to [element][tile][channel]. `outside` is a pixel beyond the image's edge.
+template <class Form>
 static void transform_input(const Image& image, const Strip& strip, const float* outside, float* to) {
-    const int64_t channels = image.channels, element_step = strip.tiles * channels;
+    const int64_t channels = image.channels, step = Form::step(channels), element_step = strip.tiles * step;
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
         const float* pixels[4][4];
         for (int64_t i = 0; i < 4; i++) {
@@ -113,7 +135,7 @@ static void transform_input(const Image& image, const Strip& strip, const float*
                 transform_four(d[0][j], d[1][j], d[2][j], d[3][j]);
 #pragma GCC unroll 4
                 for (int i = 0; i < 4; i++) {
-                    store_some(to + (i * 4 + j) * element_step + tile * channels + channel, d[i][j], count);
+                    Form::keep(to + (i * 4 + j) * element_step + tile * step, channel, d[i][j], count);
                 }
             }
         }
@@ -138,13 +160,13 @@ INLINE void transform_output(const float* from, int64_t element_step, Vector (&t
 
 // Not inlined: among the loops over elements and columns, GCC keeps the addresses of every row on the stack.
 template <int Rows>
-static __attribute__((noinline)) void convolution_block(const float* x, int64_t inputs, const float* x_panel,
-                                                        const float* state, int64_t hidden, const float* state_panel,
+static __attribute__((noinline)) void convolution_block(const Term* x, int64_t inputs, const Term* x_panel,
+                                                        const Term* state, int64_t hidden, const Term* state_panel,
                                                         float* to, int64_t columns) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply_packed(block, x, inputs, x_panel, inputs);
-    if (state) multiply_packed(block, state, hidden, state_panel, hidden);
+    multiply_packed(block, x, AsTerms::step(inputs), x_panel, terms_of(inputs));
+    if (state) multiply_packed(block, state, AsTerms::step(hidden), state_panel, terms_of(hidden));
     write(block, to, columns, PANEL);
 }
 
@@ -158,8 +180,8 @@ INLINE ConvolutionScratch convolution_memory(const ConvolutionStep& task, float*
     ConvolutionScratch s;
     s.zeros = memory;
     s.x = s.zeros + larger(task.inputs, task.hidden);
-    s.state = s.x + strip * task.inputs;
-    s.value = s.state + strip * task.hidden;
+    s.state = s.x + strip * AsTerms::step(task.inputs);
+    s.value = s.state + strip * AsTerms::step(task.hidden);
     s.gate = s.value + strip * columns;
     s.total = s.gate + strip * columns - memory;
     return s;
@@ -176,13 +198,14 @@ static void convolution_products(const ConvolutionStep& task, const ConvolutionP
             const int64_t panel = element * columns + column;
             each_block(tiles, [&](int64_t row, auto rows) {
                 const int64_t tile = element * tiles + row;
-                const float* x = s.x + tile * inputs;
-                const float* state = task.state ? s.state + tile * hidden : nullptr;
-                convolution_block<rows.value>(x, inputs, w.value_weight + panel * inputs, nullptr, 0, nullptr,
-                                              s.value + tile * columns + column, columns);
-                convolution_block<rows.value>(x, inputs, w.gate_weight + panel * inputs, state, hidden,
-                                              w.state_weight + panel * hidden, s.gate + tile * columns + column,
-                                              columns);
+                const Term* x = reinterpret_cast<const Term*>(s.x) + tile * AsTerms::step(inputs);
+                const Term* state = reinterpret_cast<const Term*>(s.state) + tile * AsTerms::step(hidden);
+                convolution_block<rows.value>(x, inputs, w.value_weight + panel * terms_of(inputs), nullptr, 0,
+                                              nullptr, s.value + tile * columns + column, columns);
+                convolution_block<rows.value>(x, inputs, w.gate_weight + panel * terms_of(inputs),
+                                              task.state ? state : nullptr, hidden,
+                                              w.state_weight + panel * terms_of(hidden),
+                                              s.gate + tile * columns + column, columns);
             });
         }
     }
@@ -265,8 +288,8 @@ static void convolution_rows(const ConvolutionStep& task, int64_t begin, int64_t
         const Image state = {task.state + image * task.state_image, task.state_row, task.state_pixel, task.hidden};
         for (int64_t first = 0; first < across; first += STRIP) {
             const Strip strip = {row % down, first, smaller(STRIP, across - first), task.height, task.width};
-            transform_input(x, strip, task.border ? task.border : s.zeros, s.x);
-            if (task.state) transform_input(state, strip, s.zeros, s.state);
+            transform_input<AsTerms>(x, strip, task.border ? task.border : s.zeros, s.x);
+            if (task.state) transform_input<AsTerms>(state, strip, s.zeros, s.state);
             convolution_products(task, w, s, strip.tiles);
             convolution_update(task, w, s, strip, image);
         }

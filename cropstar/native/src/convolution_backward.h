@@ -13,22 +13,23 @@ namespace {
 
 // The kernels turned by half a circle, outputs and inputs exchanged: W_h, W_x and W_z.
 struct ConvolutionTransposed {
-    const float *state_weight, *gate_weight, *value_weight;
+    const Term *state_weight, *gate_weight, *value_weight;
 };
 
 static int64_t convolution_packed_backward_floats(int64_t inputs, int64_t hidden) {
-    return ELEMENTS * hidden * (padded(hidden) + 2 * padded(inputs));
+    return ELEMENTS * terms_of(hidden) * (padded(hidden) + 2 * padded(inputs));
 }
 
 INLINE ConvolutionTransposed convolution_unpack_backward(const float* packed, int64_t inputs, int64_t hidden) {
-    const float* gate_weight = packed + ELEMENTS * hidden * padded(hidden);
-    return {packed, gate_weight, gate_weight + ELEMENTS * hidden * padded(inputs)};
+    const Term* state_weight = reinterpret_cast<const Term*>(packed);
+    const Term* gate_weight = state_weight + ELEMENTS * terms_of(hidden) * padded(hidden);
+    return {state_weight, gate_weight, gate_weight + ELEMENTS * terms_of(hidden) * padded(inputs)};
 }
 
 // w (outputs, inputs, 3, 3) turned, into panels [element][input / PANEL][output][PANEL].
-static void pack_turned_kernels(const float* w, int64_t outputs, int64_t inputs, float* to) {
+static void pack_turned_kernels(const float* w, int64_t outputs, int64_t inputs, Term* to) {
     const int64_t panels = panels_of(inputs);
-    clear(to, ELEMENTS * panels * outputs * PANEL);
+    for (int64_t i = 0; i < ELEMENTS * panels * terms_of(outputs) * PANEL; i++) to[i] = Term{};
     for (int64_t output = 0; output < outputs; output++) {
         for (int64_t input = 0; input < inputs; input++) {
             float turned[9];
@@ -40,9 +41,9 @@ static void pack_turned_kernels(const float* w, int64_t outputs, int64_t inputs,
 
 static void convolution_pack_backward(const StarWeights& w, float* packed) {
     const ConvolutionTransposed to = convolution_unpack_backward(packed, w.inputs, w.hidden);
-    pack_turned_kernels(w.state_weight, w.hidden, w.hidden, const_cast<float*>(to.state_weight));
-    pack_turned_kernels(w.gate_weight, w.hidden, w.inputs, const_cast<float*>(to.gate_weight));
-    pack_turned_kernels(w.value_weight, w.hidden, w.inputs, const_cast<float*>(to.value_weight));
+    pack_turned_kernels(w.state_weight, w.hidden, w.hidden, const_cast<Term*>(to.state_weight));
+    pack_turned_kernels(w.gate_weight, w.hidden, w.inputs, const_cast<Term*>(to.gate_weight));
+    pack_turned_kernels(w.value_weight, w.hidden, w.inputs, const_cast<Term*>(to.value_weight));
 }
 
 // What all parts see, by pixel: dh, and da and dz side by side.
@@ -65,6 +66,7 @@ struct ReturnScratch {
     float *input_weights, *state_weight;                       // of W_x and W_z side by side; of W_h
     float *gate_bias, *value_bias, *gate_sum, *value_sum;      // whole, and of one row of pixels
     float *zeros, *gates, *x, *state;                          // of a strip; x and state hold results as well
+    float* terms;                                              // of one element of a strip
     int64_t total;
 };
 
@@ -87,6 +89,7 @@ INLINE ReturnScratch return_scratch(const ConvolutionBackward& task, float* memo
     s.gates = take(strip * 2 * columns);
     s.x = take(strip * inputs);
     s.state = take(strip * columns);
+    s.terms = take(term_floats(STRIP, larger(task.inputs, task.hidden)) + term_floats(STRIP, 2 * columns));
     s.total = next - memory;
     return s;
 }
@@ -156,24 +159,27 @@ static void convolution_backward_gates(const ConvolutionBackward& task, int64_t 
 
 // Rows of da times one kernel and, if there is a second, of dz times that.
 template <int Rows>
-static void return_block(const float* gates, int64_t step, int64_t columns, const float* first, const float* second,
-                         int64_t hidden, float* to, int64_t to_step) {
+static void return_block(const Term* gates, int64_t step, int64_t columns, const Term* first, const Term* second,
+                         int64_t depth, float* to, int64_t to_step) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply_packed(block, gates, step, first, hidden);
-    if (second) multiply_packed(block, gates + columns, step, second, hidden);
+    multiply_packed(block, gates, step, first, depth);
+    if (second) multiply_packed(block, gates + columns, step, second, depth);
     write(block, to, to_step, PANEL);
 }
 
-static void return_products(const float* gates, int64_t step, int64_t columns, const float* first, const float* second,
-                            int64_t hidden, int64_t tiles, float* to, int64_t width) {
+// Tiles have da first and dz, where it is needed, `columns` numbers behind.
+static void return_products(const float* transformed, int64_t numbers, int64_t columns, const Term* first,
+                            const Term* second, int64_t hidden, int64_t tiles, float* to, int64_t width) {
+    const Term* gates = reinterpret_cast<const Term*>(transformed);
+    const int64_t step = AsTerms::step(numbers), depth = terms_of(hidden);
     for (int64_t element = 0; element < ELEMENTS; element++) {
         for (int64_t column = 0; column < width; column += PANEL) {
-            const int64_t panel = (element * width + column) * hidden;
+            const int64_t panel = (element * width + column) * depth;
             each_block(tiles, [&](int64_t row, auto rows) {
                 const int64_t tile = element * tiles + row;
-                return_block<rows.value>(gates + tile * step, step, columns, first + panel,
-                                         second ? second + panel : nullptr, hidden, to + tile * width + column, width);
+                return_block<rows.value>(gates + tile * step, step, columns / PER_TERM, first + panel,
+                                         second ? second + panel : nullptr, depth, to + tile * width + column, width);
             });
         }
     }
@@ -203,7 +209,7 @@ static void return_strip(const ConvolutionBackward& task, const ConvolutionTrans
     const int64_t height = task.height, width = task.width, step = task.x_gradient ? 2 * columns : columns;
     const ConvolutionShared shared = convolution_shared(task, task.shared);
     const float* gates = shared.gates + image * height * width * 2 * columns;
-    transform_input({gates, width * 2 * columns, 2 * columns, step}, strip, s.zeros, s.gates);
+    transform_input<AsTerms>({gates, width * 2 * columns, 2 * columns, step}, strip, s.zeros, s.gates);
     if (t || task.initial_gradient) {
         return_products(s.gates, step, columns, w.state_weight, nullptr, hidden, strip.tiles, s.state, columns);
         each_result(s.state, columns, hidden, strip, [&](int64_t y, int64_t x, int64_t channel, Vector gradient) {
@@ -232,13 +238,13 @@ static void sum_strip(const ConvolutionBackward& task, const ReturnScratch& s, i
     const float* gates = shared.gates + image * pixels * 2 * columns;
     transform_gradient({gates, task.width * 2 * columns, 2 * columns, 2 * columns}, strip, s.zeros, s.gates);
     const float* x = task.x + t * task.x_time + image * task.x_image;
-    transform_input({x, task.x_row, task.x_pixel, inputs}, strip, s.zeros, s.x);
-    add_gradient(s.x, inputs, s.gates, 2 * columns, 2 * columns, strip.tiles, s.input_weights);
+    transform_input<AsNumbers>({x, task.x_row, task.x_pixel, inputs}, strip, s.zeros, s.x);
+    add_gradient(s.x, inputs, s.gates, 2 * columns, 2 * columns, strip.tiles, s.input_weights, s.terms);
     const float* before = t ? task.outputs + ((t - 1) * task.images + image) * pixels * hidden : task.initial;
     if (!before) return;
     if (!t) before += image * pixels * hidden;
-    transform_input({before, task.width * hidden, hidden, hidden}, strip, s.zeros, s.state);
-    add_gradient(s.state, hidden, s.gates, 2 * columns, columns, strip.tiles, s.state_weight);
+    transform_input<AsNumbers>({before, task.width * hidden, hidden, hidden}, strip, s.zeros, s.state);
+    add_gradient(s.state, hidden, s.gates, 2 * columns, columns, strip.tiles, s.state_weight, s.terms);
 }
 
 static void convolution_backward_products(const ConvolutionBackward& task, int64_t t, RowRange rows, float* memory) {

@@ -41,11 +41,11 @@ static void transform_gradient(const Image& image, const Strip& strip, const flo
 
 // to += a^T b over the tiles of a strip. The block starts from zero, so that long sums are sums of short ones.
 template <int Rows>
-static void add_gradient_block(const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t tiles, float* to,
+static void add_gradient_block(const Term* a, int64_t a_step, const Term* b, int64_t b_step, int64_t tiles, float* to,
                                int64_t to_step) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply<Rows>(block, a, 1, a_step, b, b_step, tiles);
+    multiply<Rows>(block, a, 1, a_step, b, b_step, terms_of(tiles));
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; i++) {
         store(to + i * to_step, load(to + i * to_step) + block.sums[i][0]);
@@ -64,15 +64,17 @@ INLINE void each_even_block(int64_t rows, Body&& body) {
 }
 
 // sums[element][channel][width] += inputs[element][tile][channel] times gradient[element][tile], of its first `width`.
+// `memory` is for the tiles of one element as terms. Their channels are read in whole panels, beyond the last one.
 static void add_gradient(const float* inputs, int64_t channels, const float* gradient, int64_t gradient_step,
-                         int64_t width, int64_t tiles, float* sums) {
+                         int64_t width, int64_t tiles, float* sums, float* memory) {
     for (int64_t element = 0; element < ELEMENTS; element++) {
-        const float* a = inputs + element * tiles * channels;
-        const float* b = gradient + element * tiles * gradient_step;
+        const TermRows a = across_terms(inputs + element * tiles * channels, channels, tiles, padded(channels), memory);
+        const TermRows b = across_terms(gradient + element * tiles * gradient_step, gradient_step, tiles, width,
+                                        memory + term_floats(STRIP, channels));
         for (int64_t column = 0; column < width; column += PANEL) {
             each_even_block(channels, [&](int64_t channel, auto rows) {
                 float* to = sums + (element * channels + channel) * width + column;
-                add_gradient_block<rows.value>(a + channel, channels, b + column, gradient_step, tiles, to, width);
+                add_gradient_block<rows.value>(a.data + channel, a.step, b.data + column, b.step, tiles, to, width);
             });
         }
     }

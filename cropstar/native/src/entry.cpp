@@ -31,13 +31,18 @@ bool runs_here(const Kernels* kernels) {
     if (!std::strcmp(kernels->name, "avx2")) return avx2;
 #if !defined(CROPSTAR_AVX512_EMULATED)
     if (!std::strcmp(kernels->name, "avx512")) return avx2 && __builtin_cpu_supports("avx512f");
+    if (!std::strcmp(kernels->name, "bfloat16")) {
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl");
+    }
 #endif
 #endif
     return true;
 }
 
+// By name, or the fastest; those of bfloat16 must be asked for, since they compute something else.
 const Kernels* find(const char* name) {
-    const Kernels* const best_first[] = {avx512_kernels(), avx2_kernels(), portable_kernels()};
+    const Kernels* const best_first[] = {avx512_kernels(), avx2_kernels(), portable_kernels(), bfloat16_kernels()};
     for (const Kernels* kernels : best_first) {
         if (runs_here(kernels) && (!name || !std::strcmp(kernels->name, name))) return kernels;
     }

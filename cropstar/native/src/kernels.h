@@ -59,3 +59,4 @@ struct Kernels {
 const Kernels* portable_kernels();
 const Kernels* avx2_kernels();    // null where not built
 const Kernels* avx512_kernels();  // null where not built
+const Kernels* bfloat16_kernels();  // null where not built, or where the processor lacks its instructions

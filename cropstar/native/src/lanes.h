@@ -13,7 +13,8 @@
 #include <immintrin.h>
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
+#define INLINE_MEMBER inline __attribute__((always_inline))
+#define INLINE static INLINE_MEMBER
 
 namespace {
 
@@ -44,6 +45,35 @@ INLINE Vector at_least(Vector x, float bound) { return x < bound ? all(bound) : 
 INLINE Vector at_most(Vector x, float bound) { return x > bound ? all(bound) : x; }
 #endif
 
+// a / b. Beside products of bfloat16 a reciprocal to 27 bits will do, in a third of the time.
+#if defined(BFLOAT16)
+INLINE Vector quotient(Vector a, Vector b) {
+    const Vector near = (Vector)_mm512_rcp14_ps((__m512)b);
+    return a * (near * (2.0f - b * near));
+}
+#else
+INLINE Vector quotient(Vector a, Vector b) { return a / b; }
+#endif
+
+// A term of a product. Of float32 it is one number. Of bfloat16 it is two, side by side, of which one instruction adds
+// both products to a float32 sum: a row of numbers is then a row of half as many terms.
+#if defined(BFLOAT16)
+constexpr int64_t PER_TERM = 2;
+typedef uint32_t Term __attribute__((may_alias));
+typedef __m512bh Terms;
+INLINE Terms load_terms(const Term* from) { return (Terms)_mm512_loadu_si512(from); }
+INLINE Terms all_terms(Term term) { return (Terms)_mm512_set1_epi32((int)term); }
+INLINE Vector add_product(Vector sum, Terms a, Terms b) { return (Vector)_mm512_dpbf16_ps((__m512)sum, a, b); }
+INLINE __m256i rounded(Vector x) { return (__m256i)_mm512_cvtneps_pbh((__m512)x); }
+#else
+constexpr int64_t PER_TERM = 1;
+typedef float Term;
+typedef Vector Terms;
+INLINE Terms load_terms(const Term* from) { return load(from); }
+INLINE Terms all_terms(Term term) { return all(term); }
+INLINE Vector add_product(Vector sum, Terms a, Terms b) { return sum + a * b; }
+#endif
+
 // The first `count` floats, zeros after them.
 INLINE Vector load_some(const float* from, int64_t count) {
     if (count >= WIDTH) return load(from);
@@ -61,6 +91,7 @@ INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
 INLINE int64_t padded(int64_t columns) { return panels_of(columns) * PANEL; }
+INLINE int64_t terms_of(int64_t numbers) { return (numbers + PER_TERM - 1) / PER_TERM; }
 
 INLINE void clear(float* to, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] = 0.0f;

@@ -13,11 +13,10 @@ struct Pair {
 INLINE Pair operator+(Pair a, Pair b) { return {a.left + b.left, a.right + b.right}; }
 INLINE Pair operator-(Pair a, Pair b) { return {a.left - b.left, a.right - b.right}; }
 INLINE Pair operator*(Pair a, Pair b) { return {a.left * b.left, a.right * b.right}; }
-INLINE Pair operator/(Pair a, Pair b) { return {a.left / b.left, a.right / b.right}; }
+INLINE Pair quotient(Pair a, Pair b) { return {quotient(a.left, b.left), quotient(a.right, b.right)}; }
 INLINE Pair operator+(Pair a, float b) { return {a.left + b, a.right + b}; }
 INLINE Pair operator-(Pair a, float b) { return {a.left - b, a.right - b}; }
 INLINE Pair operator*(Pair a, float b) { return {a.left * b, a.right * b}; }
-INLINE Pair operator/(float a, Pair b) { return {a / b.left, a / b.right}; }
 INLINE Pair operator-(Pair a) { return {-a.left, -a.right}; }
 
 INLINE Pair load_pair(const float* from, int64_t count) {
@@ -46,7 +45,7 @@ INLINE Lanes tanh_of(Lanes x) {
     below = below * square + 0.4671666f;
     above = above * square + 1.0f;
     below = below * square + 1.0f;
-    return clamped(x * above / below, 1.0f);
+    return clamped(quotient(x * above, below), 1.0f);
 }
 
 // x 2^n, with n in the low bits of `shifted`.
@@ -70,8 +69,15 @@ INLINE Lanes exponential(Lanes x) {
 }
 
 template <class Lanes>
+INLINE Lanes one();
+template <>
+INLINE_MEMBER Vector one<Vector>() { return all(1.0f); }
+template <>
+INLINE_MEMBER Pair one<Pair>() { return {all(1.0f), all(1.0f)}; }
+
+template <class Lanes>
 INLINE Lanes sigmoid_of(Lanes x) {
-    return 1.0f / (exponential(-x) + 1.0f);
+    return quotient(one<Lanes>(), exponential(-x) + 1.0f);
 }
 
 template <class Function>

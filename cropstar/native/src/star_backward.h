@@ -12,23 +12,24 @@ namespace {
 
 // The weights read backwards: W_h^T, W_x^T and W_z^T in panels.
 struct StarTransposed {
-    const float *state_weight, *gate_weight, *value_weight;
+    const Term *state_weight, *gate_weight, *value_weight;
 };
 
 INLINE int64_t star_packed_backward_floats(int64_t inputs, int64_t hidden) {
-    return hidden * (padded(hidden) + 2 * padded(inputs));
+    return terms_of(hidden) * (padded(hidden) + 2 * padded(inputs));
 }
 
 INLINE StarTransposed star_unpack_backward(const float* packed, int64_t inputs, int64_t hidden) {
-    const float* gate_weight = packed + hidden * padded(hidden);
-    return {packed, gate_weight, gate_weight + hidden * padded(inputs)};
+    const Term* state_weight = reinterpret_cast<const Term*>(packed);
+    const Term* gate_weight = state_weight + terms_of(hidden) * padded(hidden);
+    return {state_weight, gate_weight, gate_weight + terms_of(hidden) * padded(inputs)};
 }
 
 INLINE void star_pack_backward(const StarWeights& w, float* packed) {
     const StarTransposed to = star_unpack_backward(packed, w.inputs, w.hidden);
-    pack(w.state_weight, w.hidden, w.hidden, 1, w.hidden, const_cast<float*>(to.state_weight));
-    pack(w.gate_weight, w.inputs, w.hidden, 1, w.inputs, const_cast<float*>(to.gate_weight));
-    pack(w.value_weight, w.inputs, w.hidden, 1, w.inputs, const_cast<float*>(to.value_weight));
+    pack(w.state_weight, w.hidden, w.hidden, 1, w.hidden, const_cast<Term*>(to.state_weight));
+    pack(w.gate_weight, w.inputs, w.hidden, 1, w.inputs, const_cast<Term*>(to.gate_weight));
+    pack(w.value_weight, w.inputs, w.hidden, 1, w.inputs, const_cast<Term*>(to.value_weight));
 }
 
 // A part's memory. The sums come first: `star_backward_sum` adds them up over the parts.
@@ -37,6 +38,7 @@ struct StarScratch {
     float *state, *gate, *value;      // dh, da, dz of a tile
     float *gate_sum, *value_sum;      // of one date of a tile
     float *input_rows, *before_rows;  // padded copies
+    float *gate_terms, *value_terms, *row_terms;
     int64_t sums, total;
 };
 
@@ -62,6 +64,9 @@ INLINE StarScratch star_scratch(const StarBackward& task, float* memory) {
     s.value_sum = take(columns);
     s.input_rows = take(TILE_ROWS * inputs);
     s.before_rows = take(tile);
+    s.gate_terms = take(term_floats(TILE_ROWS, task.hidden));
+    s.value_terms = take(term_floats(TILE_ROWS, task.hidden));
+    s.row_terms = take(term_floats(TILE_ROWS, larger(task.inputs, task.hidden)));
     s.total = next - memory;
     return s;
 }
@@ -121,8 +126,8 @@ static void star_return_gates(const StarBackward& task, const StarReturn& date, 
 
 // dh += da W_h
 template <int Rows>
-static void star_return_state(const StarScratch& s, const float* panel, int64_t row, int64_t column, int64_t columns,
-                              int64_t hidden) {
+static void star_return_state(const StarScratch& s, TermRows gate, const Term* panel, int64_t row, int64_t column,
+                              int64_t columns, int64_t depth) {
     Block<Rows> block;
     float* to = s.state + row * columns + column;
 #pragma GCC unroll 16
@@ -130,29 +135,29 @@ static void star_return_state(const StarScratch& s, const float* panel, int64_t 
         block.sums[i][0] = load(to + i * columns);
         block.sums[i][1] = load(to + i * columns + WIDTH);
     }
-    multiply_packed(block, s.gate + row * columns, columns, panel, hidden);
+    multiply_packed(block, gate.data + row * gate.step, gate.step, panel, depth);
     write(block, to, columns, PANEL);
 }
 
 // dx = da W_x + dz W_z
 template <int Rows>
-static void star_return_input(const StarScratch& s, const float* gate_panel, const float* value_panel, int64_t row,
-                              int64_t columns, int64_t hidden, float* to, int64_t to_step, int64_t count) {
+static void star_return_input(TermRows gate, const Term* gate_panel, TermRows value, const Term* value_panel,
+                              int64_t row, int64_t depth, float* to, int64_t to_step, int64_t count) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply_packed(block, s.gate + row * columns, columns, gate_panel, hidden);
-    multiply_packed(block, s.value + row * columns, columns, value_panel, hidden);
+    multiply_packed(block, gate.data + row * gate.step, gate.step, gate_panel, depth);
+    multiply_packed(block, value.data + row * value.step, value.step, value_panel, depth);
     write(block, to, to_step, count);
 }
 
 // total (outputs x columns) += a^T b, over the rows of a tile. The tile's own sum is formed first: adding every row
 // to a total over all dates would lose digits.
 template <int Rows>
-static void add_products_block(float* total, int64_t total_step, const float* a, int64_t a_step, const float* b,
+static void add_products_block(float* total, int64_t total_step, const Term* a, int64_t a_step, const Term* b,
                                int64_t b_step, int64_t rows) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply<Rows>(block, a, 1, a_step, b, b_step, rows);
+    multiply<Rows>(block, a, 1, a_step, b, b_step, terms_of(rows));
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; i++) {
         float* to = total + i * total_step;
@@ -161,12 +166,11 @@ static void add_products_block(float* total, int64_t total_step, const float* a,
     }
 }
 
-INLINE void add_products(float* total, int64_t outputs, int64_t columns, const float* a, int64_t a_step, const float* b,
-                         int64_t b_step, int64_t rows) {
+INLINE void add_products(float* total, int64_t outputs, int64_t columns, TermRows a, TermRows b, int64_t rows) {
     for (int64_t column = 0; column < columns; column += PANEL) {
         each_block(outputs, [&](int64_t output, auto count) {
-            add_products_block<count.value>(total + output * columns + column, columns, a + output, a_step, b + column,
-                                            b_step, rows);
+            add_products_block<count.value>(total + output * columns + column, columns, a.data + output, a.step,
+                                            b.data + column, b.step, rows);
         });
     }
 }
@@ -191,24 +195,31 @@ static void star_return_date(const StarBackward& task, const StarTransposed& w, 
                              const StarScratch& s) {
     const int64_t hidden = task.hidden, inputs = task.inputs, columns = padded(hidden);
     star_return_gates(task, date, s);
+    const int64_t depth = terms_of(hidden);
+    TermRows gate = as_terms(s.gate, columns, date.rows, hidden, s.gate_terms);
+    TermRows value = as_terms(s.value, columns, date.rows, hidden, s.value_terms);
     for (int64_t column = 0; date.on && column < columns; column += PANEL) {
         each_block(date.rows, [&](int64_t row, auto rows) {
-            star_return_state<rows.value>(s, w.state_weight + column * hidden, row, column, columns, hidden);
+            star_return_state<rows.value>(s, gate, w.state_weight + column * depth, row, column, columns, depth);
         });
     }
     for (int64_t column = 0; task.x_gradient && column < inputs; column += PANEL) {
         each_block(date.rows, [&](int64_t row, auto rows) {
             float* to = task.x_gradient + (date.t * task.batch + date.first + row) * inputs + column;
-            star_return_input<rows.value>(s, w.gate_weight + column * hidden, w.value_weight + column * hidden, row,
-                                          columns, hidden, to, inputs, inputs - column);
+            star_return_input<rows.value>(gate, w.gate_weight + column * depth, value, w.value_weight + column * depth,
+                                          row, depth, to, inputs, inputs - column);
         });
     }
     const PaddedRows x = padded_rows(date.x, task.x_sample, date.rows, inputs, s.input_rows);
-    add_products(s.gate_weight, hidden, padded(inputs), s.gate, columns, x.data, x.step, date.rows);
-    add_products(s.value_weight, hidden, padded(inputs), s.value, columns, x.data, x.step, date.rows);
+    gate = across_terms(s.gate, columns, date.rows, columns, s.gate_terms);
+    value = across_terms(s.value, columns, date.rows, columns, s.value_terms);
+    TermRows rows = across_terms(x.data, x.step, date.rows, padded(inputs), s.row_terms);
+    add_products(s.gate_weight, hidden, padded(inputs), gate, rows, date.rows);
+    add_products(s.value_weight, hidden, padded(inputs), value, rows, date.rows);
     if (date.before) {
         const PaddedRows before = padded_rows(date.before, hidden, date.rows, hidden, s.before_rows);
-        add_products(s.state_weight, hidden, columns, s.gate, columns, before.data, before.step, date.rows);
+        rows = across_terms(before.data, before.step, date.rows, columns, s.row_terms);
+        add_products(s.state_weight, hidden, columns, gate, rows, date.rows);
     }
 }
 

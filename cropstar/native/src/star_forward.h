@@ -9,28 +9,30 @@
 namespace {
 
 struct StarPacked {
-    const float *value_weight, *gate_weight, *state_weight, *value_bias, *gate_bias;
+    const Term *value_weight, *gate_weight, *state_weight;
+    const float *value_bias, *gate_bias;
 };
 
 INLINE int64_t star_packed_floats(int64_t inputs, int64_t hidden) {
-    return padded(hidden) * (2 * inputs + hidden + 2);
+    return padded(hidden) * (2 * terms_of(inputs) + terms_of(hidden) + 2);
 }
 
 INLINE StarPacked star_unpack(const float* packed, int64_t inputs, int64_t hidden) {
     const int64_t columns = padded(hidden);
-    const float* gate_weight = packed + columns * inputs;
-    const float* state_weight = gate_weight + columns * inputs;
-    const float* value_bias = state_weight + columns * hidden;
-    return {packed, gate_weight, state_weight, value_bias, value_bias + columns};
+    const Term* value_weight = reinterpret_cast<const Term*>(packed);
+    const Term* gate_weight = value_weight + columns * terms_of(inputs);
+    const Term* state_weight = gate_weight + columns * terms_of(inputs);
+    const float* value_bias = packed + columns * (2 * terms_of(inputs) + terms_of(hidden));
+    return {value_weight, gate_weight, state_weight, value_bias, value_bias + columns};
 }
 
 INLINE void star_pack(const StarWeights& w, float* packed) {
     const StarPacked to = star_unpack(packed, w.inputs, w.hidden);
-    pack(w.value_weight, w.hidden, w.inputs, w.inputs, 1, const_cast<float*>(to.value_weight));
-    pack(w.gate_weight, w.hidden, w.inputs, w.inputs, 1, const_cast<float*>(to.gate_weight));
-    pack(w.state_weight, w.hidden, w.hidden, w.hidden, 1, const_cast<float*>(to.state_weight));
-    pack(w.value_bias, w.hidden, 1, 1, 1, const_cast<float*>(to.value_bias));
-    pack(w.gate_bias, w.hidden, 1, 1, 1, const_cast<float*>(to.gate_bias));
+    pack(w.value_weight, w.hidden, w.inputs, w.inputs, 1, const_cast<Term*>(to.value_weight));
+    pack(w.gate_weight, w.hidden, w.inputs, w.inputs, 1, const_cast<Term*>(to.gate_weight));
+    pack(w.state_weight, w.hidden, w.hidden, w.hidden, 1, const_cast<Term*>(to.state_weight));
+    pack_bias(w.value_bias, w.hidden, const_cast<float*>(to.value_bias));
+    pack_bias(w.gate_bias, w.hidden, const_cast<float*>(to.gate_bias));
 }
 
 // One date of one tile. Rows of `before`, `after`, `gate` and `value` lie `before_step`, `after_step`, ... apart.
@@ -45,7 +47,12 @@ struct StarDate {
     float* after;
     int64_t after_step;
     float *gate, *value;  // or null; rows `hidden` apart
+    float* memory;        // for the rows of x and `before` as terms
 };
+
+INLINE int64_t star_date_floats(int64_t inputs, int64_t hidden) {
+    return term_floats(TILE_ROWS, inputs) + term_floats(TILE_ROWS, hidden);
+}
 
 // h' = tanh(h + k (z - h)) of one panel, or h where the date is not valid.
 INLINE void star_update(const StarDate& date, int64_t row, int64_t column, int64_t count, Pair value, Pair logits) {
@@ -61,21 +68,23 @@ INLINE void star_update(const StarDate& date, int64_t row, int64_t column, int64
 }
 
 template <int Rows>
-static void star_block(const StarPacked& packed, const StarDate& date, int64_t row, int64_t panel) {
+static void star_block(const StarPacked& packed, const StarDate& date, TermRows inputs, TermRows before, int64_t row,
+                       int64_t panel) {
     const int64_t column = panel * PANEL, count = date.hidden - column;
-    const float* x = date.x + row * date.x_step;
+    const int64_t depth = terms_of(date.inputs), state_depth = terms_of(date.hidden);
+    const Term* x = inputs.data + row * inputs.step;
     Block<Rows> value, logits;
     fill(value, packed.value_bias + column);
-    multiply_packed(value, x, date.x_step, packed.value_weight + column * date.inputs, date.inputs);
+    multiply_packed(value, x, inputs.step, packed.value_weight + column * depth, depth);
     for (int i = 0; i < Rows; i++) {
         const Pair bounded = tanh_of(Pair{value.sums[i][0], value.sums[i][1]});
         value.sums[i][0] = bounded.left, value.sums[i][1] = bounded.right;
     }
     fill(logits, packed.gate_bias + column);
-    multiply_packed(logits, x, date.x_step, packed.gate_weight + column * date.inputs, date.inputs);
-    if (date.before) {
-        const float* before = date.before + row * date.before_step;
-        multiply_packed(logits, before, date.before_step, packed.state_weight + column * date.hidden, date.hidden);
+    multiply_packed(logits, x, inputs.step, packed.gate_weight + column * depth, depth);
+    if (before.data) {
+        const Term* state = before.data + row * before.step;
+        multiply_packed(logits, state, before.step, packed.state_weight + column * state_depth, state_depth);
     }
     for (int i = 0; i < Rows; i++) {
         const Pair own = {value.sums[i][0], value.sums[i][1]}, gate = {logits.sums[i][0], logits.sums[i][1]};
@@ -85,14 +94,21 @@ static void star_block(const StarPacked& packed, const StarDate& date, int64_t r
 }
 
 INLINE void star_date(const StarPacked& packed, const StarDate& date) {
+    const TermRows x = as_terms(date.x, date.x_step, date.rows, date.inputs, date.memory);
+    TermRows before = {};
+    if (date.before) {
+        float* memory = date.memory + term_floats(TILE_ROWS, date.inputs);
+        before = as_terms(date.before, date.before_step, date.rows, date.hidden, memory);
+    }
     for (int64_t panel = 0; panel < panels_of(date.hidden); panel++) {
-        each_block(date.rows, [&](int64_t row, auto rows) { star_block<rows.value>(packed, date, row, panel); });
+        each_block(date.rows,
+                   [&](int64_t row, auto rows) { star_block<rows.value>(packed, date, x, before, row, panel); });
     }
 }
 
-static int64_t star_forward_scratch(const StarForward&) { return 0; }
+static int64_t star_forward_scratch(const StarForward& task) { return star_date_floats(task.inputs, task.hidden); }
 
-static void star_forward(const StarForward& task, int64_t part, int64_t parts, float*) {
+static void star_forward(const StarForward& task, int64_t part, int64_t parts, float* scratch) {
     const int64_t batch = task.batch, hidden = task.hidden;
     const StarPacked packed = star_unpack(task.packed, task.inputs, hidden);
     const Tiles tiles = tiles_of(batch, part, parts);
@@ -110,6 +126,7 @@ static void star_forward(const StarForward& task, int64_t part, int64_t parts, f
             date.after = task.outputs + place;
             date.gate = task.gate ? task.gate + place : nullptr;
             date.value = task.gate ? task.value + place : nullptr;
+            date.memory = scratch;
             star_date(packed, date);
         }
     }

@@ -24,13 +24,31 @@ INLINE int64_t stem_floats(const StarStack& task) {
     return total * TILE_ROWS;
 }
 
-static int64_t star_stack_scratch(const StarStack& task) { return 2 * star_states(task) + stem_floats(task); }
+// Rows of one stem or layer as terms.
+INLINE int64_t stack_terms(const StarStack& task) {
+    int64_t most = 0, inputs = task.inputs;
+    for (int64_t stem = 0; stem < task.stems; stem++) {
+        most = larger(most, term_floats(TILE_ROWS, task.taps[stem] * inputs));
+        inputs = task.stem_outputs[stem];
+    }
+    for (int64_t layer = 0; layer < task.layers; layer++) {
+        most = larger(most, star_date_floats(inputs, task.hidden[layer]));
+        inputs = task.hidden[layer];
+    }
+    return most;
+}
 
-INLINE int64_t stem_packed_floats(int64_t inputs, int64_t outputs) { return padded(outputs) * (inputs + 1); }
+static int64_t star_stack_scratch(const StarStack& task) {
+    return 2 * star_states(task) + stem_floats(task) + stack_terms(task);
+}
+
+INLINE int64_t stem_packed_floats(int64_t inputs, int64_t outputs) {
+    return padded(outputs) * (terms_of(inputs) + 1);
+}
 
 INLINE void stem_pack(const StarWeights& w, float* packed) {
-    pack(w.value_weight, w.hidden, w.inputs, w.inputs, 1, packed);
-    pack(w.value_bias, w.hidden, 1, 1, 1, packed + padded(w.hidden) * w.inputs);
+    pack(w.value_weight, w.hidden, w.inputs, w.inputs, 1, reinterpret_cast<Term*>(packed));
+    pack_bias(w.value_bias, w.hidden, packed + padded(w.hidden) * terms_of(w.inputs));
 }
 
 // Copies windows between a batch's memory, whose rows lack the place of the newest date, and a tile's.
@@ -58,11 +76,12 @@ INLINE void stem_end(const StarStack& task, int64_t first, int64_t rows, const f
 }
 
 template <int Rows>
-static void stem_block(const float* window, int64_t depth, const float* packed, int64_t panel, int64_t outputs, float* to) {
+static void stem_block(const Term* window, int64_t step, int64_t depth, const float* packed, int64_t panel,
+                       int64_t outputs, float* to) {
     const int64_t column = panel * PANEL;
     Block<Rows> block;
     fill(block, packed + padded(outputs) * depth + column);
-    multiply_packed(block, window, depth, packed + column * depth, depth);
+    multiply_packed(block, window, step, reinterpret_cast<const Term*>(packed) + column * depth, depth);
     for (int i = 0; i < Rows; i++) {
         block.sums[i][0] = at_least(block.sums[i][0], 0.0f), block.sums[i][1] = at_least(block.sums[i][1], 0.0f);
     }
@@ -78,10 +97,11 @@ INLINE void stem_date(const StarStack& task, StarDate& date, float* place) {
             if (date.valid && !date.valid[row * date.valid_step]) continue;
             copy(place + row * depth + depth - inputs, date.x + row * date.x_step, inputs);
         }
+        const TermRows windows = as_terms(place, depth, date.rows, depth, date.memory);
         for (int64_t panel = 0; panel < panels_of(outputs); panel++) {
             each_block(date.rows, [&](int64_t row, auto rows) {
-                stem_block<rows.value>(place + row * depth, depth, task.stem_packed[stem], panel, outputs,
-                                       output + row * outputs);
+                stem_block<rows.value>(windows.data + row * windows.step, windows.step, terms_of(depth),
+                                       task.stem_packed[stem], panel, outputs, output + row * outputs);
             });
         }
         for (int64_t row = 0; row < date.rows; row++) {
@@ -125,6 +145,7 @@ static void star_stack_tile(const StarStack& task, int64_t first, int64_t rows, 
         date.x_step = task.x_sample;
         date.valid = task.valid ? task.valid + t * task.valid_time + first * task.valid_sample : nullptr;
         date.valid_step = task.valid_sample;
+        date.memory = stems + stem_floats(task);
         stem_date(task, date, stems);
         for (int64_t layer = 0; layer < task.layers; layer++) {
             const int64_t hidden = date.hidden = date.before_step = date.after_step = task.hidden[layer];
