@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cropstar.api.commands import (
         EvaluationResult,
         MapProduct,
+        TableProduct,
         TrainingResult,
         evaluate,
         ingest,
@@ -53,6 +54,7 @@ __all__ = [
     "ResourceError",
     "SceneView",
     "StoreView",
+    "TableProduct",
     "TrainingResult",
     "UsageError",
     "__version__",
@@ -69,7 +71,10 @@ _MODULES = {
     **dict.fromkeys(("CropModel", "load_model"), "cropstar.api.model"),
     **dict.fromkeys(("SceneView", "StoreView", "open_store"), "cropstar.api.data"),
     **dict.fromkeys(
-        ("EvaluationResult", "MapProduct", "TrainingResult", "evaluate", "ingest", "predict", "train", "update"),
+        (
+            *("EvaluationResult", "MapProduct", "TableProduct", "TrainingResult"),
+            *("evaluate", "ingest", "predict", "train", "update"),
+        ),
         "cropstar.api.commands",
     ),
 }

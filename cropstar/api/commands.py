@@ -418,6 +418,21 @@ class MapProduct:
         return cls(result.raster, files, tuple(map(int, result.pixels)), result.unseen, result.finished)
 
 
+@dataclass(frozen=True)
+class TableProduct:
+    """A table of classes that was written, one row for every series."""
+
+    table: Path
+    series: int
+    unseen: int = 0  # series without a valid date, which have no class
+    declared: int = 0  # series of which the input names a crop that the model knows
+    accuracy: float | None = None  # among these; no test where the model learnt from them
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.table,)
+
+
 @Entry("raster", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
 def predict(
     raster: AnyPath | Sequence[AnyPath],
@@ -442,7 +457,15 @@ def predict(
     clear: Sequence[int] | None = None,
     pattern: str | None = None,
     masks: str | None = None,
+    scale: float | None = None,
+    offset: float | None = None,
     any_dates: bool = False,
+    id_column: str | None = None,
+    date_column: str | None = None,
+    label_column: str | None = None,
+    group_column: str | None = None,
+    mask_column: str | None = None,
+    nodata: Sequence[float] = (),
     memory: str = "2GB",
     window: int | None = None,
     halo: int | None = None,
@@ -455,18 +478,26 @@ def predict(
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
-) -> list[MapProduct]:
+) -> list[MapProduct | TableProduct]:
     """Classify raster series: one map each, a GeoTIFF with one byte per pixel, and what else is asked for.
 
     `raster` is a GeoTIFF whose bands name their date and band, a folder of dated GeoTIFFs or of Sentinel-2 L2A
     products, a store, or several of them. `model` is a model file, the folder of a run, or what `train` returned; by
     default the newest model in data/runs. The map goes to `output`, by default <raster>-crops.tif beside the raster. A
     call that was stopped continues with the blocks that are missing. For an uploaded output the list is empty.
+
+    A table of series or a store of such gives a table: the class of every series, its calibrated probabilities, and
+    the set of classes among which the true one is. By default it is <table>-crops.parquet or .csv beside the table.
     """
     options = dict(locals())
     from cropstar.execution.dask import require_distributed
-    from cropstar.prediction.request import MapRequest, Shard, find_inputs, find_outputs
+    from cropstar.prediction.request import MapRequest, Shard, expand_patterns, find_inputs, find_outputs, holds_series
 
+    texts = [os.fspath(each) for each in paths(raster)]
+    given_paths = expand_patterns(texts)
+    if any(holds_series(each) for each in given_paths):
+        return [*_predict_tables(given_paths, options)]
+    _refuse(options, TABLE_READING, "images")
     part = Shard.parse(shard, os.environ) if shard else None
     if scheduler is not None:
         if part is not None:
@@ -480,12 +511,10 @@ def predict(
         raise UsageError("--stable-confidence without --every-date", remedy="give both")
     # Only now what takes long to import.
     from cropstar.prediction.job import predict_all
-    from cropstar.training.runs import Run, newest_model
+    from cropstar.training.runs import Run
 
-    trained = newest_model(RUNS) if model is None else model_file(model)
-    if trained is None:
-        raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
-    inputs = find_inputs([os.fspath(each) for each in paths(raster)])
+    trained = _trained(model)
+    inputs = find_inputs(texts)
     if state is not None and len(inputs) > 1:
         raise UsageError("one state for several inputs", path=state, remedy="map them one by one")
     request = MapRequest(
@@ -502,11 +531,70 @@ def predict(
     outputs = find_outputs(inputs, _path(output))
     require_free_remote(outputs)
     made = predict_all(inputs, outputs, request)
-    run = Run(trained.parent)
-    if run.finished:  # the model lies in its run: say how far it can be trusted
+    _mention_run(Run(trained.parent))
+    return [MapProduct.of(each) for each in made]
+
+
+# Options of `predict` that are of no use to tables, and those that only tables take.
+MAPS_ALONE = (
+    *("valid_dates", "parcels", "html", "smooth", "smooth_window", "state", "every_date", "stable_confidence"),
+    *("dates", "by_band", "clear", "pattern", "masks", "window", "halo", "half", "shard", "scheduler"),
+)
+TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
+
+
+def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[TableProduct]:
+    from cropstar.prediction.request import MapInput, find_outputs, holds_series, require_table_output
+
+    for each in inputs:
+        if not holds_series(each):
+            why = f"{each} is no table of series"
+            raise UsageError("tables and images in one call", why=why, remedy="predict them one after the other")
+    _refuse(options, MAPS_ALONE, "tables")
+    outputs = find_outputs([MapInput(each) for each in inputs], _path(options["output"]))
+    for each, output in zip(inputs, outputs, strict=True):
+        require_table_output(each, output, overwrite=options["overwrite"])
+    require_free_remote(outputs)
+    trained = _trained(options["model"])
+    reading = {name: options[name] for name in (*TABLE_READING, "scale", "offset")}
+    reading |= {"bands": _names(options["bands"]), "nodata": tuple(options["nodata"])}
+    # Only now what takes long to import.
+    from cropstar.prediction.tables import SeriesRequest, predict_tables
+    from cropstar.training.runs import Run
+
+    request = SeriesRequest(
+        trained,
+        reading={name: value for name, value in reading.items() if value not in (None, ())},
+        **{name: options[name] for name in ("uncertainty", "any_dates", "device", "backend")},
+    )
+    made = predict_tables(inputs, outputs, request)
+    _mention_run(Run(trained.parent))
+    return [TableProduct(each.table, each.series, each.unseen, each.declared, each.accuracy) for each in made]
+
+
+def _refuse(options: Mapping[str, Any], names: Sequence[str], what: str) -> None:
+    """Refuse options that are of no use to this kind of input."""
+    for name in names:
+        if options[name] not in (None, False, ()):
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} does not apply to {what}", remedy="leave it out")
+
+
+def _trained(model: AnyPath | None) -> Path:
+    """The model file that is given, or the newest one."""
+    from cropstar.training.runs import newest_model
+
+    trained = newest_model(RUNS) if model is None else model_file(model)
+    if trained is None:
+        raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
+    return trained
+
+
+def _mention_run(run: Run) -> None:
+    """Say how far a model that lies in its run can be trusted."""
+    if run.finished:
         event(f"report  {run.report}", report=str(run.report))
         event(run.headline())
-    return [MapProduct.of(each) for each in made]
 
 
 @Entry("new", "model", "parcels", written=("state", "output"))
@@ -531,6 +619,8 @@ def update(
     clear: Sequence[int] | None = None,
     pattern: str | None = None,
     masks: str | None = None,
+    scale: float | None = None,
+    offset: float | None = None,
     any_dates: bool = False,
     memory: str = "2GB",
     window: int | None = None,
@@ -585,7 +675,7 @@ def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
         "bands": _names(options["bands"]),
         "dates": _dates(options["dates"], str),
         "clear": None if options["clear"] is None else tuple(options["clear"]),
-        **{name: options[name] for name in ("pattern", "masks", "by_band")},
+        **{name: options[name] for name in ("pattern", "masks", "by_band", "scale", "offset")},
     }
     return {name: value for name, value in given.items() if value is not None}
 

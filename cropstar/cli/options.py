@@ -252,7 +252,12 @@ SOURCE_OPTIONS = (
     headed(TABLES, "--group-column", help="Column of year or region, or 'none'.  [default: guessed]"),
     headed(TABLES, "--field-column", help="Column of the field: series of one field stay together in every split."),
     headed(TABLES, "--mask-column", help="Column of the cloud mask."),
-    headed(TABLES, "--scale", type=float, help="Reflectance = value x scale + offset.  [default: guessed]"),
+    headed(
+        TABLES,
+        "--scale",
+        type=float,
+        help="Reflectance = value x scale + offset, also of stacks.  [default: as the file says, or guessed]",
+    ),
     headed(TABLES, "--offset", type=float, help="See --scale.  [default: 0]"),
     headed(TABLES, "--nodata", type=float, multiple=True, help="Values that mean no data."),
     headed(TABLES, "--keep-unlabelled", is_flag=True, default=None, help="Keep fields without a crop."),
@@ -293,7 +298,7 @@ def source_options(command: Command) -> Command:
 # --- Maps of `cropstar predict` and `cropstar update`
 
 OUTPUTS, SEASON = "More outputs", "In season"
-INPUTS, MACHINE = "Reading the input", "Machine"
+INPUTS, OF_TABLES, MACHINE = "Reading the input", "Reading tables", "Machine"
 
 MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (OUTPUTS, "--confidence", {"is_flag": True, "help": "The calibrated probability of the class, in percent."}),
@@ -344,7 +349,19 @@ MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     (INPUTS, "--pattern", {"help": "Names of dated files, e.g. 'S2_{band}_{date}.tif'.  [default: guessed]"}),
     (INPUTS, "--masks", {"metavar": "PATTERN", "help": "Names of cloud masks beside dated files; 0 is clear."}),
+    (
+        INPUTS,
+        "--scale",
+        {"type": Decimal(), "help": "Reflectance = value x scale + offset.  [default: as the file says, or guessed]"},
+    ),
+    (INPUTS, "--offset", {"type": Decimal(), "help": "See --scale.  [default: 0]"}),
     (INPUTS, "--any-dates", {"is_flag": True, "help": "Accept dates outside the season of the training."}),
+    (OF_TABLES, "--id-column", {"help": "Column of the series id.  [default: guessed]"}),
+    (OF_TABLES, "--date-column", {"help": "Column of the date.  [default: guessed]"}),
+    (OF_TABLES, "--label-column", {"help": "Column of the declared crop, if there is one.  [default: guessed]"}),
+    (OF_TABLES, "--group-column", {"help": "Column of year or region, or 'none'.  [default: guessed]"}),
+    (OF_TABLES, "--mask-column", {"help": "Column of the cloud mask."}),
+    (OF_TABLES, "--nodata", {"type": float, "multiple": True, "help": "Values that mean no data."}),
     (
         MACHINE,
         "--memory",

@@ -9,6 +9,7 @@ import click
 from cropstar.cli.options import (
     INPUTS,
     MACHINE,
+    OF_TABLES,
     OUTPUTS,
     PATH,
     SEASON,
@@ -27,6 +28,7 @@ cropstar predict data/demo/tile.tif                   with the newest model, to 
 cropstar predict tile.tif -o map.tif --model data/runs/convstar-4x32-001
 cropstar predict SAFE_FOLDER -o map.tif               Sentinel-2 L2A products of one tile
 cropstar predict data/stores/demo --confidence        every scene of an ingested store
+cropstar predict fields.parquet -o classes.parquet    a table of series: a class for every field
 cropstar predict tile.tif --state season.h5           to continue with 'cropstar update season.h5 NEW'
 cropstar predict 'tiles/*.tif' -o maps --shard auto/8 one of eight jobs of an array
 cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a Dask cluster
@@ -40,19 +42,24 @@ cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a D
 )
 @click.option("--model", type=PATH, help="A model file or the folder of a run.  [default: the newest in data/runs]")
 @click.option("--overwrite", is_flag=True, help="Replace a map that exists.")
-@map_options(OUTPUTS, SEASON, INPUTS, MACHINE)
+@map_options(OUTPUTS, SEASON, INPUTS, OF_TABLES, MACHINE)
 @headed(MACHINE, "--scheduler", metavar="ADDRESS", help="Compute on the workers of this Dask cluster.")
 @backend()
 @device
 @remote
 @speech
 def predict(raster: tuple[str, ...], **options: Any) -> None:
-    """Classify a raster series: a GeoTIFF with one byte per pixel, and a picture of it.
+    """Classify a raster series, or a table of series.
+
+    The map is a GeoTIFF with one byte per pixel, with a picture beside it.
 
     RASTER is a GeoTIFF whose band descriptions have date and band name, a folder of dated GeoTIFFs or of Sentinel-2
     L2A products, a store, or several of them. The map does not depend on the window size: windows overlap by the
     model's receptive field. Pixels without a clear observation are nodata. Run the same command again to continue
     after an interruption.
+
+    Of a table of series (CSV or Parquet), or a store of such, the output is a table: class, confidence, set of likely
+    classes and calibrated probabilities of every series.
     """
     import cropstar
 

@@ -239,13 +239,13 @@ def _columns(
     if shares is not None:
         columns[AGREEMENT][rows] = shares[seen][picked, numbers]
     columns[PIXELS][rows] = pixels[seen]
-    for number, name in enumerate(_probability_columns(classes.names)):
+    for number, name in enumerate(probability_columns(classes.names)):
         columns[name] = np.full(count, np.nan)
         columns[name][rows] = means[seen][:, number]
     return columns
 
 
-def _probability_columns(names: list[str]) -> list[str]:
+def probability_columns(names: list[str]) -> list[str]:
     """A column for each class; databases do not tell `Maize` from `maize`."""
     columns: list[str] = []
     for name in names:

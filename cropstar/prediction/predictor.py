@@ -168,13 +168,13 @@ class Predictor:
             some = slice(start, start + self.series_at_once)
             inputs = self.inputs(series, Observations(flat.values[:, :, some], flat.valid[:, some]))
             x, valid, days = regularise(*inputs, self.card.fingerprint.season, self._regular)
-            scores.append(self._scores_of_series(x, valid, days))
+            scores.append(self.scores_of_series(x, valid, days))
             seen.append(valid.any(dim=1))
         return torch.cat(scores).T.unflatten(1, (window.height, window.width)), torch.cat(seen).unflatten(
             0, (window.height, window.width)
         )
 
-    def _scores_of_series(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+    def scores_of_series(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         if self.by_date:
             return self.model.classify(self.model.advance(x, valid, days))
         scores: Tensor = self.model(x, valid, days)

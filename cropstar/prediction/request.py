@@ -27,10 +27,10 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.windows import Window
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
 from cropstar.sources.base import Bands, Observations, Series
-from cropstar.sources.catalogue import open_raster_series
+from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
 from cropstar.sources.decoding import keep_decoded
 from cropstar.store.reader import TileReader
-from cropstar.store.store import MANIFEST, Store, tile_path
+from cropstar.store.store import Store, is_store, read_manifest, tile_path
 
 MEMORY = "2GB"
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -263,6 +263,7 @@ def _scheduler_number(environment: Mapping[str, str]) -> int:
 
 SUFFIXES = (".tif", ".tiff")
 ENDING = "-crops.tif"
+OUTPUT_TABLES = (".parquet", ".pq", ".csv")
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,15 @@ class MapInput:
 
 
 def find_inputs(texts: Sequence[str]) -> list[MapInput]:
-    """Paths and patterns, each input once. A shell that knows the pattern expands it itself; batch systems do not."""
+    """The images that paths and patterns name."""
+    inputs: list[MapInput] = []
+    for path in expand_patterns(texts):
+        inputs += [MapInput(path, scene) for scene in scenes_of(path)] if is_store(path) else [MapInput(path)]
+    return inputs
+
+
+def expand_patterns(texts: Sequence[str]) -> list[Path]:
+    """Paths and patterns, each path once. A shell that knows the pattern expands it itself; batch systems do not."""
     paths: dict[Path, None] = {}
     for text in texts:
         given = Path(text)
@@ -316,25 +325,30 @@ def find_inputs(texts: Sequence[str]) -> list[MapInput]:
         if not found:
             raise InputError("no such file", path=text, why="nothing fits the pattern", remedy="check the pattern")
         paths |= dict.fromkeys(map(Path, found))
-    inputs: list[MapInput] = []
-    for path in paths:
-        inputs += [MapInput(path, scene) for scene in scenes_of(path)] if is_store(path) else [MapInput(path)]
-    return inputs
+    return list(paths)
+
+
+def holds_series(path: Path) -> bool:
+    """Whether a path is a table of series or a store of nothing else: there are classes to predict, and no map."""
+    if is_store(path):
+        manifest = read_manifest(path)
+        return manifest is not None and {entry.layout for entry in manifest.tiles} == {"series"}
+    return path.is_file() and path.suffix.lower() in TABLE_ENDINGS
 
 
 def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
-    """The name of each map: the one that is given, or `<input>-crops.tif` in a folder, or beside the input."""
+    """The name of each map or table: the one that is given, or `<input>-crops.tif` in a folder, or beside the input."""
     if output is None:
         outputs = [_beside(each) for each in inputs]
     elif len(inputs) == 1 and not output.is_dir():
         outputs = [output]
-    elif output.suffix.lower() in SUFFIXES and not output.is_dir():
-        why = f"{len(inputs)} inputs make {len(inputs)} maps"
+    elif output.suffix.lower() in (*SUFFIXES, *TABLE_ENDINGS) and not output.is_dir():
+        why = f"{len(inputs)} inputs make {len(inputs)} outputs"
         raise UsageError("one output for several inputs", path=output, why=why, remedy="give a folder with -o")
     elif output.exists() and not output.is_dir():
         raise UsageError("the output is not a folder", path=output, remedy="give a folder with -o")
     else:
-        outputs = [output / f"{each.stem}{ENDING}" for each in inputs]
+        outputs = [output / f"{each.stem}{_ending(each.path)}" for each in inputs]
     for place, path in enumerate(outputs):
         if path in outputs[:place]:
             first = inputs[outputs.index(path)]
@@ -345,17 +359,31 @@ def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
 
 def _beside(each: MapInput) -> Path:
     named = each.path if each.path.name else each.path.resolve()
-    return named.with_name(f"{each.stem}{ENDING}")
+    return named.with_name(f"{each.stem}{_ending(each.path)}")
+
+
+def _ending(path: Path) -> str:
+    """Of an output: a table for a table, in its own format."""
+    if not holds_series(path):
+        return ENDING
+    return "-crops.csv" if path.suffix.lower() in (".csv", ".tsv") else "-crops.parquet"
+
+
+def require_table_output(path: Path, output: Path, *, overwrite: bool) -> None:
+    """Refuse a name of a table of classes that cannot be."""
+    if output.suffix.lower() not in OUTPUT_TABLES:
+        remedy = f"give a name that ends in {' or '.join(OUTPUT_TABLES)}"
+        raise UsageError("unknown type of output file", path=output, remedy=remedy)
+    if output.exists() and path.exists() and output.samefile(path):
+        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
+    if output.exists() and (not overwrite or output.is_dir()):
+        raise UsageError("the output exists", path=output, remedy="choose another with -o, or give --overwrite")
 
 
 # --- A scene of an ingested store as a Series: its tiles side by side on the scene's grid
 
 
 EPOCH = date(1970, 1, 1)
-
-
-def is_store(path: Path) -> bool:
-    return (path / MANIFEST).is_file()
 
 
 def scenes_of(folder: Path) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from itertools import groupby
 from pathlib import Path
@@ -83,6 +83,11 @@ class TableScene:
             provenance=self.provenance,
         )
 
+    def typical_values(self) -> NDArray[np.float64]:
+        """The median of each band over all valid observations of the table (C,), in its own scale."""
+        typical: NDArray[np.float64] = np.median(self._samples.values[self._samples.valid], axis=0)
+        return typical
+
     def describe(self) -> dict[str, Any]:
         """What the manifest says of the scene."""
         first, last = self._samples.starts[self._chosen.start], self._samples.starts[self._chosen.stop]
@@ -105,7 +110,9 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
         raise UsageError("the scale and the samples of a tile must be above zero")
     file = open_file(path)
     columns = find_columns(file.columns, options, path)
-    samples = _gather_samples(file.read(columns.texts, columns.numbers), columns, options, path)
+    frame = file.read(columns.texts, columns.numbers)
+    columns = _without_empty_bands(frame, columns, options, path)
+    samples = _gather_samples(frame, columns, options, path)
     # What was guessed is in the recipe as if it had been given: should a later version guess otherwise, it shows.
     recipe = recipe_of(
         [path],
@@ -145,7 +152,7 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
 
 def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, path: Path, unused: list[str]) -> None:
     """What was made of the columns, so that a wrong guess is seen."""
-    roles = f"id {columns.id}, date {columns.date}, label {columns.label}, group {columns.group or 'none'}"
+    roles = f"id {columns.id}, date {columns.date}, label {columns.label or 'none'}, group {columns.group or 'none'}"
     roles += f", field {columns.field}" if columns.field else ""
     offset = f" {options.offset:+g}" if options.offset else ""
     event(
@@ -195,6 +202,7 @@ class TableOptions:
     offset: float = 0.0
     nodata: tuple[float, ...] = (65535.0, -9999.0, -32768.0)
     keep_unlabelled: bool = False
+    needs_labels: bool = True  # False of a table that is to be classified
     samples_per_tile: int = 4096
 
 
@@ -204,7 +212,7 @@ class Columns:
 
     id: str
     date: str
-    label: str
+    label: str | None  # None where none is needed
     group: str | None
     mask: str | None
     bands: dict[str, str]  # the band's name, then its column
@@ -252,7 +260,7 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
             name if name is not None else guess_column(role, [column for column in present if column not in taken])
         )
     found["id"] = found["id"] or options.field_column  # one series a field, or one in each group
-    for role in ("id", "date", "label"):
+    for role in ("id", "date", *(["label"] if options.needs_labels else [])):
         if found[role] is None:
             remedy = f"name it with --{role}-column"
             raise InputError(f"no {role} column", path=path, why=_listed(present), remedy=remedy)
@@ -261,8 +269,14 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
             _require_column(column, present, path, f"--{role}-column")
     group = None if found["group"] == NO_GROUP else found["group"]
     bands = _named_bands(present, options.bands, path) if options.bands else _guessed_bands(present, path)
-    key, date, label = (str(found[role]) for role in ("id", "date", "label"))
-    return Columns(key, date, label, group, options.mask_column, bands, options.field_column)
+    key, date = str(found["id"]), str(found["date"])
+    return Columns(key, date, found["label"], group, options.mask_column, bands, options.field_column)
+
+
+def present_bands(path: Path) -> set[str]:
+    """The bands that a table has a column of, by their names and by Sentinel-2's own."""
+    columns = open_file(path).columns
+    return {band_name(column) for column in columns}
 
 
 def guess_column(role: str, present: Sequence[str]) -> str | None:
@@ -344,7 +358,7 @@ def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions
     ids.require_complete("id", path, f"fill the column '{columns.id}' or choose another with --id-column")
     groups = encode_texts(frame[columns.group], path) if columns.group else _same_everywhere(len(frame))
     groups.require_complete("group", path, f"fill the column '{columns.group}' or give --group-column none")
-    labels = encode_texts(frame[columns.label], path)
+    labels = encode_texts(frame[columns.label], path) if columns.label else _nothing_anywhere(len(frame))
     fields = encode_texts(frame[columns.field], path) if columns.field else None
     if fields is not None:
         fields.require_complete("field", path, f"fill the column '{columns.field}' or leave out --field-column")
@@ -360,7 +374,8 @@ def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions
     if fields is not None:
         _require_one_field_each(sample, fields.codes[order], order, ids, fields, path)
     keep = ~_repeated(sample, days[order], path)
-    keep &= _with_label(sample, own_label, options.keep_unlabelled, columns, path)
+    if options.needs_labels:
+        keep &= _with_label(sample, own_label, options.keep_unlabelled, columns, path)
     order, sample, own_label = order[keep], sample[keep], own_label[keep]
 
     firsts = np.flatnonzero(np.diff(sample, prepend=MISSING))
@@ -494,17 +509,44 @@ class _Values:
     scale: float
 
 
+def _without_empty_bands(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> Columns:
+    """Leave out bands that were guessed and have no value in any row: such a column would take all others down."""
+    empty = {
+        band: column
+        for band, column in columns.bands.items()
+        if len(frame) and not _usable_values(frame[column], band, options, path)[1].any()
+    }
+    if not empty:
+        return columns
+    told = ", ".join(f"{column} ({band})" if column != band else band for band, column in empty.items())
+    if options.bands:
+        why = f"{told} hold nodata in every row"
+        raise InputError("a band without any value", path=path, why=why, remedy="leave it out of --bands")
+    if len(empty) == len(columns.bands):
+        why = f"all bands hold nodata in every row: {told}"
+        raise InputError("no valid observation", path=path, why=why, remedy="check the band columns and --nodata")
+    logger.warning("%s: left out, nodata in every row: %s", path.name, told)
+    return replace(columns, bands={band: column for band, column in columns.bands.items() if band not in empty})
+
+
+def _usable_values(
+    column: pd.Series[Any], band: str, options: TableOptions, path: Path
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """A band's values, and which of them are no nodata; of Sentinel-2's bands none is below zero."""
+    numbers = _numbers_of(column, path)
+    with np.errstate(over="ignore"):
+        values = numbers.astype(np.float32)
+    usable = np.isfinite(values) & ~np.isin(numbers, options.nodata)
+    return values, usable & ~(numbers < 0) if band in SENTINEL2 else usable
+
+
 def _read_values(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> _Values:
-    """An observation is valid when every band has a value: no nodata, and of Sentinel-2's bands none below zero."""
+    """An observation is valid when every band has a value."""
     values = np.zeros((len(frame), len(columns.bands)), dtype=np.float32)  # (rows, C)
     valid = np.ones(len(frame), dtype=bool)
     for place, (band, column) in enumerate(columns.bands.items()):
-        numbers = _numbers_of(frame[column], path)
-        with np.errstate(over="ignore"):
-            values[:, place] = numbers
-        valid &= np.isfinite(values[:, place]) & ~np.isin(numbers, options.nodata)
-        if band in SENTINEL2:
-            valid &= ~(numbers < 0)
+        values[:, place], usable = _usable_values(frame[column], band, options, path)
+        valid &= usable
     if set(columns.bands) <= set(SENTINEL2) and len(columns.bands) > 1:
         valid &= values.any(axis=1)  # zero in all bands is Sentinel-2's nodata
     if columns.mask is not None:
@@ -596,6 +638,11 @@ def encode_texts(column: pd.Series[Any], path: Path) -> _CodedColumn:
     numbers = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text))}
     lookup = np.array([*(numbers.get(text, MISSING) for text in texts), MISSING], dtype=np.int64)
     return _CodedColumn(lookup[codes], list(numbers))  # a missing value has the code -1: the last of the lookup
+
+
+def _nothing_anywhere(rows: int) -> _CodedColumn:
+    """A column without any value."""
+    return _CodedColumn(np.full(rows, MISSING, dtype=np.int64), [])
 
 
 def _same_everywhere(rows: int) -> _CodedColumn:

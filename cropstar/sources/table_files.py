@@ -89,13 +89,7 @@ class _ParquetTable:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
-            self._parquet = importlib.import_module("pyarrow.parquet")
-            self._arrow = importlib.import_module("pyarrow")
-        except ImportError:
-            raise UsageError(
-                "Parquet files need pyarrow", path=path, remedy="install it with: pip install 'cropstar[parquet]'"
-            ) from None
+        self._arrow, self._parquet = require_pyarrow(path)
         try:
             with self._parquet.ParquetFile(path) as file:
                 self.columns = list(file.schema_arrow.names)
@@ -115,8 +109,28 @@ class _ParquetTable:
             raise self._damaged(failure) from None
         return frame
 
+    def is_whole(self, column: str) -> bool:
+        with self._parquet.ParquetFile(self._path) as file:
+            return bool(self._arrow.types.is_integer(file.schema_arrow.field(column).type))
+
     def _damaged(self, failure: Exception) -> InputError:
         return InputError("damaged Parquet file", path=self._path, why=str(failure), remedy="get the file again")
+
+
+def require_pyarrow(path: Path) -> tuple[Any, Any]:
+    """pyarrow and its part for Parquet files."""
+    try:
+        return importlib.import_module("pyarrow"), importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise UsageError(
+            "Parquet files need pyarrow", path=path, remedy="install it with: pip install 'cropstar[parquet]'"
+        ) from None
+
+
+def column_is_whole(path: Path, column: str) -> bool:
+    """Whether a column of a Parquet file is of whole numbers; texts of CSV files are never parsed."""
+    file = open_file(path)
+    return isinstance(file, _ParquetTable) and file.is_whole(column)
 
 
 def _require_size(rows: int, path: Path) -> None:

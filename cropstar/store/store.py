@@ -183,6 +183,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         write_json(path, manifest.to_json())
 
 
+def is_store(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
 def newest_store(root: Path) -> Path | None:
     """The store under `root` that was ingested last."""
     manifests = list(root.glob(f"*/{MANIFEST}")) if root.is_dir() else []

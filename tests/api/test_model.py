@@ -86,6 +86,7 @@ def test_an_image_model(small_store: Path, tmp_path: Path) -> None:
         device="cpu",
     )
     (product,) = cropstar.predict(small_store, model=run, output=tmp_path / "map.tif", probabilities=True)
+    assert isinstance(product, cropstar.MapProduct)
     model = cropstar.load_model(run, device="cpu")
     season = next(iter(cropstar.open_store(small_store).scenes.values())).to_xarray()
     likely = model.predict_proba(season.reflectance.values, season.time.values)

@@ -195,9 +195,9 @@ def test_what_cannot_be_parcels_is_refused_before_there_is_a_map(tmp_path: Path)
 
 
 def test_names_that_a_database_takes_for_one() -> None:
-    from cropstar.prediction.parcels import _probability_columns
+    from cropstar.prediction.parcels import probability_columns
 
-    columns = _probability_columns(["Maize", "maize", "maize_2"])
+    columns = probability_columns(["Maize", "maize", "maize_2"])
     assert len({column.lower() for column in columns}) == 3
     assert pandas.Index(columns).is_unique
 

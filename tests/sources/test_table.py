@@ -721,3 +721,31 @@ def test_numbers_of_a_csv_are_read_to_the_last_digit(tmp_path: Path) -> None:
     texts = ["0.1", "2139.3716", "5e-324", "1.7976931348623157e308", "0.30000000000000004"]
     path.write_text("a,b\n" + "".join(f"x,{text}\n" for text in texts))
     assert CsvTable(path).read(["a"], ["b"])["b"].tolist() == [float(text) for text in texts]
+
+
+def test_a_band_that_is_nodata_throughout_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    full = tile_of(a_frame(), tmp_path)
+    with caplog.at_level("WARNING"):
+        tile = tile_of(a_frame(B8A=65535, B11=[None] * 6), tmp_path)
+    assert tile.fingerprint.bands == ("B04", "B08")
+    assert np.array_equal(tile.values, full.values)
+    assert tile.valid.all()
+    (warning,) = [record.getMessage() for record in caplog.records if "nodata" in record.getMessage()]
+    assert warning == "table.csv: left out, nodata in every row: B8A, B11"
+
+
+def test_bands_without_any_value_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no valid observation .* all bands hold nodata in every row: B4 \(B04\), B8"):
+        tile_of(a_frame(B4=65535, B8=-9999), tmp_path)
+    with pytest.raises(InputError, match=r"a band without any value .* leave it out of --bands"):
+        tile_of(a_frame(B8A=65535), tmp_path, bands=("B04", "B8A"))
+
+
+def test_worldcereal_ingests_without_an_option(real_data: Path, tmp_path: Path) -> None:
+    (scene,) = open_table(real_data / "worldcereal" / "france_2022_months.geoparquet")
+    (spec,) = scene.tile_specs()
+    tile = scene.build(spec)
+    frame = pd.read_parquet(real_data / "worldcereal" / "france_2022_months.geoparquet")
+    columns = [f"S2-L2A-{band}" for band in tile.fingerprint.bands]
+    assert "B8A" not in tile.fingerprint.bands
+    assert tile.valid.sum() == (frame[columns] != 65535).all(axis=1).sum() > 8000

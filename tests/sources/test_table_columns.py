@@ -199,7 +199,7 @@ def test_other_columns_may_be_negative(tmp_path: Path) -> None:
 
 
 def test_without_any_valid_observation_nothing_is_made(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no valid observation in .*: 2 rows"):
+    with pytest.raises(InputError, match=r"no valid observation in .*: all bands hold nodata in every row"):
         tile_of(one_field(B4=[np.nan, -1]), tmp_path)
 
 

@@ -7,6 +7,7 @@ own name comes first, then its folder, then the folder above.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections import defaultdict
@@ -41,7 +42,8 @@ class StackOptions(Options):
     read, in that order, B02=blue for one that the file calls otherwise; of files whose bands have no names it gives
     the names. `dates` are those of one file whose bands do not say theirs, `by_band` that it has all dates of a band
     before the next band. `clear` are the classes to keep of the scene classification, `resampling` is for bands of
-    coarser pixels, bilinear where it is not given.
+    coarser pixels, bilinear where it is not given. `scale` and `offset` make reflectance of the files' values; without
+    them it is what the files say.
     """
 
     model_config = ConfigDict(strict=False)  # lists are as good as tuples
@@ -53,6 +55,8 @@ class StackOptions(Options):
     resampling: Resampling | None = None
     dates: str | Path | Sequence[date] | None = None
     by_band: bool = False
+    scale: float | None = None
+    offset: float | None = None
 
     @field_validator("bands")
     @classmethod
@@ -69,6 +73,10 @@ class StackOptions(Options):
         if self.by_band and (self.dates is None or self.bands is None):
             why = "it tells in which order a file has the bands of several dates"
             raise UsageError("--by-band needs --dates and --bands", why=why, remedy="give all three")
+        if self.scale is not None and not (0 < self.scale < math.inf):
+            raise UsageError(f"--scale {self.scale:g}", why="not a number above zero", remedy="give such as 0.0001")
+        if self.offset is not None and not math.isfinite(self.offset):
+            raise UsageError(f"--offset {self.offset:g}", why="not a number", remedy="give such as -0.1")
         _ = self.file_pattern, self.mask_pattern
         return self
 
@@ -76,6 +84,12 @@ class StackOptions(Options):
     def kernel(self) -> str:
         """The resampling that is used."""
         return self.resampling or USUAL_KERNEL
+
+    def radiometry(self, found: tuple[float, float]) -> tuple[float, float]:
+        """Scale and offset: those that are given, else those of the files."""
+        if self.scale is None and self.offset is None:
+            return found
+        return found[0] if self.scale is None else self.scale, self.offset or 0.0
 
     @property
     def days(self) -> Dates | None:
@@ -103,6 +117,7 @@ class StackOptions(Options):
         if self.days is not None:
             chosen["dates"] = [day.isoformat() for day in self.days]
             chosen["order"] = "band" if self.by_band else "date"
+        chosen |= {"scale": self.scale, "offset": self.offset}
         return {name: value for name, value in chosen.items() if value is not None}
 
 

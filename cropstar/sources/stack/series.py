@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path, PurePosixPath
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.resampling import Alignment, RasterPart, nearest
-from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, SCENE_CLASSIFICATION, band_name, clear_sky, in_order, observed
+from cropstar.geo.sensors import SCENE_CLASSIFICATION, band_name, clear_sky, in_order, observed
 from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
 from cropstar.registry import did_you_mean
@@ -51,7 +51,6 @@ from cropstar.sources.stack.names import (
     guess_name,
     has_renaming,
     rename,
-    spell_bands,
 )
 from cropstar.sources.stack.rasters import (
     BandEntry,
@@ -89,9 +88,7 @@ def open_stack(
         for option, value in (("--pattern", options.pattern), ("--masks", options.masks), ("--resampling", chosen)):
             if value is not None:
                 raise UsageError(f"{option} is for a folder of dated files", path=path, remedy="give the folder")
-        return [
-            StackSeries(path, bands=options.bands, clear=options.clear, dates=options.days, by_band=options.by_band)
-        ]
+        return [StackSeries(path, options)]
     if options.days is not None:
         why = "the names of a folder's files tell their dates"
         raise UsageError("--dates is for one file", path=path, why=why, remedy="leave it out, or use --pattern")
@@ -136,23 +133,17 @@ DESCRIBE_BANDS = "describe each band as 'YYYY-MM-DD BAND', for example '2023-05-
 class StackSeries:
     """A T x C-band GeoTIFF as a Series. For one thread; a copy in another process opens the file anew."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        bands: Bands | None = None,
-        clear: Collection[int] = CLEAR_SCENE_CLASSES,
-        dates: Dates | None = None,
-        by_band: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, options: StackOptions | None = None) -> None:
+        options = options or StackOptions()
+        dates, by_band = options.days, options.by_band
         self.name = path.stem
         self._path = path
-        self._clear = tuple(clear)
+        self._clear = tuple(options.clear)
         self._files = OpenRasters()
         try:
             header = read_header(path, self._files)
             texts = _band_texts(self._files.dataset(path))
-            given = None if bands is None else spell_bands(bands)
+            given = options.bands
             table = (
                 _described_table(texts, path)
                 if dates is None
@@ -160,7 +151,7 @@ class StackSeries:
             )
             table, given = rename(table, given, path)
             self.bands, with_classes = _choose_bands(table, given, None, path)
-            self.scale, self.offset = _one_radiometry(header, table, self.bands)
+            self.scale, self.offset = options.radiometry(_one_radiometry(header, table, self.bands))
             days, empty = split_empty_days(_days_of_file(header, table, self.bands, with_classes), self._files, path)
         except BaseException:
             self.close()
@@ -351,7 +342,7 @@ def _make_layout(
         why = f"{', '.join(missing)} without a file named as {options.masks}"
         raise InputError("a mask is missing", path=folder, why=why, remedy="add it, or take the date away")
     headers = _headers(table, bands, files)
-    scale, offset = _radiometry(table, dates, bands, headers)
+    scale, offset = options.radiometry(_radiometry(table, dates, bands, headers))
     like = min((table[dates[0], band] for band in bands), key=lambda entry: headers[entry.path].grid.resolution)
     grid = headers[like.path].grid
     days: Days = {}
