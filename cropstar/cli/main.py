@@ -24,7 +24,7 @@ COMMANDS = {
     "tune": "Search for the settings that do best on the validation parcels.",
     "evaluate": "Evaluate a model on the test parcels of its training, or on another store.",
     "compare": "Compare finished runs, the best first by its macro-F1 on test parcels.",
-    "predict": "Classify a raster series: a GeoTIFF with one byte per pixel, and a picture of it.",
+    "predict": "Classify a raster series, or a table of series.",
     "update": "Add new images to the map of a season, at the cost of these images alone.",
     "export": "Write a recurrent model as ONNX, for programs without PyTorch.",
     "gradients": "Measure how gradients change on their way through a deep recurrent network.",

@@ -144,8 +144,8 @@ def test_a_field_never_seen_has_no_class(frame: pd.DataFrame, run: cropstar.Trai
     assert made.unseen == 1
     assert made.declared == 59
     assert found.loc[117, ["class", "confidence", "set", "margin", "p_wheat"]].isna().all()
-    assert found.loc[117, ["observations", "set_size"]].tolist() == [0, 0]
-    assert found["margin"].drop(117).between(0, 1).all()
+    assert (found.at[117, "observations"], found.at[117, "set_size"]) == (0, 0)
+    assert found.drop(index=117)["margin"].between(0, 1).all()
 
 
 def test_groups_and_unknown_crops(frame: pd.DataFrame, run: cropstar.TrainingResult, tmp_path: Path) -> None:
@@ -176,10 +176,8 @@ def test_a_scale_of_its_own_is_remembered(tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_forests_and_regular_dates(table: Path, store: Path, tmp_path: Path) -> None:
-    for number, settings in enumerate(
-        ({"model": "rf", "settings": {"model.trees": 5}}, {"settings": {"regular.every": 30}})
-    ):
-        run = train(store, tmp_path / f"runs-{number}", **{"model": "star", **settings})
+    for number, (model, setting) in enumerate((("rf", {"model.trees": 5}), ("star", {"regular.every": 30}))):
+        run = train(store, tmp_path / f"runs-{number}", model, settings=setting)
         found = pd.read_parquet(predict(table, run, tmp_path / f"{number}.parquet").table)
         likely = cropstar.load_model(run, device="cpu").predict_proba(pd.read_parquet(table))
         columns = [f"p_{name}" for name in likely]
