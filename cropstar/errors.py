@@ -92,25 +92,89 @@ class Interrupted(CropstarError):
         self.exit_code = 128 + signal_number
 
 
+# --- One mapping from what systems and libraries raise to our errors
+#
+# Where the machine fails (a full or broken disk, no more open files), the file that was being read or written is not to
+# blame, whichever library says so: libraries hide the number of the error in their text, or in what they were handling.
+
 OUT_OF_MEMORY = ("can't allocate memory", "CUDA out of memory", "MPS backend out of memory")  # torch's words
+NO_ROOM = "free some disk space and run again"
+FULL_BELOW = 2**20  # bytes: what is left when a library's buffer did not fit
+EITHER = "free some disk space, or check the disk, and run again"
+BROKEN_DISK = "check the disk, or use another one, and run again"
+MACHINE_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), NO_ROOM),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), BROKEN_DISK),
+    errno.EROFS: "the disk can only be read: choose another place",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files with 'ulimit -n' and run again"),
+    errno.ENOMEM: "use smaller windows or batches",
+}
+# What GDAL, HDF5, SQLite and others make of the numbers.
+MACHINE_WORDS = {os.strerror(number).lower(): number for number in MACHINE_REMEDIES} | {
+    "database or disk is full": errno.ENOSPC,
+    "disk full": errno.ENOSPC,
+    "disk i/o error": errno.EIO,
+    "attempt to write a readonly database": errno.EROFS,
+}
 
 
 def expected_error(failure: BaseException) -> CropstarError | None:
     """A failure of the system as one of ours; None for what is a bug."""
     if isinstance(failure, CropstarError):
-        return failure
+        blamed = isinstance(failure, InputError | ArtifactError)
+        return (machine_error(failure.__context__, failure.path) if blamed else None) or failure
     if isinstance(failure, MemoryError) or any(text in str(failure) for text in OUT_OF_MEMORY):
         why = str(failure).partition("\n")[0] or None
         return ResourceError("out of memory", why=why, remedy="use smaller windows or batches")
-    return from_os_error(failure) if isinstance(failure, OSError) else None
+    return machine_error(failure) or (from_os_error(failure) if isinstance(failure, OSError) else None)
+
+
+def machine_error(failure: BaseException | None, path: str | None = None) -> ResourceError | None:
+    """The error for a failure that is the machine's own, or that was raised because of one; None for others."""
+    for _ in range(5):  # a library's error, and what it was handling
+        if failure is None or isinstance(failure, CropstarError):
+            return None
+        number = _machine_number(failure)
+        if number is not None:
+            path = path or getattr(failure, "filename", None)
+            what = "cannot write" if MACHINE_REMEDIES[number] == NO_ROOM else "cannot read or write"
+            return ResourceError(what, path=path, why=os.strerror(number), remedy=MACHINE_REMEDIES[number])
+        failure = failure.__context__
+    return None
+
+
+def _machine_number(failure: BaseException) -> int | None:
+    if isinstance(failure, OSError) and failure.errno is not None:
+        return failure.errno if failure.errno in MACHINE_REMEDIES else None
+    if type(failure).__module__ == "builtins" and not isinstance(failure, OSError | RuntimeError | ValueError):
+        return None
+    text = str(failure)[:2000].lower()
+    return next((number for words, number in MACHINE_WORDS.items() if words in text), None)
 
 
 def from_os_error(failure: OSError) -> CropstarError:
-    """The operating system's word turned into ours; a full disk is a resource, the rest is input."""
+    """The operating system's word turned into ours: a full disk is a resource, the rest is input."""
     reason = failure.strerror or str(failure)
     path = failure.filename
-    if failure.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return ResourceError("cannot write", path=path, why=reason, remedy="free some disk space and run again")
-    if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if (error := machine_error(failure)) is not None:
+        return error
+    if failure.errno in (errno.EACCES, errno.EPERM):
         return InputError("no access", path=path, why=reason, remedy="check the permissions or choose another place")
     return InputError("cannot read or write", path=path, why=reason, remedy="check the path")
+
+
+def write_error(failure: Exception, path: str | os.PathLike[str]) -> ResourceError:
+    """What a library says when it cannot write a file of ours; few of them say whether the disk is full."""
+    error = machine_error(failure)
+    if error is not None:
+        return ResourceError("cannot write", path=path, why=error.why, remedy=error.remedy)
+    why = " ".join(str(failure).split())[:300] or type(failure).__name__
+    return ResourceError("cannot write", path=path, why=why, remedy=NO_ROOM if _is_full(path) else EITHER)
+
+
+def _is_full(path: str | os.PathLike[str]) -> bool:
+    try:
+        room = os.statvfs(os.path.dirname(os.path.abspath(path)))
+    except OSError:
+        return True  # it is not known: the usual reason
+    return room.f_bavail * room.f_frsize < FULL_BELOW or room.f_favail == 0

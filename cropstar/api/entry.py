@@ -12,7 +12,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-from cropstar.errors import CropstarError, UsageError, expected_error
+from cropstar.errors import UsageError, expected_error
 from cropstar.runtime import showing_progress
 from cropstar.store.remote.addresses import Remote, has_remote, is_remote, redact_all, redacted
 from cropstar.store.remote.transfers import Delivery, make_and_deliver, scratch_folder, with_copies
@@ -134,10 +134,8 @@ def only_expected_errors() -> Iterator[None]:
     """What the system or torch raises for a full disk, a lack of memory or a missing file becomes one of our errors."""
     try:
         yield
-    except CropstarError:
-        raise
     except Exception as failure:
         error = expected_error(failure)
-        if error is None:
+        if error is None or error is failure:
             raise
         raise error from failure

@@ -40,7 +40,7 @@ from cropstar.errors import (
     PartialResult,
     ResourceError,
     UsageError,
-    from_os_error,
+    expected_error,
 )
 from cropstar.reports.wording import duration, plural
 from cropstar.runtime import event, logger, progress_bar
@@ -112,7 +112,7 @@ class _Suite:
             with silenced():
                 run_bench(self._bench_options(before))
         except Exception as failure:
-            error = from_os_error(failure) if isinstance(failure, OSError) else failure
+            error = expected_error(failure) or failure
             if isinstance(error, Interrupted) or (isinstance(error, ResourceError) and error.what != "out of memory"):
                 raise
             words = " ".join(str(error).split())[:500]

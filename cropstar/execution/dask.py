@@ -26,7 +26,7 @@ from cropstar.errors import (
     MismatchError,
     ResourceError,
     UsageError,
-    from_os_error,
+    expected_error,
     harmless,
 )
 from cropstar.execution.pool import Answer, PoolTask, WorkerPool, as_cropstar_error
@@ -174,13 +174,11 @@ class DaskPool(WorkerPool):
             raise ResourceError("the cluster has lost all its workers", why=why, remedy=f"start some, then {AGAIN}")
 
     def _translate(self, failure: BaseException) -> CropstarError:
-        if isinstance(failure, CropstarError):
-            return failure
         if isinstance(failure, self._killed):
             why = "several died one after the other; systems kill processes when memory runs out"
             return ResourceError("a task kills every worker that runs it", why=why, remedy=REMEDY)
-        if isinstance(failure, OSError):
-            return from_os_error(failure)
+        if (error := expected_error(failure)) is not None:
+            return error
         why = f"{type(failure).__name__}: {failure}"
         return CropstarError("a worker failed", why=why, remedy="look at the log of the worker")
 

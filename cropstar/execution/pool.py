@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
-from cropstar.errors import CropstarError, ResourceError, from_os_error
+from cropstar.errors import CropstarError, ResourceError, expected_error
 
 Answer = Any  # what a task returned, or the CropstarError that it raised
 
@@ -93,13 +93,11 @@ class ClientToken:
 
 def as_cropstar_error(failure: Exception, remedy: str) -> CropstarError:
     """A failure as one of ours, with the traceback that --debug shows; `remedy` is for a lack of memory."""
-    if isinstance(failure, CropstarError):
-        error = failure
-    elif isinstance(failure, OSError):
-        error = from_os_error(failure)
-    elif isinstance(failure, MemoryError):
-        error = ResourceError("out of memory", why=str(failure) or None, remedy=remedy)
+    if isinstance(failure, MemoryError):
+        error: CropstarError | None = ResourceError("out of memory", why=str(failure) or None, remedy=remedy)
     else:
+        error = expected_error(failure)
+    if error is None:
         why = f"{type(failure).__name__}: {failure}"
         error = CropstarError("internal error", why=why, remedy="run again with --debug and report the traceback")
     error.add_note(f"In a worker:\n{''.join(traceback.format_exception(failure))}")

@@ -6,17 +6,23 @@
       assembling               the map is being put together: what lies at its place is ours to replace
 
 The key is made of the model, the input and the options: blocks of another model are never found. A block on the disk
-is what a killed prediction goes on from, and what shards hand to the one that assembles.
+is what a killed prediction goes on from, and what shards hand to the one that assembles. Every array has a checksum
+(that of zip) and must be of the kind and shape that the job has: one that is not is computed again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
 import shutil
+import stat
+import struct
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +31,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar import __version__
-from cropstar.errors import ArtifactError, ResourceError
+from cropstar.errors import ArtifactError, ResourceError, machine_error
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster
 from cropstar.geo.windows import Window
-from cropstar.prediction.layers import LAYERS, PROBABILITIES, PixelResults, compute_layers, likeliest
+from cropstar.prediction.layers import (
+    BY_DATE,
+    EARLIEST,
+    LAYERS,
+    PROBABILITIES,
+    PixelResults,
+    compute_layers,
+    likeliest,
+)
 from cropstar.prediction.predictor import (
     Predictor,
     StateArrays,
@@ -38,18 +52,24 @@ from cropstar.prediction.predictor import (
     WindowResult,
     state_bytes,
 )
-from cropstar.prediction.request import MapFiles
+from cropstar.prediction.request import MapFiles, MapRequest
 from cropstar.runtime import logger
 from cropstar.sources.base import Series
-from cropstar.store.files import atomic_path, locked
+from cropstar.store.files import atomic_path, locked, require_own_folder
 
 BLOCKS = ".blocks"
 ASSEMBLING = "assembling"
 CLASSES = "classes"
 LAYER = "layer:"
 COUNTS = "counts"
-UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+UNREADABLE = (
+    *(OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, struct.error),
+    *(zipfile.BadZipFile, zlib.error),
+)
+Kinds = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # shape and type of arrays by name
+BlockLayers = Mapping[str, tuple[int, np.dtype[Any]]]  # bands and type of a block's layers by name
 REMEDY = "run the same command again: it computes the block again"
+READ_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -74,12 +94,27 @@ class BlockResult:
         return cls(window, classes, compute_layers(PixelResults(probabilities, classes, seen, counts), layers))
 
 
+def block_layers(request: MapRequest, classes: int, dates: int) -> BlockLayers:
+    """The layers that the blocks of a request hold, those of single dates among them."""
+    found = {
+        name: (classes if name == PROBABILITIES else 1, np.dtype(LAYERS[name].dtype))
+        for name in request.layers_of_blocks
+    }
+    if request.stable_confidence is not None:
+        found |= {BY_DATE: (dates, np.dtype(np.uint8)), EARLIEST: (1, np.dtype(np.uint16))}
+    return found
+
+
 class BlockFolder:
     """The finished blocks of one job."""
 
     def __init__(self, output: Path, key: str) -> None:
         self._output = output
         self.folder = output.with_name(f".{output.name}.{key}{BLOCKS}")
+
+    def require_own(self) -> None:
+        """Refuse a link that someone left in its place."""
+        require_own_folder(self.folder)
 
     def path(self, window: Window) -> Path:
         return self.folder / f"{window.top:08d}-{window.left:08d}.npz"
@@ -95,48 +130,49 @@ class BlockFolder:
     def write(self, block: BlockResult, state: WindowResult | None = None) -> None:
         """The state first: where a block is, its state is too."""
         if state is not None:
-            parts = {str(number): part for number, part in enumerate(state.state)}
+            parts = {str(number): np.ascontiguousarray(part) for number, part in enumerate(state.state)}
             # Two workers of a cluster may come to the same block: each writes a file of its own.
             with atomic_path(self.state_path(block.window), flush=False) as partial, partial.open("wb") as handle:
                 np.savez(handle, **{COUNTS: state.counts}, **parts)  # type: ignore[arg-type]  # of numpy's stubs
         arrays = {CLASSES: block.classes, **{LAYER + name: layer for name, layer in block.layers.items()}}
+        arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         with atomic_path(self.path(block.window)) as partial, partial.open("wb") as handle:
             np.savez_compressed(handle, **arrays)  # type: ignore[arg-type]  # of numpy's stubs
 
-    def read(self, windows: Sequence[Window]) -> Iterator[BlockResult]:
+    def read(self, windows: Sequence[Window], layers: BlockLayers) -> Iterator[BlockResult]:
         """The blocks one after the other; one that is damaged is removed, so that the next run makes it anew."""
         for window in windows:
-            path = self.path(window)
-            try:
-                with np.load(path, allow_pickle=False) as found:
-                    arrays = {name: found[name] for name in found.files}
-                block = BlockResult(
-                    window,
-                    arrays.pop(CLASSES),
-                    {name.removeprefix(LAYER): array for name, array in arrays.items()},
-                )
-                if block.classes.shape != (window.height, window.width) or block.classes.dtype != np.uint8:
-                    raise ValueError(f"a block of shape {block.classes.shape}")
-            except UNREADABLE as failure:
-                path.unlink(missing_ok=True)
-                raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=REMEDY) from None
-            yield block
+            kinds: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+                LAYER + name: ((bands, window.height, window.width), dtype) for name, (bands, dtype) in layers.items()
+            }
+            kinds[CLASSES] = ((window.height, window.width), np.dtype(np.uint8))
+            arrays = self._arrays(self.path(window), kinds, window)
+            classes = arrays.pop(CLASSES)
+            yield BlockResult(window, classes, {name.removeprefix(LAYER): array for name, array in arrays.items()})
 
-    def read_states(self, windows: Sequence[Window]) -> Iterator[tuple[Window, NDArray[np.uint16], StateArrays]]:
+    def read_states(
+        self, windows: Sequence[Window], layout: StateLayout
+    ) -> Iterator[tuple[Window, NDArray[np.uint16], StateArrays]]:
         """Valid dates and states. One that is damaged goes with its block, so that the next run makes both anew."""
+        channels = [count for layer in layout for count in layer]
         for window in windows:
-            path = self.state_path(window)
-            try:
-                with np.load(path, allow_pickle=False) as found:
-                    parts = [found[str(number)] for number in range(len(found.files) - 1)]
-                    counts = found[COUNTS]
-                if counts.shape != (window.height, window.width):
-                    raise ValueError("a state of another shape")
-            except UNREADABLE as failure:
-                self.path(window).unlink(missing_ok=True)
-                path.unlink(missing_ok=True)
-                raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=REMEDY) from None
-            yield window, counts, parts
+            shape = (window.height, window.width)
+            kinds: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+                str(number): ((*shape, count), np.dtype(np.float32)) for number, count in enumerate(channels)
+            }
+            kinds[COUNTS] = (shape, np.dtype(np.uint16))
+            arrays = self._arrays(self.state_path(window), kinds, window)
+            yield window, arrays[COUNTS], [arrays[str(number)] for number in range(len(channels))]
+
+    def _arrays(self, path: Path, kinds: Kinds, window: Window) -> dict[str, NDArray[Any]]:
+        try:
+            return read_arrays(path, kinds)
+        except UNREADABLE as failure:
+            if (error := machine_error(failure, str(path))) is not None:
+                raise error from None  # the block may well be good
+            self.path(window).unlink(missing_ok=True)
+            self.state_path(window).unlink(missing_ok=True)
+            raise ArtifactError("a finished block is damaged", path=path, why=str(failure), remedy=REMEDY) from None
 
     @property
     def assembling(self) -> bool:
@@ -147,15 +183,67 @@ class BlockFolder:
 
     def remove(self) -> None:
         """This folder, and what jobs of other models or options left for the same map, unless they still run."""
-        for folder in [self.folder, *folders_beside(self._output)]:
+        for folder in folders_beside(self._output):
+            if folder == self.folder:
+                continue
             try:
-                if folder != self.folder and folder.exists():
-                    with locked(folder, "the prediction"):
-                        shutil.rmtree(folder, ignore_errors=True)
-                else:
+                with locked(folder, "the prediction"):
                     shutil.rmtree(folder, ignore_errors=True)
             except ArtifactError:
                 continue
+        remove_last(self.folder, ASSEMBLING)
+
+
+def remove_last(folder: Path, marker: str) -> None:
+    """Remove a folder, the marker after all else: who is killed in between finds what it was about."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.name != marker:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_arrays(path: Path, kinds: Kinds) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file, exactly those that are said; nothing is allocated for any other.
+
+    Each is read to its end, where zip compares its checksum.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    with open(path, "rb", opener=_regular) as file, zipfile.ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if set(members) != set(kinds) or len(members) != len(archive.infolist()):
+            raise ValueError(f"it holds {', '.join(sorted(members))[:200] or 'nothing'}")
+        for name, (shape, kind) in kinds.items():
+            size, header = kind.itemsize * math.prod(shape), _header(shape, kind)
+            if members[name].file_size != len(header) + size:
+                raise ValueError(f"{name} has {members[name].file_size:,} bytes where {size:,} are expected")
+            with archive.open(members[name]) as member:
+                if member.read(len(header)) != header:
+                    raise ValueError(f"{name} is not {shape} of {kind}")
+                arrays[name] = np.empty(shape, kind)
+                content = arrays[name].reshape(-1).view(np.uint8).data
+                for start in range(0, size, READ_AT_ONCE):
+                    part = member.read(min(READ_AT_ONCE, size - start))
+                    content[start : start + len(part)] = part
+                    if len(part) < min(READ_AT_ONCE, size - start):
+                        raise ValueError(f"{name} is cut off")
+    return arrays
+
+
+def _header(shape: tuple[int, ...], kind: np.dtype[Any]) -> bytes:
+    """How an array begins in .npz: compared, not parsed, for that of a damaged file could be any Python."""
+    header = io.BytesIO()
+    said = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, said)
+    return header.getvalue()
+
+
+def _regular(path: str, flags: int) -> int:
+    """A file that is neither a link nor a pipe."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise ValueError("it is not a regular file")
+    return handle
 
 
 def folders_beside(output: Path) -> list[Path]:
@@ -168,12 +256,28 @@ def folders_beside(output: Path) -> list[Path]:
 # --- The key of a job: blocks are only found again by the very same model, input and options
 
 ENDS = 2**16  # bytes at either end of a file that are looked at
-FORMAT = 1  # raised when blocks come to mean something else
+FORMAT = 2  # raised when blocks come to mean something else
 
 
 def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str]) -> str:
     """Twenty digits; `layers` name all that blocks hold beside the classes."""
-    said: dict[str, Any] = {
+    times = [path.stat().st_mtime_ns for path in series.files]  # a file that was touched may be another image now
+    return _digest({**_job_facts(predictor, series, plan), "layers": sorted(layers), "times": times})
+
+
+def map_key(predictor: Predictor, series: Series, plan: WindowPlan, request: MapRequest) -> str:
+    """What a map says of how it was made: the same content and options, wherever and whenever, give the same bytes."""
+    options = request.model_dump(mode="json", exclude=NOT_OF_THE_MAP)
+    parcels = None if request.parcels is None else _trace(request.parcels)
+    return _digest({**_job_facts(predictor, series, plan), "options": options, "parcels": parcels})
+
+
+# Where things are, how the work is done and shared: none of it changes the map.
+NOT_OF_THE_MAP = {*("model", "parcels", "state", "device", "backend", "memory"), *("overwrite", "shard", "scheduler")}
+
+
+def _job_facts(predictor: Predictor, series: Series, plan: WindowPlan) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "version": __version__,
         "model": predictor.digest,
@@ -188,9 +292,11 @@ def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequ
         "bands": list(series.bands),
         "scale": [series.scale, series.offset],
         "provenance": series.provenance,
-        "layers": sorted(layers),
         "files": [_trace(path) for path in files_of(series)],
     }
+
+
+def _digest(said: dict[str, Any]) -> str:
     text = json.dumps(said, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
@@ -201,14 +307,14 @@ def files_of(series: Series) -> list[Path]:
 
 
 def _trace(path: Path) -> list[Any]:
-    """Name, length, time of the last change and both ends. Every byte of a season would take as long as the map."""
+    """Name, length and both ends. Every byte of a season would take as long as the map."""
     status = path.stat()
     digest = hashlib.blake2b(digest_size=10)
     with path.open("rb") as handle:
         digest.update(handle.read(ENDS))
         handle.seek(max(status.st_size - ENDS, 0))
         digest.update(handle.read(ENDS))
-    return [path.name, status.st_size, status.st_mtime_ns, digest.hexdigest()]
+    return [path.name, status.st_size, digest.hexdigest()]
 
 
 def block_side(series: Series) -> int | None:

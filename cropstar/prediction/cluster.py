@@ -130,17 +130,17 @@ class _Feed:
     def _plan(self, turn: int, source: MapInput, output: Path) -> _Active | None:
         """Lock and look at what is there; None of a map that is finished."""
         require_possible(source, output, self.request)
-        with open_job(source, output, self.request, self.predictor) as job:
+        with open_job(source, output, self.request, self.predictor) as job, ExitStack() as stack:
+            stack.enter_context(job.holding_targets())
             if job.is_done():
                 self.batch.done(job.result(None))
                 return None
             windows = job.windows
             job.announce(len(windows), len(windows))
             sent = WorkerJob(source, output, self.request, job.key, job.plan, secrets.token_hex(8))
-            with ExitStack() as stack:
-                stack.enter_context(locked(job.folder.folder, "the prediction"))
-                stack.enter_context(sent.client.present())
-                return _Active(turn, sent, job.missing(windows), self.held.enter_context(stack.pop_all()))
+            stack.enter_context(locked(job.folder.folder, "the prediction"))
+            stack.enter_context(sent.client.present())
+            return _Active(turn, sent, job.missing(windows), self.held.enter_context(stack.pop_all()))
 
     def _note(self, active: _Active, windows: Sequence[Window], answer: Answer) -> None:
         """Count what a worker has answered; the last block of a map has it put together."""

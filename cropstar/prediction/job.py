@@ -19,14 +19,23 @@ import torch
 from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
-from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, from_os_error
+from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, expected_error
 from cropstar.execution.local import default_workers
 from cropstar.execution.threads import WriteBehind, read_ahead
 from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.raster import bound_gdal
 from cropstar.geo.windows import Window, split
 from cropstar.models.backends import choose_half, has_bfloat16_kernels
-from cropstar.prediction.blocks import BlockFolder, BlockResult, block_side, disk_needs, job_key, require_disk_space
+from cropstar.prediction.blocks import (
+    BlockFolder,
+    BlockResult,
+    block_layers,
+    block_side,
+    disk_needs,
+    job_key,
+    map_key,
+    require_disk_space,
+)
 from cropstar.prediction.layers import BY_DATE, ClassHistory
 from cropstar.prediction.outputs import MapResult, provenance_tags, write_map_per_date, write_outputs
 from cropstar.prediction.parcels import announce_target, parcel_classifier, require_parcels
@@ -48,9 +57,9 @@ from cropstar.reports.wording import plural
 from cropstar.runtime import choose_device, event, keep_large_buffers, logger, progress_bar
 from cropstar.sources.base import Observations, Series
 from cropstar.store.classes import NODATA
-from cropstar.store.files import locked
+from cropstar.store.files import locked, target_lock
 
-JOB = "CROPSTAR_JOB"  # the tag of a map that tells which blocks it was made from
+JOB = "CROPSTAR_JOB"  # the tag of a map that tells what it was made from, and how
 
 
 def predict(
@@ -136,7 +145,8 @@ def open_job(
             predictor, series, plan, [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
         )
         files = MapFiles(output, request, () if stable is None else series.dates, request.state)
-        yield MapJob(source, series, files, predictor, plan, request, key, layout)
+        named = map_key(predictor, series, plan, request)
+        yield MapJob(source, series, files, predictor, plan, request, key, layout, named)
     finally:
         series.close()
 
@@ -167,8 +177,9 @@ class MapJob:
     predictor: Predictor
     plan: WindowPlan
     request: MapRequest
-    key: str
+    key: str  # of its blocks
     layout: StateLayout | None  # of the state, where one is kept
+    map_key: str
 
     @property
     def folder(self) -> BlockFolder:
@@ -179,9 +190,11 @@ class MapJob:
         return list(split(self.series.grid.shape, self.plan.window))
 
     def run(self, turn: int) -> MapResult:
+        with self.holding_targets() as killed:
+            return self.result(None) if self.is_done(killed=killed) else self._make_map(turn)
+
+    def _make_map(self, turn: int) -> MapResult:
         folder, shard = self.folder, self.request.shard
-        if self.is_done():
-            return self.result(None)
         windows = self.windows
         mine = windows if shard is None else shard.of(windows, turn)
         self.announce(len(windows), len(mine))
@@ -200,11 +213,29 @@ class MapJob:
         event(f"{left} of {len(windows)} blocks are left to other shards; the last one puts the map together")
         return self.result(None)
 
-    def is_done(self) -> bool:
-        """Whether the map of another call that shares the work is there; one of anything else is refused."""
+    @contextmanager
+    def holding_targets(self) -> Iterator[bool]:
+        """Within, no other call writes the same map or state, with whatever options; those of one job share them.
+
+        Yields whether a call that held them was killed.
+        """
+        with ExitStack() as held:
+            for path in [*([self.request.state] if self.request.state else []), self.files.map]:
+                killed = held.enter_context(target_lock(path, "the output", shared=self.request.shared))
+            yield killed
+
+    def is_done(self, *, killed: bool = False) -> bool:
+        """Whether the map is there, made by a call that shares the work or was killed when it was about to end.
+
+        Any other file in its place is refused.
+        """
+        self.folder.require_own()
         assembling = self.folder.assembling
-        if self.request.shared and self.is_there() and not (assembling and self.request.scheduler):
+        ours = self.request.shared or assembling or killed
+        if ours and self.is_there() and not (assembling and self.request.scheduler):
             event(f"{self.files.map} is there already, made of the same blocks")
+            if not self.request.shared:
+                self.folder.remove()
             return True
         self.files.require_new(overwrite=self.request.overwrite or assembling)
         return False
@@ -268,22 +299,26 @@ class MapJob:
         """The map and all that belongs to it, of blocks that are all there."""
         folder, windows = self.folder, self.windows
         card, dates = self.predictor.card, self.series.dates
-        tags = {**provenance_tags(self.predictor, dates), JOB: self.key}
+        tags = {**provenance_tags(self.predictor, dates), JOB: self.map_key}
         grid, classes, work = self.series.grid, card.fingerprint.classes, folder.folder
+        layers = block_layers(self.request, len(classes), len(dates))
+        if not (self.request.overwrite or folder.assembling):  # others may have made it while blocks were computed
+            self.files.require_new(overwrite=False)
         folder.begin_assembling()
         with ExitStack() as stack:
             if self.request.state is not None:  # takes its name last, when the map is there
                 state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request.reading)
                 writer = stack.enter_context(writing_season(self.request.state, state))
-                for found in folder.read_states(windows):
+                assert self.layout is not None
+                for found in folder.read_states(windows, self.layout):
                     writer.write(*found)
             stable = self.request.stable_confidence
             if stable is not None:
                 write_map_per_date(
-                    lambda: folder.read(windows), self.files, grid, classes, stable, tags=tags, work=work
+                    lambda: folder.read(windows, layers), self.files, grid, classes, stable, tags=tags, work=work
                 )
             counts = write_outputs(
-                folder.read(windows),
+                folder.read(windows, layers),
                 self.files,
                 grid,
                 classes,
@@ -319,11 +354,16 @@ class MapJob:
             )
 
     def is_there(self) -> bool:
-        if self.request.state is not None and not self.request.state.exists():
+        """Whether the map that this job makes is there with all its files, and no input is younger than it."""
+        if not all(path.is_file() for path in self.files.all()):
+            return False
+        made = self.files.map.stat().st_mtime_ns
+        inputs = [*self.series.files, *([self.request.parcels] if self.request.parcels else [])]
+        if any(path.stat().st_mtime_ns > made for path in inputs):
             return False
         try:
             with rasterio.open(self.files.map, driver="GTiff") as dataset:
-                return bool(dataset.tags().get(JOB) == self.key)
+                return bool(dataset.tags().get(JOB) == self.map_key)
         except RasterioError:
             return False
 
@@ -354,7 +394,8 @@ class MapBatch:
 
     def failed(self, failure: CropstarError | OSError, turn: int) -> None:
         """Goes on, unless it concerns all inputs."""
-        error = from_os_error(failure) if isinstance(failure, OSError) else failure
+        error = expected_error(failure)
+        assert error is not None
         if self._count == 1 or isinstance(error, (Interrupted, ResourceError)):
             raise failure
         if isinstance(error, UsageError) and not self._results and not self._failures and turn == 0:

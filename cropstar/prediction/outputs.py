@@ -19,10 +19,11 @@ import numpy as np
 import rasterio
 import rasterio.shutil
 from numpy.typing import NDArray
+from rasterio._err import CPLE_BaseError
 from rasterio.errors import RasterioError
 
 from cropstar import __version__
-from cropstar.errors import ResourceError
+from cropstar.errors import NO_ROOM, ResourceError
 from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.geo.raster import checksum, rasterio_window
 from cropstar.geo.windows import Window, split
@@ -53,7 +54,7 @@ from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_
 from cropstar.reports.map import draw_map
 from cropstar.runtime import track
 from cropstar.store.classes import NODATA, ClassTable
-from cropstar.store.files import atomic_path, write_text
+from cropstar.store.files import atomic_path, library_writes, write_text
 
 MAP = "map"
 
@@ -224,7 +225,6 @@ def _open_drafts(
 # under another name and read back.
 
 BLOCK = 256
-FULL_DISK = "free some disk space and run again"
 
 
 @dataclass(frozen=True)
@@ -263,19 +263,14 @@ class Draft:
 
     def write(self, window: Window, values: NDArray[Any]) -> None:
         """values (bands, h, w)."""
-        try:
+        with library_writes(self.path):
             self._dataset.write(values, window=rasterio_window(window))
-        except RasterioError as failure:
-            raise ResourceError("cannot write", path=self.path, why=str(failure), remedy=FULL_DISK) from None
         self.written.append((window, checksum(values)))
 
     def read(self, window: Window) -> NDArray[Any]:
         """(bands, h, w) of a draft that is finished."""
-        try:
-            with rasterio.open(self.path, driver="GTiff") as dataset:
-                values: NDArray[Any] = dataset.read(window=rasterio_window(window))
-        except RasterioError as failure:
-            raise ResourceError("cannot read back", path=self.path, why=str(failure), remedy=FULL_DISK) from None
+        with library_writes(self.path), rasterio.open(self.path, driver="GTiff") as dataset:
+            values: NDArray[Any] = dataset.read(window=rasterio_window(window))
         return values
 
 
@@ -306,16 +301,15 @@ def drafting(path: Path, grid: Grid, kind: RasterKind) -> Iterator[Draft]:
         "bigtiff": "if_safer",
     }
     draft = Draft(path, grid, kind)
+    path.unlink(missing_ok=True)  # a link in its place would be written through
     try:
-        with rasterio.open(path, "w", **profile) as dataset:
+        with library_writes(path), rasterio.open(path, "w", **profile) as dataset:
             if kind.classes is not None:
                 dataset.write_colormap(1, {entry.number: (*entry.rgb, 255) for entry in kind.classes})
                 dataset.update_tags(1, **band_tags(kind.classes))
             dataset.descriptions = tuple(kind.bands)
             draft._dataset = dataset
             yield draft
-    except RasterioError as failure:
-        raise ResourceError("cannot write", path=path, why=str(failure), remedy=FULL_DISK) from None
     finally:
         draft._dataset = None
     _require_whole(path, draft.written, path)
@@ -326,23 +320,18 @@ def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
     layout = {"compress": "deflate", "blocksize": BLOCK, "overview_resampling": draft.kind.overviews}
     if draft.kind.classes is None:
         layout["predictor"] = "standard"
-    try:
-        with atomic_path(final) as partial:
-            with rasterio.open(draft.path, "r+", driver="GTiff") as dataset:
-                dataset.update_tags(**tags)
-                dataset.scales = (draft.kind.scale,) * dataset.count
-                dataset.units = (draft.kind.unit,) * dataset.count
-            rasterio.shutil.copy(
-                draft.path, partial, driver="COG", bigtiff="if_safer", num_threads="all_cpus", **layout
-            )
-            _require_whole(partial, draft.written, final)
-    except RasterioError as failure:
-        raise ResourceError("cannot write the map", path=final, why=str(failure), remedy=FULL_DISK) from None
+    with library_writes(final), atomic_path(final) as partial:
+        with rasterio.open(draft.path, "r+", driver="GTiff") as dataset:
+            dataset.update_tags(**tags)
+            dataset.scales = (draft.kind.scale,) * dataset.count
+            dataset.units = (draft.kind.unit,) * dataset.count
+        rasterio.shutil.copy(draft.path, partial, driver="COG", bigtiff="if_safer", num_threads="all_cpus", **layout)
+        _require_whole(partial, draft.written, final)
 
 
 def read_thinned(path: Path, longest_side: int) -> NDArray[Any]:
     """The first band, every n-th pixel of it: two rasters of one grid are thinned to the same pixels."""
-    with rasterio.open(path, driver="GTiff", overview_level="none") as dataset:
+    with library_writes(path), rasterio.open(path, driver="GTiff", overview_level="none") as dataset:
         factor = max(1.0, max(dataset.shape) / longest_side)
         height, width = (max(1, round(side / factor)) for side in dataset.shape)
         rows = ((np.arange(height) + 0.5) * dataset.height / height).astype(np.intp)
@@ -362,11 +351,11 @@ def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -
     try:
         with rasterio.open(path, driver="GTiff") as dataset:
             whole = all(checksum(dataset.read(window=rasterio_window(window))) == known for window, known in written)
-    except RasterioError:
+    except (RasterioError, CPLE_BaseError):
         whole = False
     if not whole:
         why = "not all of it reached the disk"
-        raise ResourceError("cannot write the map", path=final, why=why, remedy=FULL_DISK)
+        raise ResourceError("cannot write the map", path=final, why=why, remedy=NO_ROOM)
 
 
 # --- Names of the classes for GDAL and QGIS: `<map>.tif.aux.xml`, as GDAL's own PAM writes it

@@ -23,7 +23,7 @@ import rasterio
 from numpy.typing import NDArray
 
 from cropstar.datasets.samples import CLEAR_SHARE
-from cropstar.errors import InputError, ResourceError, UsageError
+from cropstar.errors import NO_ROOM, InputError, ResourceError, UsageError, machine_error
 from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.layers import STEPS
@@ -32,7 +32,7 @@ from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.labels import Parcels, open_vector, repair_shapes, shapes_meet
 from cropstar.store.classes import ClassTable
-from cropstar.store.files import atomic_path
+from cropstar.store.files import atomic_path, library_writes
 from cropstar.store.model_file import ModelCard
 from cropstar.store.tile import ParcelTable
 
@@ -125,7 +125,7 @@ def write_frame(frame: Any, output: Path) -> None:
     """As a GeoPackage or GeoParquet, by the name's ending."""
     import pyogrio
 
-    with atomic_path(output) as partial:
+    with library_writes(output), atomic_path(output) as partial:
         try:
             if output.suffix.lower() != ".gpkg":
                 frame.to_parquet(partial)
@@ -137,11 +137,13 @@ def write_frame(frame: Any, output: Path) -> None:
             _write_geopackage(frame.drop(columns=others), partial, layer=output.stem, **own)
             if _count_features(partial) != len(frame):
                 why = "not all of it reached the disk"
-                raise ResourceError("cannot write", path=output, why=why, remedy="free some disk space and run again")
+                raise ResourceError("cannot write", path=output, why=why, remedy=NO_ROOM)
         except ImportError:
             remedy = "install it with: pip install 'cropstar[parquet]'"
             raise UsageError("GeoParquet files need pyarrow", path=output, remedy=remedy) from None
         except (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, ValueError, TypeError) as failure:
+            if (error := machine_error(failure, str(output))) is not None:
+                raise error from None
             remedy = "leave that column out of the parcels"
             raise InputError("cannot write the parcels", path=output, why=str(failure), remedy=remedy) from None
 

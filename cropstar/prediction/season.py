@@ -61,9 +61,9 @@ from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.store.classes import NODATA
-from cropstar.store.files import atomic_path, locked
+from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.gate import inside, open_hdf5, parse_json
+from cropstar.store.gate import StateRow, checked, inside, open_hdf5, parse_json
 from cropstar.store.reader import UNREADABLE
 
 WINDOWS_WRITTEN = AHEAD + 2  # at a time: computed, waiting and being written
@@ -127,24 +127,19 @@ class SeasonCard:
 
     @classmethod
     def loads(cls, text: str, path: Path) -> SeasonCard:
-        said = parse_json(text)
-        if said["kind"] != KIND:
-            raise ValueError("it is no state of a season")
-        dates = tuple(date.fromisoformat(day) for day in said["dates"])
-        if not dates or list(dates) != sorted(set(dates)):
-            raise ValueError("its dates are not in order")
+        row = checked(StateRow, parse_json(text))
         return cls(
-            str(said["model"]),
-            Path(said["model_path"]),
-            Fingerprint.from_json(said["fingerprint"], path),
-            Grid.from_json(said["grid"]),
-            dates,
-            tuple(tuple(int(channels) for channels in layer) for layer in said["layout"]),
-            bool(said["spatial"]),
-            Path(said["map"]),
-            float(said["scale"]),
-            float(said["offset"]),
-            {"clear": tuple(int(number) for number in said["given"]["clear"])} if "clear" in said["given"] else {},
+            row.model,
+            Path(row.model_path),
+            Fingerprint.from_json(row.fingerprint, path),
+            Grid.from_json(row.grid.model_dump()),
+            tuple(map(date.fromisoformat, row.dates)),
+            tuple(map(tuple, row.layout)),
+            row.spatial,
+            Path(row.map),
+            row.scale,
+            row.offset,
+            {} if row.given.clear is None else {"clear": tuple(row.given.clear)},
         )
 
 
@@ -244,7 +239,12 @@ class SeasonReader:
                 if int(file.attrs["format"]) != FORMAT:
                     raise ValueError("it is of another version's format")
                 card = file[CARD]
-                if card.dtype != np.uint8 or card.ndim != 1 or card.size > MAXIMUM_HEADER_BYTES:
+                if (
+                    not isinstance(card, h5py.Dataset)
+                    or card.dtype != np.uint8
+                    or card.ndim != 1
+                    or card.size > MAXIMUM_HEADER_BYTES
+                ):
                     raise ValueError("its card is no text")
                 self.card = SeasonCard.loads(card[()].tobytes().decode("utf-8"), path)
                 offsets = _offsets(file, self.card, path.stat().st_size)
@@ -340,9 +340,10 @@ def _offsets(file: h5py.File, card: SeasonCard, size: int) -> dict[str, int]:
     offsets = {}
     for name, (shape, kind) in _kinds(card).items():
         dataset = file[name]
-        offset = dataset.id.get_offset()
-        if dataset.shape != shape or dataset.dtype != kind or offset is None or dataset.external:
-            raise ValueError(f"{name} has the shape {dataset.shape} where {shape} is said")
+        if not isinstance(dataset, h5py.Dataset) or dataset.shape != shape or dataset.dtype != kind:
+            raise ValueError(f"{name} has the shape {getattr(dataset, 'shape', None)} where {shape} is said")
+        if (offset := dataset.id.get_offset()) is None:
+            raise ValueError(f"{name} does not lie in one piece")
         if offset + kind.itemsize * math.prod(shape) > size:
             raise ValueError("it is cut off")
         offsets[name] = offset
@@ -397,7 +398,8 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
     if not state.is_file():
         raise InputError("no such state", path=state, remedy=REMEDY)
     work = state.with_name(f".{state.name}.update")
-    with locked(work, "the state"), ExitStack() as stack:
+    require_own_folder(work)
+    with target_lock(state, "the state"), locked(work, "the state"), ExitStack() as stack:
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         reader = SeasonReader(state)
         stack.callback(reader.close)
@@ -407,9 +409,11 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         replace(files, state=state).require_apart([each.path for each in inputs])
         if request.parcels is not None:
             require_parcels(request.parcels, files.parcels)
-        series = open_later(inputs, reader.card, predictor, request.reading, any_dates=request.any_dates)
+        place = files.map.parent
+        series = open_later(inputs, reader.card, predictor, request.reading, any_dates=request.any_dates, scratch=place)
         stack.callback(series.close)
         dates = (*reader.card.dates, *series.dates)
+        stack.enter_context(target_lock(files.map, "the output"))
         own = request.output is None and _is_of_season(files.map, reader.card, dates)
         files.require_new(overwrite=request.overwrite or own)
         return _Update(reader, series, files, predictor, request, work).run()
@@ -564,7 +568,13 @@ class LaterSeries:
 
 
 def open_later(
-    inputs: Sequence[MapInput], card: SeasonCard, predictor: Predictor, reading: Mapping[str, Any], *, any_dates: bool
+    inputs: Sequence[MapInput],
+    card: SeasonCard,
+    predictor: Predictor,
+    reading: Mapping[str, Any],
+    *,
+    any_dates: bool,
+    scratch: Path,
 ) -> LaterSeries:
     """Images that go on where a state ends; anything else is refused before any compute."""
     bands, learnt = predictor.card.fingerprint.bands, predictor.card.provenance.get("reading", {})
@@ -572,7 +582,7 @@ def open_later(
     try:
         for each in inputs:
             remembered = card.reading if each.scene is None else {}
-            series = each.open(bands, learnt, {**remembered, **reading}, scratch=card.map.parent)
+            series = each.open(bands, learnt, {**remembered, **reading}, scratch=scratch)
             pieces.append(series)
             predictor.require_fits(series, each.path, any_dates=any_dates)
             _require_later(series, each.path, card)

@@ -11,14 +11,16 @@ import json
 import os
 import platform
 import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from cropstar.errors import ArtifactError
+from cropstar.errors import ArtifactError, CropstarError, write_error
 
 PARTIAL = ".partial"
+WRITING_LIBRARIES = ("rasterio", "pyogrio", "pyarrow", "h5py", "exactextract", "onnx", "PIL", "safetensors")
 
 
 def flush_to_disk(path: Path) -> None:
@@ -62,6 +64,19 @@ def atomic_path(final: Path, *, flush: bool = True) -> Iterator[Path]:
         partial.unlink(missing_ok=True)
 
 
+@contextmanager
+def library_writes(path: Path) -> Iterator[None]:
+    """Within, a library writes a file of ours: whatever it complains of, the data are good and the disk is not."""
+    try:
+        yield
+    except (CropstarError, OSError):
+        raise
+    except Exception as failure:
+        if type(failure).__module__.partition(".")[0] in WRITING_LIBRARIES:
+            raise write_error(failure, path) from failure
+        raise
+
+
 def _remove_orphans(final: Path) -> None:
     """What killed processes of this computer left of the same file; others may still be writing."""
     start = f".{final.name}.{platform.node()}."
@@ -100,10 +115,72 @@ def sweep(folder: Path) -> int:
 
 
 @contextmanager
+def target_lock(final: Path, what: str, *, shared: bool = False) -> Iterator[bool]:
+    """Hold the place of a file for one writer, or for several that share the work; the lock is gone afterwards.
+
+    Yields whether its file was there before: then an earlier writer was killed, or others share the work.
+    Whoever removes the lock file holds it. One that was opened before and is locked after that is not the file of this
+    name any more: then it is tried again.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    path = final.with_name(f".{final.name}.lock")
+    while True:
+        was_there = path.exists()
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        except OSError as failure:
+            if not path.is_symlink():
+                raise
+            raise planted(path) from failure
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise ArtifactError(
+                f"{what} is locked", path=final, why="another cropstar writes it", remedy="wait for it to end"
+            ) from None
+        try:
+            same = os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
+        except FileNotFoundError:
+            same = False
+        if same:
+            break
+        os.close(handle)
+    try:
+        yield was_there
+    finally:
+        with suppress(BlockingIOError):  # the others of the same work are still at it
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def require_own_folder(folder: Path) -> None:
+    """Refuse a work folder that leads elsewhere: what is written to it, and removed with it, is ours alone."""
+    try:
+        status = folder.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISDIR(status.st_mode):
+        raise planted(folder)
+
+
+def planted(path: Path) -> ArtifactError:
+    why = "it is a link or no folder, and cropstar made none of these"
+    return ArtifactError("a work folder that leads elsewhere", path=path, why=why, remedy="look at it and remove it")
+
+
+@contextmanager
 def locked(folder: Path, what: str) -> Iterator[None]:
     """Hold a folder for one writer. The lock belongs to the process, so a killed one frees it."""
     make_folder(folder)
-    with open(folder / ".lock", "a") as handle:
+    try:
+        handle = open(folder / ".lock", "a", opener=_not_through_links)  # noqa: SIM115
+    except OSError as failure:
+        if not (folder / ".lock").is_symlink():
+            raise
+        raise planted(folder / ".lock") from failure
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -111,3 +188,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
                 f"{what} is locked", path=folder, why="another cropstar writes to it", remedy="wait for it to end"
             ) from None
         yield
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)

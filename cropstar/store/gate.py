@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import stat
+from datetime import date
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 import h5py
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
@@ -88,6 +90,30 @@ def _finite(digits: str) -> float:
 PlainName = Annotated[str, StringConstraints(min_length=1, max_length=200), AfterValidator(plain_name)]
 Text = Annotated[str, StringConstraints(max_length=1000)]
 DATA = ConfigDict(strict=True, allow_inf_nan=False, extra="ignore")
+
+
+def _calendar_day(text: str) -> str:
+    date.fromisoformat(text)
+    return text
+
+
+def _path_name(text: str) -> str:
+    if any(sign < " " or sign == "\x7f" for sign in text):
+        raise ValueError("a path with signs that no name has")
+    text.encode("utf-8")
+    return text
+
+
+Day = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d{2}-\d{2}$"), AfterValidator(_calendar_day)]
+FilePath = Annotated[str, StringConstraints(min_length=1, max_length=4096), AfterValidator(_path_name)]
+
+
+class GivenRow(BaseModel):
+    """How the user wanted images to be read."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    clear: list[Annotated[int, Field(ge=0, lt=65_536)]] | None = Field(None, max_length=65_536)
 
 
 class ClassRow(BaseModel):
@@ -206,6 +232,31 @@ class CardRow(BaseModel):
     normalisation: NormalisationRow
     provenance: ProvenanceRow
     calibration: dict[str, dict[str, Any]] | None = None
+
+
+class StateRow(BaseModel):
+    """The card of a season's state, but for its fingerprint, which has a reader of its own."""
+
+    model_config = DATA
+
+    kind: Literal["season"]
+    model: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,128}$")]
+    model_path: FilePath
+    fingerprint: dict[str, Any]
+    grid: GridRow
+    dates: list[Day] = Field(min_length=1, max_length=40_000)
+    layout: list[list[Annotated[int, Field(ge=1, le=100_000)]]] = Field(max_length=1000)
+    spatial: bool
+    map: FilePath
+    scale: float
+    offset: float
+    given: GivenRow
+
+    @model_validator(mode="after")
+    def _in_order(self) -> StateRow:
+        if any(day >= following for day, following in pairwise(self.dates)):
+            raise ValueError("its dates are not in order")
+        return self
 
 
 class TileRow(BaseModel):

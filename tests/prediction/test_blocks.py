@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
 from datetime import date
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -14,10 +16,11 @@ import torch
 
 from cropstar.errors import ArtifactError, InputError, ResourceError, UsageError
 from cropstar.geo.windows import Window
+from cropstar.prediction import blocks
 from cropstar.prediction.blocks import BlockFolder, BlockResult, DiskNeed, disk_needs, require_disk_space
 from cropstar.prediction.job import predict
 from cropstar.prediction.layers import Smoothing
-from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.predictor import Predictor, WindowResult
 from cropstar.prediction.request import MapFiles, MapOptions, MapRequest, Shard
 from cropstar.sources.base import Observations, Series
 from cropstar.store.files import locked
@@ -194,10 +197,161 @@ def test_blocks_come_back_as_they_were(tmp_path: Path) -> None:
     window = Window(3, 4, 5, 6)
     classes = np.arange(30, dtype=np.uint8).reshape(5, 6)
     folder.write(BlockResult(window, classes, {"valid-dates": classes[None].astype(np.uint16)}))
-    (found,) = folder.read([window])
+    (found,) = folder.read([window], {"valid-dates": (1, np.dtype(np.uint16))})
     np.testing.assert_array_equal(found.classes, classes)
     assert found.layers["valid-dates"].dtype == np.uint16
     assert folder.missing([window, Window(0, 0, 5, 6)]) == [Window(0, 0, 5, 6)]
+
+
+# --- damage, links, and two at once
+
+
+def test_no_flipped_bit_of_a_block_is_taken_for_data(tmp_path: Path) -> None:
+    folder = BlockFolder(tmp_path / "map.tif", "key")
+    window, rng = Window(3, 4, 20, 30), np.random.default_rng(0)
+    classes = rng.integers(0, 9, (20, 30), dtype=np.uint8)
+    dates = rng.integers(0, 9, (1, 20, 30), dtype=np.uint16)
+    part = rng.normal(size=(20, 30, 4)).astype(np.float32)
+    layers, layout = {"valid-dates": (1, np.dtype(np.uint16))}, ((4,),)
+    state = WindowResult(np.zeros((9, 20, 30), np.float32), dates[0], [part])
+    block = BlockResult(window, classes, {"valid-dates": dates})
+    folder.write(block, state)
+    whole = {path: path.read_bytes() for path in (folder.path(window), folder.state_path(window))}
+    noticed = 0
+    for path, content in whole.items():
+        for place in rng.integers(0, 8 * len(content), 150):
+            changed = bytearray(content)
+            changed[place // 8] ^= 1 << (place % 8)
+            path.write_bytes(changed)
+            try:
+                (found,) = folder.read([window], layers)
+                ((_, counts, parts),) = folder.read_states([window], layout)
+            except ArtifactError:
+                noticed += 1
+                for each, good in whole.items():
+                    assert not each.exists()  # both are made anew
+                    each.write_bytes(good)
+            else:  # a date or a number of version in the zip file, which nobody reads
+                np.testing.assert_array_equal(found.classes, classes)
+                np.testing.assert_array_equal(found.layers["valid-dates"], dates)
+                np.testing.assert_array_equal(counts, dates[0])
+                np.testing.assert_array_equal(parts[0], part)
+        path.write_bytes(content)
+    assert noticed > 200
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"classes": np.zeros((5, 5), np.uint8)},  # a layer is missing
+        {"classes": np.zeros((5, 6), np.uint8), "layer:valid-dates": np.zeros((1, 5, 5), np.uint16)},
+        {"classes": np.zeros((5, 5), np.int64), "layer:valid-dates": np.zeros((1, 5, 5), np.uint16)},
+        {"classes": np.zeros((5, 5), np.uint8), "layer:valid-dates": np.zeros((1, 5, 5), ">u2")},
+        {"classes": np.zeros((5, 5), np.uint8), "layer:valid-dates": np.zeros((2000, 5, 5), np.uint16), "more": 1},
+    ],
+)
+def test_a_block_of_other_arrays_is_damaged(arrays: dict[str, object], tmp_path: Path) -> None:
+    folder, window = BlockFolder(tmp_path / "map.tif", "key"), Window(0, 0, 5, 5)
+    folder.folder.mkdir()
+    np.savez(folder.path(window), **arrays)  # type: ignore[arg-type]
+    with pytest.raises(ArtifactError, match="block is damaged"):
+        list(folder.read([window], {"valid-dates": (1, np.dtype(np.uint16))}))
+
+
+def test_a_machine_that_fails_damages_no_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, window = BlockFolder(tmp_path / "map.tif", "key"), Window(0, 0, 5, 5)
+    folder.write(BlockResult(window, np.zeros((5, 5), np.uint8)))
+
+    def no_more_files(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocks, "_regular", no_more_files)
+        with pytest.raises(ResourceError, match=r"Too many open files.*ulimit"):
+            list(folder.read([window], {}))
+    assert len(list(folder.read([window], {}))) == 1
+
+
+def test_a_link_in_place_of_the_work_folder_is_refused(options: MapRequest, small_scene: Path, tmp_path: Path) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "maps" / "map.tif"
+    break_off(tile, output, options, after=1)
+    (work,) = output.parent.glob(".*.blocks")
+    shutil.rmtree(work)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").write_text("mine")
+    work.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ArtifactError, match="leads elsewhere"):
+        predict(tile, output, options)
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["precious"]
+    work.unlink()
+    (output.parent / ".map.tif.lock").symlink_to(tmp_path / "elsewhere" / "lock")
+    with pytest.raises(ArtifactError, match="leads elsewhere"):
+        predict(tile, output, options)
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["precious"]
+
+
+def test_drafts_are_not_written_through_links(
+    options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "maps" / "map.tif"
+    break_off(tile, output, options, after=1)
+    (work,) = output.parent.glob(".*.blocks")
+    (tmp_path / "precious.tif").write_text("mine")
+    (work / "draft-map.tif").symlink_to(tmp_path / "precious.tif")
+    predict(tile, output, options)
+    assert (tmp_path / "precious.tif").read_text() == "mine"
+    assert contents(output.parent) == unbroken
+
+
+@pytest.mark.parametrize("others", [{"layers": ("confidence",)}, {"smoothing": Smoothing(method="majority")}])
+def test_two_with_other_options_are_refused(
+    others: dict[str, object], options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+
+    class Rival(Breaking):
+        def read(self, series: Series, window: Window) -> Observations:
+            if window.top == window.left == 0:
+                with pytest.raises(ArtifactError, match="the output is locked"):
+                    predict(tile, output, options.replace(overwrite=True, **others))
+            return super().read(series, window)
+
+    predict(tile, output, options, predictor=Rival(options.model))
+    assert contents(tmp_path) == unbroken  # neither a lock nor files of the other
+
+
+def test_the_bytes_of_a_map_do_not_depend_on_times(
+    options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile = Path(shutil.copy(small_scene / "tile.tif", tmp_path / "tile.tif"))
+    os.utime(tile, (10**9, 10**9))
+    predict(tile, tmp_path / "maps" / "map.tif", options)
+    assert contents(tmp_path / "maps") == unbroken
+
+
+@pytest.mark.parametrize("left", ["lock", "assembling"])
+def test_who_was_killed_at_the_very_end_is_done(
+    left: str, options: MapRequest, small_scene: Path, tmp_path: Path, unbroken: dict[str, bytes]
+) -> None:
+    tile, output = small_scene / "tile.tif", tmp_path / "map.tif"
+    break_off(tile, output, options, after=1)
+    (work,) = tmp_path.glob(".*.blocks")
+    predict(tile, output, options)
+    with pytest.raises(UsageError, match="the output exists"):  # an ordinary second call
+        predict(tile, output, options)
+    if left == "lock":  # as a killed process leaves them
+        (tmp_path / ".map.tif.lock").touch()
+    else:
+        work.mkdir()
+        (work / "assembling").touch()
+    again = Breaking(options.model)
+    assert predict(tile, output, options, predictor=again).finished
+    assert again.computed == []
+    assert contents(tmp_path) == unbroken
+    assert not list(tmp_path.glob(".*"))
+    (tmp_path / ".map.tif.lock").touch()
+    with pytest.raises(UsageError, match="the output exists"):  # other options: not the map that this call makes
+        predict(tile, output, options.replace(smoothing=Smoothing(method="majority")))
 
 
 # --- room on the disk
