@@ -11,8 +11,6 @@ What is imported here is loaded when it is first used: `import cropstar` itself 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from cropstar.errors import (
     ArtifactError,
     CropstarError,
@@ -24,7 +22,10 @@ from cropstar.errors import (
     UsageError,
 )
 
+TYPE_CHECKING = False  # as typing has it, which takes longer to import than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from cropstar.api.commands import (
         EvaluationResult,
         MapProduct,

@@ -25,6 +25,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cropstar.errors import ResourceError, harmless
+from cropstar.signals import HANDLED, note_request
 
 if TYPE_CHECKING:
     import torch
@@ -140,7 +141,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_request() -> Iterator[StopRequest]:
-    """Within, a first SIGINT or SIGTERM only sets the request; a second one acts as it would outside.
+    """Within, SIGINT or SIGTERM only set the request; further ones change nothing.
 
     Only the main thread gets signals: in another one, such as a server's, nothing changes.
     """
@@ -148,16 +149,15 @@ def stop_on_request() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    handled = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in handled}
 
     def note(number: int, _: FrameType | None) -> None:
-        request.signal = number
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        request.signal = request.signal or number
+        note_request(number, before[number])
 
-    for number in handled:
-        signal.signal(number, note)
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in HANDLED}
+    for each in HANDLED:
+        if before[each] != signal.SIG_IGN:
+            signal.signal(each, note)
     try:
         yield request
     finally:

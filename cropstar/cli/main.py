@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
-from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 import click
 
 from cropstar import __version__
 from cropstar.errors import CropstarError, Interrupted, UsageError, expected_error
+from cropstar.signals import StopSignal, end_work, received
 
 # The commands in the order of --help and the first sentence of each: a command's module is imported when it is used.
 COMMANDS = {
@@ -77,14 +76,16 @@ def cropstar(context: click.Context) -> None:
 def main() -> NoReturn:
     """The entry point: no traceback reaches the user unless --debug asks for it."""
     _guard_messages()
-    signal.signal(signal.SIGTERM, _terminate)
     said: dict[str, Any] = {}
     try:
-        cropstar.main(prog_name="cropstar", standalone_mode=False, obj=said)
+        try:
+            cropstar.main(prog_name="cropstar", standalone_mode=False, obj=said)
+        finally:
+            end_work()
         code = 0
     except click.exceptions.Exit as leaving:
         code = leaving.exit_code
-    except (click.ClickException, click.Abort, KeyboardInterrupt, Exception) as failure:
+    except (click.ClickException, click.Abort, KeyboardInterrupt, StopSignal, Exception) as failure:
         error = _translate(failure)
         if said.get("debug"):
             import traceback
@@ -125,11 +126,6 @@ def _guard_messages() -> None:
     sys.stderr = Messages(stream)
 
 
-def _terminate(number: int, _: FrameType | None) -> NoReturn:
-    """Turn SIGTERM into an exception, so that temporary files are removed on the way out."""
-    raise Interrupted(number, "what was finished is kept")
-
-
 def _translate(failure: BaseException) -> CropstarError:
     """Any failure as one of ours, with its exit code."""
     if isinstance(failure, click.ClickException):
@@ -137,6 +133,8 @@ def _translate(failure: BaseException) -> CropstarError:
         return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")
     if isinstance(failure, (click.Abort, KeyboardInterrupt)):
         return Interrupted(2, "what was finished is kept")
+    if (number := received()) is not None and not isinstance(failure, Interrupted):
+        return Interrupted(number, "what was finished is kept")
     return expected_error(failure) or CropstarError(
         "internal error",
         why=f"{type(failure).__name__}: {failure}",

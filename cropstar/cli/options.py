@@ -129,7 +129,9 @@ def speech(command: Command) -> Command:
     @wraps(command)
     def speaking(*args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any) -> Any:
         from cropstar.runtime import set_up_logging
+        from cropstar.signals import begin_work
 
+        begin_work()
         context = click.get_current_context()
         context.find_root().obj["debug"] = debug
         context.find_root().obj["log_json"] = log_json

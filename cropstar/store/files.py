@@ -122,7 +122,7 @@ def target_lock(final: Path, what: str, *, shared: bool = False) -> Iterator[boo
     Whoever removes the lock file holds it. One that was opened before and is locked after that is not the file of this
     name any more: then it is tried again.
     """
-    final.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(final.parent)
     path = final.with_name(f".{final.name}.lock")
     while True:
         was_there = path.exists()

@@ -1,0 +1,120 @@
+"""SIGINT and SIGTERM: the work saves itself and the command ends with one line, from its first moment to its last.
+
+While a command starts, nothing was begun: it ends at once. While it works, a signal is raised as an exception, so that
+temporary files are removed on the way out; the training loop asks for it between two steps instead. A second signal
+changes nothing: whoever is impatient would lose what is being saved. Nothing heavy is imported here, for this is the
+first thing that runs.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all of this
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any
+
+HANDLED = (signal.SIGINT, signal.SIGTERM)
+IMPORTING = "<frozen importlib._bootstrap>"
+AGAIN = 0.02  # seconds after which a signal that could not be raised is raised again
+
+
+class StopSignal(BaseException):
+    """A signal in the middle of work. No Exception: libraries and readers of ours would take it for a failure."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.number = number
+
+
+class _Command:
+    """What the process does that runs a command, and the signal that it got."""
+
+    watched = False
+    working = False
+    signal: int | None = None
+
+
+_command = _Command()
+
+
+def watch_signals() -> None:
+    """From now on a signal ends the process in one line; to be called before anything else is imported."""
+    _command.watched = True
+    for number in HANDLED:
+        if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # as in a background job
+            signal.signal(number, _handle)
+    signal.signal(signal.SIGALRM, _handle_again)
+    sys.unraisablehook = _note_lost
+
+
+def begin_work() -> None:
+    """From now on there may be something to save."""
+    _command.working = True
+
+
+def end_work() -> None:
+    """What is left is to say how it ended, and to leave: nothing interrupts that."""
+    if not _command.watched:
+        return
+    for number in HANDLED:
+        signal.signal(number, signal.SIG_IGN)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def received() -> int | None:
+    """The signal that the command got: whatever fails from then on fails because of it."""
+    return _command.signal
+
+
+def note_request(number: int, instead_of: object) -> None:
+    """A loop got a signal in place of that handler and will end the command itself."""
+    if instead_of == _handle:
+        _command.signal = _command.signal or number
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _command.signal is not None:
+        return
+    _command.signal = number
+    if not _command.working:
+        _leave(number)
+    _raise(frame)
+
+
+def _handle_again(_: int, frame: FrameType | None) -> None:
+    if _command.signal is not None:
+        _raise(frame)
+
+
+def _raise(frame: FrameType | None) -> None:
+    """Raise the signal, but not through an import: half of torch cannot be left."""
+    assert _command.signal is not None
+    while frame is not None:
+        if frame.f_code.co_filename == IMPORTING:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+            return
+        frame = frame.f_back
+    raise StopSignal(_command.signal)
+
+
+def _note_lost(lost: Any) -> None:
+    """A signal that was raised where nothing can be, in a callback of C or a destructor, is raised again."""
+    if isinstance(lost.exc_value, StopSignal):
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _leave(number: int) -> None:
+    why = "stopped by a signal: nothing was begun; run the same command again"
+    line = f"error: {why}\n"
+    if "--log-json" in sys.argv:
+        line = f'{{"level": "error", "message": "{why}", "exit_code": {128 + number}}}\n'
+    try:
+        os.write(2, line.encode())
+    finally:
+        os._exit(128 + number)
