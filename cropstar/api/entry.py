@@ -66,6 +66,8 @@ class Entry:
 
     def _run(self, function: Callable[..., Result], given: dict[str, Any]) -> Result:
         allowed, scratch = given["allow_remote"], given["scratch"]
+        if not allowed:
+            os.environ["PROJ_NETWORK"] = "OFF"  # or coordinate systems could have grids fetched
         first = self.inputs[0]
         for name in (*self.inputs, *self.written, *([self.output] if self.output else [])):
             value = given[name]

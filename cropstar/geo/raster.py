@@ -18,8 +18,9 @@ from cropstar.errors import InputError
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE, require_file
 
-# GDAL would otherwise list the folder and look for side files, which is slow on network disks.
-OPEN_ENVIRONMENT = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}
+# GDAL would otherwise list the folder and look for side files, which is slow on network disks. And no file may send it
+# to another host: of /vsicurl/ only this name is allowed, which is none.
+OPEN_ENVIRONMENT = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "CPL_VSIL_CURL_ALLOWED_FILENAME": "none"}
 
 
 GDAL_CACHE_MEGABYTES = 256  # of one process; GDAL itself takes a twentieth of the computer's memory

@@ -576,7 +576,8 @@ KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
 BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
 SHAPEFILE = BINARY_FORMATS[1]
 PARQUET = b"PAR1"
-OGC_NAMES = "http://www.opengis.net/"  # names that look like addresses, and are not fetched
+# A code, a name, or one of OGC's, which looks like an address and is not fetched.
+CRS_NAME = re.compile(r"(https?://www\.opengis\.net/)?((?!//)[\w:./ ()+-])*", re.ASCII)
 FORMATS_REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
 # pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
 MISREAD = re.compile(r"[!;\t\r\n]")
@@ -607,18 +608,42 @@ def _one_line(failure: Exception) -> str:
 
 
 def _require_own_crs(path: Path) -> None:
-    """Refuse a GeoJSON file whose coordinate system is somewhere else: GDAL would fetch it from there."""
+    """Refuse a GeoJSON file whose coordinate system is somewhere else: GDAL would fetch it from there.
+
+    GDAL looks for `crs` in the file and in its geometries, in capitals too, and takes the first or the last of several:
+    each must be a name, wherever it stands.
+    """
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for key, value in pairs:
+            if key.lower() == "crs" and isinstance(value, dict) and not _names_crs(value):
+                raise LinkedCrs
+        return dict(pairs)
+
     try:
-        content = json.loads(path.read_bytes())
+        json.loads(path.read_bytes(), object_pairs_hook=look)
+    except LinkedCrs:
+        remedy = "leave crs out, or name it: urn:ogc:def:crs:EPSG::4326"
+        raise InputError(
+            "the coordinate system is a link", path=path, why="it is not followed", remedy=remedy
+        ) from None
     except (ValueError, RecursionError) as failure:
         why = f"not JSON that can be read ({_one_line(failure)})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
-    crs = content.get("crs") if isinstance(content, dict) else None
-    texts = [str(crs.get("type")), str(crs.get("properties"))] if isinstance(crs, dict) else []
-    elsewhere = any(text.lower() == "link" or "href" in text or "://" in text.replace(OGC_NAMES, "") for text in texts)
-    if elsewhere:
-        remedy = "leave crs out, or name it: urn:ogc:def:crs:EPSG::4326"
-        raise InputError("the coordinate system is a link", path=path, why="it is not followed", remedy=remedy)
+
+
+class LinkedCrs(Exception):
+    """A coordinate system that is not in the file."""
+
+
+def _names_crs(crs: dict[str, Any]) -> bool:
+    """Whether it is `{"type": "name", "properties": {"name": "EPSG:4326"}}`, and no more than that."""
+    said = {key.lower(): value for key, value in crs.items()}
+    properties = said.get("properties")
+    if str(said.get("type")).lower() not in ("name", "epsg") or not isinstance(properties, dict):
+        return False
+    texts = [str(value) for value in properties.values()]
+    return {key.lower() for key in properties} <= {"name", "code"} and all(map(CRS_NAME.fullmatch, texts))
 
 
 def _find_label_column(frame: Any, wanted: str | None, path: Path) -> str:

@@ -373,7 +373,7 @@ def _has_data(files: AssetFiles, layer: _AssetLayer, grid: Grid) -> bool:
 
 DRIVERS = ("GTiff", "JP2OpenJPEG")
 ENVIRONMENT = {
-    **OPEN_ENVIRONMENT,
+    "GDAL_DISABLE_READDIR_ON_OPEN": OPEN_ENVIRONMENT["GDAL_DISABLE_READDIR_ON_OPEN"],
     "GDAL_HTTP_CONNECTTIMEOUT": "10",
     "GDAL_HTTP_TIMEOUT": "60",
     "GDAL_HTTP_MAX_RETRY": "3",
