@@ -138,7 +138,8 @@ def machine_error(failure: BaseException | None, path: str | None = None) -> Res
         if number is not None:
             path = path or getattr(failure, "filename", None)
             what = "cannot write" if MACHINE_REMEDIES[number] == NO_ROOM else "cannot read or write"
-            return ResourceError(what, path=path, why=os.strerror(number), remedy=MACHINE_REMEDIES[number])
+            why = getattr(failure, "strerror", None) or os.strerror(number)
+            return ResourceError(what, path=path, why=why, remedy=MACHINE_REMEDIES[number])
         failure = failure.__context__
     return None
 
