@@ -156,11 +156,11 @@ class SplitConfig(Section):
     def _one_way_to_split(self) -> Self:
         names = [name for part in self.named.values() for name in part]
         if self.name is not None and (self.by != "parcel" or self.folds or names):
-            raise ValueError("split.name is a split of its own: leave out split.by, split.folds and lists of groups")
+            raise ValueError("split.name selects a complete split: leave out split.by, split.folds and lists of groups")
         if names and self.by not in ("scene", "group"):
             raise ValueError("groups by name are for split.by=group and split.by=scene")
         if names and (self.folds or "test" not in self.named):
-            raise ValueError("where groups are given by name, name those of split.test, and no split.folds")
+            raise ValueError("groups by name need split.test, without split.folds")
         if len(set(names)) < len(names):
             raise ValueError("a group is named for two parts of the split")
         if self.fold > (self.folds or 1):
@@ -171,8 +171,8 @@ class SplitConfig(Section):
 class RegularConfig(Section):
     """Irregular dates brought to regular ones. Not needed: every model works on the dates as they are, by mask."""
 
-    every: int | None = Field(None, ge=1, le=366, description="days that are averaged to one; null: dates as they are")
-    fill: Literal["none", "linear"] = Field("none", description="of stretches without a clear date between clear ones")
+    every: int | None = Field(None, ge=1, le=366, description="days averaged to one date; null: keep the dates")
+    fill: Literal["none", "linear"] = Field("none", description="how to fill periods without a clear date")
 
     @model_validator(mode="after")
     def _regular_before_filled(self) -> Self:
@@ -186,9 +186,11 @@ class AugmentationConfig(Section):
 
     date_dropout: float = Field(0.0, ge=0, lt=1, description="share of dates hidden at random")
     day_jitter: int = Field(0, ge=0, le=60, description="dates are shifted by up to this many days")
-    flips: bool = Field(False, description="images are turned and mirrored")
-    noise: float = Field(0.0, ge=0, description="deviation of noise in each band, where the band's own is 1")
-    scale: float = Field(0.0, ge=0, le=1, description="deviation of a factor's logarithm, for each sample and band")
+    flips: bool = Field(False, description="rotate and flip images at random")
+    noise: float = Field(0.0, ge=0, description="standard deviation of noise, relative to that of the band")
+    scale: float = Field(
+        0.0, ge=0, le=1, description="standard deviation of the logarithm of a random factor per sample and band"
+    )
 
 
 class SamplingConfig(Section):
@@ -197,20 +199,24 @@ class SamplingConfig(Section):
     order: Literal["shuffled", "balanced"] = Field(
         "shuffled", description="balanced: rare classes are drawn more often"
     )
-    power: float = Field(1.0, gt=0, le=1, description="of balanced: 1 draws all classes alike, near 0 as they come")
+    power: float = Field(
+        1.0, gt=0, le=1, description="of balanced: 1 draws all classes equally often, 0 in proportion to their size"
+    )
 
 
 class OptimiserConfig(Section):
     learning_rate: float = Field(0.001, gt=0)
     weight_decay: float = Field(0.0, ge=0)
-    decoupled: bool = Field(False, description="decay the matrices themselves (AdamW), not through the gradient of all")
-    clip: float = Field(1.0, gt=0, description="bound of the gradient's norm")
+    decoupled: bool = Field(
+        False, description="decoupled weight decay of the matrices (AdamW) instead of an L2 penalty on all weights"
+    )
+    clip: float = Field(1.0, gt=0, description="maximum norm of the gradient")
     schedule: Literal["constant", "polynomial", "cosine", "noam", "plateau"] = "polynomial"
-    warmup: int = Field(10, ge=0, description="steps of linear increase at the start")
+    warmup: int = Field(10, ge=0, description="steps of linear warm-up")
     plateau: int = Field(5, ge=1, description="of the schedule plateau: epochs without a better score before halving")
-    average: float = Field(0.0, ge=0, lt=1, description="share that a running mean of the weights keeps; 0: no mean")
+    average: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of the weights; 0: none")
     micro_batch: int | None = Field(
-        None, ge=1, description="patches or series at once, to save memory; null: all of a step"
+        None, ge=1, description="patches or series computed at once, to save memory; null: the whole batch"
     )
 
 
@@ -220,10 +226,12 @@ class LossConfig(Section):
     name: Literal["cross-entropy", "dice"] = Field(
         "cross-entropy", description="dice: the soft Dice coefficient, in which every class counts the same"
     )
-    balance: float = Field(0.0, ge=0, le=1, description="0: as the classes come; 1: every class weighs the same")
+    balance: float = Field(0.0, ge=0, le=1, description="0: no class weights; 1: all classes weigh the same")
     focus: float = Field(0.0, ge=0, le=10, description="gamma of the focal loss; 0: plain cross-entropy")
-    smoothing: float = Field(0.0, ge=0, lt=1, description="share of every label that is spread over all classes")
-    levels: float = Field(0.0, ge=0, description="weight of the coarser levels' mean, of class tables with levels")
+    smoothing: float = Field(
+        0.0, ge=0, lt=1, description="label smoothing: share of each label that is spread over all classes"
+    )
+    levels: float = Field(0.0, ge=0, description="weight of the loss on coarser levels of classes")
     teacher: float = Field(0.5, ge=0, le=1, description="of distil: share of the teacher's probabilities in the loss")
 
     @model_validator(mode="after")
@@ -239,7 +247,7 @@ class TrainConfig(Section):
 
     store: LaxPath
     recipe: Literal["auto", "quick", "paper"] = Field(
-        "auto", description="fills in what is not given: by the data, for a quick look, or as in the paper"
+        "auto", description="settings that are not given: fitted to the data, for a quick look, or as in the paper"
     )
     model: ModelConfig = ModelConfig()
     split: SplitConfig = SplitConfig()
@@ -250,7 +258,8 @@ class TrainConfig(Section):
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
     patch: int = Field(12, ge=4, le=512, description="width and height in pixels; twice that for evaluation")
     target: Literal["pixel", "parcel", "date"] | None = Field(
-        None, description="what has a class; parcel: the mean of its clear pixels; null: pixels of images, else parcels"
+        None,
+        description="what is classified; parcel: the mean of its clear pixels; null: pixels of images, else parcels",
     )
     loss: LossConfig = LossConfig()
     sampling: SamplingConfig = SamplingConfig()
@@ -259,22 +268,25 @@ class TrainConfig(Section):
     patience: int | None = Field(
         None, ge=1, description="stop after this many epochs without a better validation score"
     )
-    choose_after: float = Field(
-        0.0, ge=0, lt=1, description="share of the epochs after which the best is chosen; before, it is provisional"
-    )
+    choose_after: float = Field(0.0, ge=0, lt=1, description="share of the epochs after which the best epoch is chosen")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="of a training step; float16 needs CUDA"
+        "float32", description="number format number format of a training step; float16 needs CUDA"
     )
     compile: bool | Literal["graphs"] = Field(
-        False, description="let torch compile the model for training; graphs: and on CUDA replay a step as one launch"
+        False, description="compile the model with torch; graphs: also replay steps as CUDA graphs"
     )
     ensemble: int = Field(1, ge=1, le=100, description="models trained from different seeds, whose scores are averaged")
-    beside: list[ModelConfig] = Field([], description="models of other kinds whose scores are averaged with `model`'s")
+    beside: list[ModelConfig] = Field([], description="other models whose scores are averaged with those of `model`")
     cross_fit: int = Field(
-        0, ge=0, le=20, description="folds to validate by, so that the model learns from all training fields; 0: none"
+        0,
+        ge=0,
+        le=20,
+        description="folds of cross-fitting: the model learns from all training fields; 0: hold out a validation part",
     )
     refit: bool = Field(False, description="at the end retrain on training and validation, up to the best epoch")
-    distil: LaxPath | None = Field(None, description="a run or model file whose probabilities are learnt from, too")
+    distil: LaxPath | None = Field(
+        None, description="a run or model file whose probabilities the model also learns from"
+    )
     seed: int = Field(0, ge=0, lt=2**63)
 
 

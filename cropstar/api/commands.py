@@ -630,7 +630,7 @@ def update(
     scratch: AnyPath | None = None,
     progress: bool | None = False,
 ) -> MapProduct:
-    """Add new images to the map of a season, at the cost of these images alone.
+    """Update the map of a season with new images, without reading the old ones.
 
     `state` is what `predict(..., state=...)` wrote, `new` are images of later dates on the same grid. The map is the
     one that `predict` over all dates would make. State and map are replaced when both are complete.

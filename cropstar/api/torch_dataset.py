@@ -33,7 +33,7 @@ def open_samples(store: Store, part: str, split: Split, *, unit: str | None, pat
     if unit not in ("image", "parcel", "pixel"):
         raise UsageError(f"no unit '{unit}'", remedy="choose image, parcel or pixel")
     if holds_series and unit != "parcel":
-        raise UsageError(f"no {unit}s", path=store.folder, why="the store holds series", remedy="take unit='parcel'")
+        raise UsageError(f"no {unit}s", path=store.folder, why="the store holds series", remedy="use unit='parcel'")
     if patch < 1:
         raise UsageError("a patch has at least one pixel", remedy="give patch=48")
     own = PARTS[part]

@@ -65,7 +65,7 @@ def require_carrying(model: Classifier, asked: str) -> RecurrentStack:
     """The stack of a model that reads step after step; others have no state that could be carried on."""
     if not isinstance(model, RecurrentClassifier) or not isinstance(model.stack, RecurrentStack):
         why = "the model does not read step after step"
-        raise UsageError(f"{asked} needs a recurrent model", why=why, remedy="take one such as --model star")
+        raise UsageError(f"{asked} needs a recurrent model", why=why, remedy="use one such as --model star")
     if model.stack.norms is not None:
         why = "batch normalisation takes its statistics over all steps at once"
         raise UsageError(f"{asked} cannot be used with model.normalise", why=why, remedy="leave one of them out")

@@ -228,14 +228,14 @@ class _Bench:
 def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material) -> Classifier:
     model = task.build(config.model_copy(update={"model": chosen}), material)
     if not model.trains_in_epochs:
-        raise UsageError(f"'{config.model.name}' cannot be benchmarked", why="it has no epochs", remedy="take another")
+        raise UsageError(f"'{config.model.name}' cannot be benchmarked", why="it has no epochs", remedy="use another")
     objective = material.objective
     asks_steps = isinstance(objective, SequenceObjective) and objective.loss.by_step and not objective.in_order
     if model.spatial and not task.images:
         why = f"{config.model.name} reads images"
-        raise UsageError(f"'{task.name}' has series", why=why, remedy="take a model such as star")
+        raise UsageError(f"'{task.name}' has series", why=why, remedy="use a model such as star")
     if asks_steps and not speaks_by_date(model, material.shape.bands):
-        why = f"{config.model.name} makes no prediction at each step"
+        why = f"{config.model.name} does not predict at every step"
         raise UsageError(f"'{task.name}' needs a model that reads step after step", why=why, remedy="e.g. --model star")
     return model
 
@@ -287,8 +287,8 @@ def _ended_by_budget(run: Run) -> bool:
     try:
         return bool(json.loads(run.result.read_text(encoding="utf-8"))["budget"]["ended"] == "budget")
     except (ValueError, KeyError, TypeError):
-        why = "it does not say what ended the run"
-        raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it: the run then continues") from None
+        why = "it does not say why the run ended"
+        raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it to continue the run") from None
 
 
 # --- crop tables: `cropstar train` with a configuration that ships with cropstar
@@ -362,7 +362,9 @@ def match_parameters(config: ModelConfig, wanted: int, build: ModelBuilder) -> M
     )
     if not 1 <= nearest <= WIDEST or wanted < constant:
         why = f"'{config.name}' of {config.layers} layers would be {width:.0f} wide"
-        raise UsageError(f"no width has {wanted:,} parameters", why=why, remedy="ask for others, or change the layers")
+        raise UsageError(
+            f"no width has {wanted:,} parameters", why=why, remedy="give another number, or change the layers"
+        )
     return config.model_copy(update={"hidden": nearest})
 
 
@@ -446,7 +448,7 @@ def require_used(task: BenchTask, config: TrainConfig) -> None:
             raise UsageError(f"'{task.name}' does not use {name}", remedy="leave it out")
     used, other = ("batch", "series_batch") if task.images else ("series_batch", "batch")
     if getattr(config, other) not in (getattr(config, used), TrainConfig.model_fields[other].default):
-        raise UsageError(f"'{task.name}' does not use {other}", remedy=f"set {used}, or both to the same")
+        raise UsageError(f"'{task.name}' does not use {other}", remedy=f"set {used}, or both to the same value")
     for key, unset in (("day_encoding", "none"), ("revisit", None)):
         if getattr(config.model, key) != unset:
             why = "a sequence has no days"

@@ -151,7 +151,9 @@ def read_suite(file: Path, budget: float | None = None) -> list[SuiteTraining]:
         _require_possible(entry, file)
         cells += _cells(entry, matrix, budget, file)
         if len(cells) > MAXIMUM_CELLS:
-            raise UsageError("too large a suite", path=file, why=f"over {MAXIMUM_CELLS:,} cells", remedy="divide it")
+            raise UsageError(
+                "a suite that is too large", path=file, why=f"over {MAXIMUM_CELLS:,} cells", remedy="divide it"
+            )
     for cell in {(cell.entry.title, cell.model): cell for cell in cells}.values():
         cell.described()  # depths and seeds are checked already
     return cells

@@ -138,7 +138,7 @@ def bench(
     print_config: bool,
     device: str,
 ) -> None:
-    """Run one of the paper's sequence tasks, with the models and the training of crops.
+    """Run one of the paper's sequence tasks with the same models and training.
 
     The best epoch is chosen on validation data; the test data are used once, at the end or when the budget is spent.
     Minutes are counted over all restarts. Run the same command again to continue a run that was stopped.

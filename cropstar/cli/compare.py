@@ -25,7 +25,7 @@ cropstar compare data/runs/star-4x128-001 data/runs/gru-4x128-001 --json
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
 @speech
 def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Compare finished runs, the best first by its macro-F1 on test parcels.
+    """Compare finished runs, sorted by macro-F1 on the test parcels.
 
     Metrics have 95 % intervals: runs whose intervals overlap widely may differ by chance alone. A warning is given if
     runs were tested on different parcels and cannot be compared.

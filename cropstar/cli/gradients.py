@@ -67,7 +67,7 @@ def gradients(
     seed: int,
     overwrite: bool,
 ) -> None:
-    """Measure how gradients change on their way through a deep recurrent network.
+    """Measure how gradients change through the layers of a deep recurrent network.
 
     A network of layers x steps with orthogonal weights and zero biases is run forwards and backwards many times; the
     gradient of the parameters is measured at every layer and step. A factor of one from layer to layer means that

@@ -77,9 +77,9 @@ def _verify(path: Path, kind: str) -> None:
     store.close()
     if damaged:
         names = ", ".join(each.name for each in damaged[:3]) + (" and others" if len(damaged) > 3 else "")
-        why = f"{len(damaged)} of {total} tiles are not as written: {names}"
+        why = f"{len(damaged)} of {total} tiles are damaged: {names}"
         raise ArtifactError("the store is damaged", path=path, why=why, remedy=REMEDY)
-    event(f"all {total} tiles are as written", tiles=total)
+    event(f"all {total} tiles are intact", tiles=total)
 
 
 def _require_drawable(kind: str, output: Path | None, scene: str | None, overwrite: bool) -> None:

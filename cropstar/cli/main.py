@@ -18,16 +18,16 @@ from cropstar.signals import StopSignal, end_work, received
 COMMANDS = {
     "ingest": "Turn images and parcels into a store of HDF5 tiles.",
     "inspect": "Show what is in a store, a tile, a model file, a run or the state of a season.",
-    "models": "List the models: what they read, what they cost, how far they look.",
-    "train": "Train a model on a store and evaluate it on parcels that it never saw.",
-    "tune": "Search for the settings that do best on the validation parcels.",
+    "models": "List the models with their inputs, cost and receptive field.",
+    "train": "Train a model on a store and evaluate it on held-out parcels.",
+    "tune": "Search for the best settings on the validation parcels.",
     "evaluate": "Evaluate a model on the test parcels of its training, or on another store.",
-    "compare": "Compare finished runs, the best first by its macro-F1 on test parcels.",
+    "compare": "Compare finished runs, sorted by macro-F1 on the test parcels.",
     "predict": "Classify a raster series, or a table of series.",
-    "update": "Add new images to the map of a season, at the cost of these images alone.",
+    "update": "Update the map of a season with new images, without reading the old ones.",
     "export": "Write a recurrent model as ONNX, for programs without PyTorch.",
-    "gradients": "Measure how gradients change on their way through a deep recurrent network.",
-    "bench": "Run one of the paper's sequence tasks, with the models and the training of crops.",
+    "gradients": "Measure how gradients change through the layers of a deep recurrent network.",
+    "bench": "Run one of the paper's sequence tasks with the same models and training.",
     "doctor": "Show what this machine offers: versions, processors, GPUs, memory, formats.",
 }
 
@@ -132,9 +132,9 @@ def _translate(failure: BaseException) -> CropstarError:
         command = failure.ctx.command_path if isinstance(failure, click.UsageError) and failure.ctx else "cropstar"
         return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")
     if isinstance(failure, (click.Abort, KeyboardInterrupt)):
-        return Interrupted(2, "what was finished is kept")
+        return Interrupted(2, "finished parts are kept")
     if (number := received()) is not None and not isinstance(failure, Interrupted):
-        return Interrupted(number, "what was finished is kept")
+        return Interrupted(number, "finished parts are kept")
     return expected_error(failure) or CropstarError(
         "internal error",
         why=f"{type(failure).__name__}: {failure}",

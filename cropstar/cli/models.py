@@ -11,7 +11,7 @@ from cropstar.errors import CropstarError, UsageError
 from cropstar.runtime import STORES
 
 EXAMPLES = examples("""
-cropstar models                                       every model, what it costs and how far it looks
+cropstar models                                       all models, with cost and receptive field
 cropstar models convstar --layers 4                   one of them, layer by layer, with its equations
 cropstar models lstm_forget+star --bands 4 --dates 45
 cropstar models star --set model.variant=janet --json
@@ -46,7 +46,7 @@ def models(
     assignments: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the models: what they read, what they cost, how far they look.
+    """List the models with their inputs, cost and receptive field.
 
     With a NAME, show one of them layer by layer, with its settings and its equations. Names are composed: conv before
     a cell reads images, bi reads both directions of time, + stacks cells from the lowest layer up.

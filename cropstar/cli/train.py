@@ -36,7 +36,7 @@ BETTER = "Better models, longer training"
 @click.option("--layers", type=int, help="Recurrent layers.  [default: by the recipe]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: by the recipe]")
 @click.option(
-    "--target", help="What has a class: pixel, parcel or date.  [default: pixel for images, parcel for tables]"
+    "--target", help="What to classify: pixel, parcel or date.  [default: pixel for images, parcel for tables]"
 )
 @click.option("--split-by", help="Split by parcel, block, scene, group or pixel.  [default: parcel]")
 @click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: a stratified random split]")
@@ -77,7 +77,7 @@ BETTER = "Better models, longer training"
 @remote
 @speech
 def train(print_config: bool, **options: Any) -> None:
-    """Train a model on a store and evaluate it on parcels that it never saw.
+    """Train a model on a store and evaluate it on held-out parcels.
 
     Parcels are split at random within each class. The best epoch is chosen on the validation parcels; the test parcels
     are used once, at the end. Run the same command again to continue a run that was stopped.

@@ -65,7 +65,7 @@ def tune(
     runs: Path,
     device: str,
 ) -> None:
-    """Search for the settings that do best on the validation parcels.
+    """Search for the best settings on the validation parcels.
 
     Each trial is a training; trials below the median are stopped early. The test parcels are not used. Run the same
     command again to continue, with the same trials; a larger --trials adds more. Without --space the learning rate,

@@ -40,7 +40,7 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @remote
 @speech
 def update(state: Path, new: tuple[str, ...], **options: Any) -> None:
-    """Add new images to the map of a season, at the cost of these images alone.
+    """Update the map of a season with new images, without reading the old ones.
 
     STATE is what `cropstar predict --state` wrote; NEW are images of later dates on the same grid: GeoTIFFs whose band
     descriptions have date and band name, folders of dated GeoTIFFs, Sentinel-2 L2A products. The map is the one that

@@ -30,7 +30,7 @@ USUAL_TEST_SHARE = 0.25  # where groups are given by name and a field lies in se
 TRIES = 64  # random choices, of which the best is taken
 FEW_UNITS = 30  # of more than these, dealing them out comes near enough to any share
 METRES_PER_DEGREE = 111_320.0  # of latitude
-NO_BLOCKS_REMEDY = "take split.by=parcel, or split.by=group where the data have groups"
+NO_BLOCKS_REMEDY = "use split.by=parcel, or split.by=group where the data have groups"
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def hold_out_units(tallies: Mapping[str, Tally], share: float, seed: int, by: st
     if sum(tallies[unit].total() for unit in best) < share * count / 3:
         return set(), f"the smaller {by}s that are left have too few fields"
     names = ", ".join(sorted(best)) if len(best) <= 10 else f"{len(best)} of them"
-    logger.info("validation takes whole %ss, as the test does: %s", by, names)
+    logger.info("validation holds out whole %ss, as the test does: %s", by, names)
     return best, ""
 
 
@@ -291,7 +291,7 @@ def _units_by_name(
     if config.train is None:
         found.update(dict.fromkeys(others, "train"))
     elif others:
-        logger.info("left out, since no part names them: %s", ", ".join(others))
+        logger.info("not used, because no part of the split names them: %s", ", ".join(others))
     if config.validation is not None:
         return found, ""
     training = {unit: tallies[unit] for unit, part in found.items() if part == "train"}
@@ -306,7 +306,7 @@ def _units_by_fold(
     assert config.folds is not None
     if len(tallies) < config.folds:
         why = f"the store has {len(tallies)} by {config.by}"
-        remedy = "take fewer folds" + (", or make split.block smaller" if config.by == "block" else "")
+        remedy = "use fewer folds" + (", or make split.block smaller" if config.by == "block" else "")
         raise InputError(f"no {config.folds} folds", path=path, why=why, remedy=remedy)
     folds = assign_units(tallies, {str(fold): 1 / config.folds for fold in range(1, config.folds + 1)}, seed)
     rest = {unit: tally for unit, tally in tallies.items() if folds[unit] != str(config.fold)}
@@ -334,7 +334,7 @@ def _one_part_each(
         elif own:
             found[field] = own.pop()
     if torn:
-        logger.warning("%d fields lie in several parts of the split: each is kept in one of them alone", torn)
+        logger.warning("%d fields lie in several parts of the split: each is kept in one part only", torn)
     return found
 
 

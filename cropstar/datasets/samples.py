@@ -98,7 +98,7 @@ def require_samples(store: Store, config: TrainConfig, target: Target, *, spatia
     if spatial and target != "pixel":
         held = "the store holds series without neighbours" if "series" in layouts else "a parcel is one series"
         why = f"{held}, and {config.model.name} needs images"
-        raise UsageError("no images", path=store.folder, why=why, remedy="take a series model, e.g. --model star")
+        raise UsageError("no images", path=store.folder, why=why, remedy="use a series model, e.g. --model star")
     if target == "parcel" and config.split.by == "pixel":
         raise UsageError("parcels cannot be split by pixel", remedy="leave split.by or the target out")
 

@@ -34,8 +34,8 @@ from cropstar.store.store import Store
 
 PARTS = ("train", "validation", "test")
 PIXEL_WARNING = (
-    "a split by pixel lies: pixels of one field stand in training and in test, and they are almost copies of each "
-    "other; its figures tell how well known fields are found again, not how well new ones are: split.by=parcel does"
+    "a split by pixel is too optimistic: training and test share fields, whose pixels are nearly identical, so the "
+    "figures do not tell how well new fields are classified; split.by=parcel does"
 )
 GOLDEN, FIRST, SECOND = (np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 DESCRIPTIONS = {
@@ -145,7 +145,7 @@ def _why_empty(fields: Fields, config: SplitConfig, about: dict[str, Any]) -> tu
         why = f"{len(fields.label_of)} parcels lie in {units} {config.by}{'s' * (units != 1)}{size}"
         if config.named:
             return why, "name other groups, or leave them out"
-        remedy = "make split.block smaller" if config.by == "block" else "take split.by=parcel"
+        remedy = "make split.block smaller" if config.by == "block" else "use split.by=parcel"
         return why, remedy
     why = f"{len(fields.label_of)} parcels in {len(set(fields.label_of.values()))} classes are too few"
     if config.folds:
@@ -256,7 +256,7 @@ def _validation_of_published(
     fields: Fields, training: list[FieldName], config: SplitConfig, seed: int
 ) -> list[FieldName]:
     """Whole groups of the training fields, each in the group of its first piece; else a stratified share."""
-    how = "a stratified share of its training fields is taken"
+    how = "using a stratified share of its training fields"
     if config.validation is None:
         firsts = {field: fields.pieces[field][0] for field in training}
         unit_of = {field: f"{fields.group_of[first]} of {first[0]}" for field, first in firsts.items()}
@@ -340,7 +340,7 @@ def _split_pixels(store: Store, fields: Fields, config: SplitConfig, seed: int, 
     """Deal out pixels, with a warning."""
     if any(entry.layout == "series" for entry in store.manifest.tiles):
         why = "the store holds series, each of a whole field"
-        raise UsageError("no split by pixel", path=store.folder, why=why, remedy="take split.by=parcel")
+        raise UsageError("no split by pixel", path=store.folder, why=why, remedy="use split.by=parcel")
     logger.warning(PIXEL_WARNING)
     assert isinstance(config.test, float)
     shares = config.validation_share, config.test

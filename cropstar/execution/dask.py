@@ -39,7 +39,7 @@ ASK_SECONDS = 2.0  # between two looks at how many workers there are
 AHEAD = 3  # tasks a thread: one in work, one waiting beside it, one whose answer is on the way
 RETRIES = 2  # of a task that raises: a network's file system may fail once
 AGAIN = "run the same command again to continue"
-REMEDY = "give workers more memory, or less to do: --memory of predict, --tile-size of ingest"
+REMEDY = "give workers more memory, or lower --memory of predict or --tile-size of ingest"
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 30.0  # for a first worker
 CLOSE_SECONDS = 5.0
@@ -170,7 +170,7 @@ class DaskPool(WorkerPool):
         if self._threads:
             self._alive = now
         elif now - self._alive > self._patience:
-            why = f"none came back for {self._patience:.0f} seconds; what was finished is kept"
+            why = f"none came back for {self._patience:.0f} seconds; finished parts are kept"
             raise ResourceError("the cluster has lost all its workers", why=why, remedy=f"start some, then {AGAIN}")
 
     def _translate(self, failure: BaseException) -> CropstarError:
@@ -323,7 +323,7 @@ def _within(seconds: float, make: Callable[[float], Any]) -> Any:
     try:
         made, failure = outcome.get(timeout=seconds * 1.5)
     except queue.Empty:
-        raise TimeoutError(f"no sensible answer within {seconds:.0f} seconds") from None
+        raise TimeoutError(f"no valid answer within {seconds:.0f} seconds") from None
     if failure is not None:
         raise failure
     return made
@@ -371,7 +371,7 @@ def _machines(client: Any) -> list[Machine]:
         raise _gone(failure) from None
     machines = [answer for answer in answers if isinstance(answer, Machine)]
     if not machines:
-        why = _one_line(answers[0]) if answers else "the last one has just gone"
+        why = _one_line(answers[0]) if answers else "the last one has just left"
         raise ResourceError("no worker of the cluster answers", why=why, remedy="look at the log of a worker")
     return machines
 
@@ -406,7 +406,7 @@ def _ignore(_: object) -> None:
 
 
 def _gone(failure: object) -> ResourceError:
-    why = f"{_one_line(failure)}; what was finished is kept"
+    why = f"{_one_line(failure)}; finished parts are kept"
     return ResourceError("the scheduler stopped answering", why=why, remedy=f"start it, then {AGAIN}")
 
 

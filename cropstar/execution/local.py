@@ -102,7 +102,7 @@ class LocalPool(WorkerPool):
             except OSError:
                 raise
             except Exception as failure:  # something in it cannot be pickled, which is told in many ways
-                logger.debug("the work cannot be sent to workers and is done by one process: %s", failure)
+                logger.debug("the work cannot be sent to workers, using one process: %s", failure)
                 self._wanted = 1
                 return False
             there.close()  # so that the end of the worker is the end of the connection
@@ -141,7 +141,7 @@ class LocalPool(WorkerPool):
         code = process.exitcode
         if code is not None and code > 0:
             why, remedy = f"it ended with code {code}", "run again with --workers 1 to see why"
-            return CropstarError("a worker could not go on", why=why, remedy=remedy)
+            return CropstarError("a worker stopped unexpectedly", why=why, remedy=remedy)
         why = f"signal {-(code or 0)}; the system kills processes when memory runs out"
         return ResourceError("a worker was killed", why=why, remedy=REMEDY)
 

@@ -74,7 +74,7 @@ def _why_no_kernel(cells: list[Cell], device: torch.device) -> str:
         return why_not()
     if not cells:
         return "the model has no recurrent layers"
-    return "the kernels know the cell star in the variant paper, without revisit"
+    return "the kernels support the cell star in the variant paper, without revisit"
 
 
 def _require_kernels(cells: list[Cell], device: torch.device) -> None:

@@ -63,7 +63,7 @@ class Classifier(nn.Module, ABC):
 def require_maps(model: Classifier) -> None:
     """Refuse a model that knows whole clips alone, where pixels or parcels are to have a class."""
     if not model.makes_maps:
-        why = "its head gives one class to a whole clip, and pixels are wanted"
+        why = "its head gives one class per clip, not per pixel"
         raise UsageError("this model makes no maps", why=why, remedy="set model.head to pixel")
 
 

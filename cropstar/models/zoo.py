@@ -100,7 +100,7 @@ def _as_configured(config: ModelConfig, shape: Shape) -> Shape:
 def _require_thermal(shape: Shape) -> None:
     why = None
     if shape.thermal is None:
-        why = f"no band of growing degree-days is there, which is called {' or '.join(THERMAL_BANDS)}"
+        why = f"there is no band of growing degree-days, called {' or '.join(THERMAL_BANDS)}"
     elif not 0 <= shape.thermal < shape.bands:
         why = f"band {shape.thermal} of {shape.bands} is none"
     elif shape.bands < 2:
@@ -171,7 +171,7 @@ def _cells(kind: Recurrent, config: ModelConfig, inputs: int, between: int) -> l
             why = f"known: {', '.join(cell.variants)}"
             raise UsageError(f"'{name}' has no variant '{options.variant}'", why=why, remedy="correct model.variant")
         if options.revisit is not None and not cell.dated:
-            raise UsageError(f"'{name}' does not follow the time that passed", remedy="leave model.revisit out")
+            raise UsageError(f"'{name}' does not model the time between dates", remedy="leave model.revisit out")
         cells.append(cell)
     return cells
 
@@ -199,7 +199,7 @@ class Ensemble(Classifier):
         if len({(each.spatial, each.makes_maps) for each in members}) > 1:
             why = "some of them read images and others series"
             raise UsageError(
-                "an ensemble of models that differ", why=why, remedy="take models of images alone, or of series alone"
+                "an ensemble of models that differ", why=why, remedy="use image models only, or series models only"
             )
         self.members = nn.ModuleList(members)
         self.register_buffer("temperatures", torch.ones(len(members)))

@@ -196,7 +196,7 @@ def _warn_of_memory(window: int, machines: Sequence[Machine]) -> None:
     shares = [machine.memory / machine.threads for machine in machines if machine.memory]
     if shares and min(shares) < window:
         logger.warning(
-            "a worker has %.1f GB a thread, and windows may take %.1f GB; give --memory less, or workers more",
+            "a worker has %.1f GB per thread, and windows may take %.1f GB; lower --memory, or give workers more",
             min(shares) / 1e9,
             window / 1e9,
         )

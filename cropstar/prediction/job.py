@@ -210,7 +210,7 @@ class MapJob:
                     return self.assemble()
                 folder.remove()
             return self.result(None)
-        event(f"{left} of {len(windows)} blocks are left to other shards; the last one puts the map together")
+        event(f"{left} of {len(windows)} blocks are left to other shards; the last one to finish writes the map")
         return self.result(None)
 
     @contextmanager
@@ -233,7 +233,7 @@ class MapJob:
         assembling = self.folder.assembling
         ours = self.request.shared or assembling or killed
         if ours and self.is_there() and not (assembling and self.request.scheduler):
-            event(f"{self.files.map} is there already, made of the same blocks")
+            event(f"{self.files.map} exists already, made of the same blocks")
             if not self.request.shared:
                 self.folder.remove()
             return True

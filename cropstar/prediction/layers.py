@@ -92,7 +92,7 @@ LAYERS = {
             NODATA,
             1.0,
             "%",
-            "entropy, in percent of that of knowing nothing",
+            "entropy, in percent of its maximum",
             lambda pixels: percent(entropy(pixels.probabilities), pixels.seen),
         ),
         Layer(
@@ -101,7 +101,7 @@ LAYERS = {
             NODATA,
             1.0,
             "%",
-            "100 less the lead of the class over the next, in percent",
+            "100 minus the margin between the best two classes, in percent",
             lambda pixels: percent(1 - lead(pixels.probabilities), pixels.seen),
         ),
         Layer(

@@ -354,7 +354,7 @@ def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -
     except (RasterioError, CPLE_BaseError):
         whole = False
     if not whole:
-        why = "not all of it reached the disk"
+        why = "it could not be written completely"
         raise ResourceError("cannot write the map", path=final, why=why, remedy=NO_ROOM)
 
 

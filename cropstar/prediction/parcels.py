@@ -136,7 +136,7 @@ def write_frame(frame: Any, output: Path) -> None:
             own = {"FID": "gpkg_fid"} if "fid" in names else {}
             _write_geopackage(frame.drop(columns=others), partial, layer=output.stem, **own)
             if _count_features(partial) != len(frame):
-                why = "not all of it reached the disk"
+                why = "it could not be written completely"
                 raise ResourceError("cannot write", path=output, why=why, remedy=NO_ROOM)
         except ImportError:
             remedy = "install it with: pip install 'cropstar[parquet]'"
@@ -281,7 +281,7 @@ def announce_target(card: ModelCard, parcels: Path | None) -> None:
         return
     if parcels is None:
         logger.warning(
-            "the model learnt the means of whole parcels and now maps single pixels, which vary more: "
+            "the model was trained on means of whole parcels and now maps single pixels, which vary more: "
             "give outlines with --parcels to have each classified as it was learnt"
         )
     else:

@@ -443,7 +443,7 @@ def plan_windows(
             return WindowPlan(side, at_once, needed(side, at_once))
     least = needed(window or SMALLEST, FEWEST_SERIES)
     why = f"windows of {window or SMALLEST} pixels and a margin of {halo} take {least / 1e9:.2f} GB"
-    remedy = "give --memory more, or a smaller --window" if window else "give --memory more, or bound the --halo"
+    remedy = "raise --memory, or a smaller --window" if window else "raise --memory, or bound the --halo"
     raise ResourceError(f"{memory / 1e9:.2f} GB are not enough", why=why, remedy=remedy)
 
 

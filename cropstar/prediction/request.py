@@ -323,7 +323,7 @@ def expand_patterns(texts: Sequence[str]) -> list[Path]:
             continue
         found = sorted(glob.glob(text, recursive=True))
         if not found:
-            raise InputError("no such file", path=text, why="nothing fits the pattern", remedy="check the pattern")
+            raise InputError("no such file", path=text, why="nothing matches the pattern", remedy="check the pattern")
         paths |= dict.fromkeys(map(Path, found))
     return list(paths)
 

@@ -245,7 +245,7 @@ class SeasonReader:
                     or card.ndim != 1
                     or card.size > MAXIMUM_HEADER_BYTES
                 ):
-                    raise ValueError("its card is no text")
+                    raise ValueError("its card is not text")
                 self.card = SeasonCard.loads(card[()].tobytes().decode("utf-8"), path)
                 offsets = _offsets(file, self.card, path.stat().st_size)
             self._disk = path.open("rb", buffering=0)
@@ -425,7 +425,7 @@ def _own_map(state: Path, card: SeasonCard) -> Path:
         return inside(state.parent, card.map)
     except ValueError:
         why = f"the state was made with '{card.map}', which is not beside it"
-        raise UsageError("which map is to be updated?", path=state, why=why, remedy="name it with -o") from None
+        raise UsageError("cannot tell which map to update", path=state, why=why, remedy="name it with -o") from None
 
 
 def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
@@ -589,12 +589,12 @@ def open_later(
             if (series.scale, series.offset) != (pieces[0].scale, pieces[0].offset):
                 why = f"scale and offset of {inputs[0].path} are others"
                 raise MismatchError(
-                    "images of another scale", path=each.path, why=why, remedy="update with one after the other"
+                    "images of different scales", path=each.path, why=why, remedy="update with one at a time"
                 )
         later = LaterSeries(pieces, bands)
         twice = [day for day, following in zip(later.dates, later.dates[1:], strict=False) if day == following]
         if twice:
-            raise MismatchError("two images of one date", why=str(twice[0]), remedy="give each date once")
+            raise MismatchError("two images of the same date", why=str(twice[0]), remedy="give each date once")
     except BaseException:
         for series in pieces:
             series.close()
@@ -608,4 +608,4 @@ def _require_later(series: Series, path: Path, card: SeasonCard) -> None:
         raise MismatchError("not the grid of the state", path=path, why=why, remedy="give images of the same grid")
     if series.dates[0] <= card.dates[-1]:
         why = f"{series.dates[0]} is not after {card.dates[-1]}, the last date of the state"
-        raise MismatchError("not a later date", path=path, why=why, remedy="give only images that came after it")
+        raise MismatchError("not a later date", path=path, why=why, remedy="give only later images")

@@ -249,7 +249,7 @@ def format_models(facts: Sequence[ModelFacts], left_out: Collection[str]) -> str
     dates = plural(facts[0].shape.length, "date")
     lines += [
         "",
-        *_model_fact("MACs", "multiply-accumulates per pixel and date, without the head, which runs once a season"),
+        *_model_fact("MACs", "multiply-accumulates per pixel and date, without the head, which runs once per season"),
     ]
     lines += _model_fact("radius", f"of the receptive field in pixels, after {dates}")
     lines += _model_fact("streams", "a new date needs only its image and the stored state of the map")

@@ -322,7 +322,7 @@ def _log_summary(scene: BreizhCropsScene, root: Path) -> None:
         codes = _explain_codes(scene.left_out, root)
         logger.warning("%s: %d parcels of no mapped class left out: %s", scene.name, scene.left_out.total(), codes)
     if scene.empty:
-        logger.warning("%s: %d parcels without a whole observation left out", scene.name, scene.empty)
+        logger.warning("%s: %d parcels without a complete observation left out", scene.name, scene.empty)
 
 
 # --- Regions of a folder and their parcels
@@ -556,7 +556,9 @@ def _dataset(handle: Any, parcel: _Parcel, files: RegionFiles) -> NDArray[np.flo
                 why = f"'{parcel.place}' has the shape {found.shape}, {files.level} has {wanted} columns"
                 raise InputError("wrong number of columns", path=files.h5, why=why, remedy="check the level")
             if found.shape[0] > MAXIMUM_ROWS:
-                raise InputError("too long a series", path=files.h5, why=f"'{parcel.place}' has {found.shape[0]} rows")
+                raise InputError(
+                    "a series that is too long", path=files.h5, why=f"'{parcel.place}' has {found.shape[0]} rows"
+                )
             return np.asarray(found[()], dtype=np.float64)
     except InputError:
         raise
@@ -564,7 +566,7 @@ def _dataset(handle: Any, parcel: _Parcel, files: RegionFiles) -> NDArray[np.flo
         why = f"'{parcel.place}': {failure}"
         raise InputError("damaged h5 file", path=files.h5, why=why, remedy="download it again") from None
     why = f"the index names '{parcel.place}'"
-    raise InputError("a parcel is missing", path=files.h5, why=why, remedy="take the index and h5 file of one download")
+    raise InputError("a parcel is missing", path=files.h5, why=why, remedy="use the index and h5 file of one download")
 
 
 def _read_csv(path: Path, level: str) -> _ParcelSeries:
@@ -573,7 +575,7 @@ def _read_csv(path: Path, level: str) -> _ParcelSeries:
             path, dtype={**dict.fromkeys((*LABEL_COLUMNS, "id"), str)}, encoding="utf-8-sig", nrows=MAXIMUM_ROWS + 1
         )
         if len(frame) > MAXIMUM_ROWS:
-            raise InputError("too long a series", path=path, why=f"more than {MAXIMUM_ROWS} rows")
+            raise InputError("a series that is too long", path=path, why=f"more than {MAXIMUM_ROWS} rows")
         present = {sentinel2_band(name) or name: name for name in frame if isinstance(name, str)}
         missing = [name for name in (*LEVEL_BANDS[level], CLOUDS[level], DATE) if name not in present]
         if missing:

@@ -104,7 +104,7 @@ def _require_room(root: Path, origins: list[_Origin]) -> None:
     free = shutil.disk_usage(root).free
     if needed > free:
         why = f"{needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-        raise ResourceError("not enough room for the download", path=root, why=why, remedy="free some disk space")
+        raise ResourceError("not enough disk space for the download", path=root, why=why, remedy="free some disk space")
 
 
 def _fetch_region(files: RegionFiles, origin: _Origin) -> None:
@@ -213,7 +213,7 @@ def read_tables() -> _UrlTables:
         values = _literals(path.read_text(encoding="utf-8"))
         tables = {name: values[name] for name in _ORIGINS}
         if not all(isinstance(table, dict) for table in tables.values()):
-            raise ValueError("its tables are of another kind")
+            raise ValueError("its tables have another format")
         return _UrlTables(str(values["CLASSMAPPINGURL"]), str(values["CODESURL"]), tables)
     except (OSError, SyntaxError, ValueError, KeyError) as failure:
         why = f"another version of the package breizhcrops: {failure}"
@@ -235,7 +235,7 @@ def _literals(source: str) -> dict[str, Any]:
 TIMEOUT = 30.0  # seconds without a single byte
 BLOCK = 2**18
 UNFINISHED = ".download"
-CONTINUE = "run the same command again: it goes on where it stopped"
+CONTINUE = "run the same command again to continue"
 RETRY = "check the connection and run the same command again"
 RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", re.ASCII)
 PAGE = (b"<!doctype html", b"<html", b"<?xml")
@@ -253,12 +253,12 @@ def fetch(url: str, place: Path, most: int, *, resume: bool = True) -> Path:
         start, total = _extent(reply, have)
         if start is None:  # what is here is not a beginning of what is there
             if not have:
-                raise InputError("cannot download", path=url, why=f"an odd reply: {reply.status}", remedy=RETRY)
+                raise InputError("cannot download", path=url, why=f"an unexpected reply: {reply.status}", remedy=RETRY)
             return fetch(url, place, most, resume=False)
         if start == total:
             return unfinished
         if total is not None and total > most:
-            raise InputError("too large a file", path=url, why=f"{total} bytes, at most {most} expected")
+            raise InputError("a file that is too large", path=url, why=f"{total} bytes, at most {most} expected")
         got = _receive(reply, unfinished, url, start, total, most)
     if total is not None and got < total:
         why = f"the connection broke after {got} of {total} bytes"
@@ -322,7 +322,7 @@ def _receive(reply: Any, path: Path, url: str, start: int, total: int | None, mo
             bar.update(len(block))
     if got > most:
         path.unlink()
-        raise InputError("too large a file", path=url, why=f"more than {most} bytes")
+        raise InputError("a file that is too large", path=url, why=f"more than {most} bytes")
     return got
 
 
@@ -332,7 +332,7 @@ def _refuse_page(path: Path, url: str) -> None:
         head = handle.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if head.startswith(PAGE):
         path.unlink()
-        raise InputError("not the file", path=url, why="a web page came instead", remedy=RETRY)
+        raise InputError("not the file", path=url, why="the server sent a web page", remedy=RETRY)
 
 
 def _file_name(url: str) -> str:
@@ -407,7 +407,7 @@ def _copy_member(tar: tarfile.TarFile, limited: _Limited, partial: Path, name: s
             _copy_bytes(tar.extractfile(member), partial, size, bar)
         with partial.open("rb") as handle:
             if handle.read(len(H5_SIGNATURE)) != H5_SIGNATURE:
-                raise tarfile.ReadError(f"{name} is no HDF5 file")
+                raise tarfile.ReadError(f"{name} is not an HDF5 file")
         while limited.read():  # to the end, where the checksum stands
             pass
         return

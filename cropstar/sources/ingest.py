@@ -236,7 +236,7 @@ class SceneTasks:
             return shared
         for scene in scenes:
             if not scene.volume:
-                why = "it is in the memory of this process, which makes its tiles quickly"
+                why = "it is held in memory, and its tiles are made quickly"
                 raise UsageError(
                     f"the scene '{scene.name}' cannot be ingested on a cluster", why=why, remedy=NO_CLUSTER
                 )

@@ -213,9 +213,9 @@ class ClassRules:
             raise InputError(f"the label '{first}' is not in the class table", path=self.path, why=why, remedy=remedy)
         if unknown and self.others == "drop":
             told = (f"{label} ({counts[label]})" for label in unknown)
-            logger.info("%s leaves out the other labels: %s", self.path, short_list(told, LABELS_NAMED))
+            logger.info("labels left out by %s: %s", self.path, short_list(told, LABELS_NAMED))
         if unused := [label for label in known if label not in counts]:
-            logger.info("%s names labels that no parcel here has: %s", self.path, short_list(unused, LABELS_NAMED))
+            logger.info("labels in %s that no parcel has: %s", self.path, short_list(unused, LABELS_NAMED))
 
     def table(self, names: Iterable[str]) -> ClassTable:
         """All classes in the order of the file, also those without a parcel here; then the kept labels by name.
@@ -285,7 +285,7 @@ def _labels(path: Path, name: str, value: Any) -> tuple[str, ...]:
         raise _wrong_table(path, f"'{name}' has no list of labels", f"write '{name}: [label, label]'")
     for label in value:
         if not isinstance(label, str) or not label.strip():
-            raise _wrong_table(path, f"{reprlib.repr(label)} in '{name}' is no label", "write names or codes")
+            raise _wrong_table(path, f"{reprlib.repr(label)} in '{name}' is not a label", "write names or codes")
     return tuple(label.strip() for label in value)
 
 
@@ -440,7 +440,7 @@ def _number_parcels(
         why = f"--erode {metres:g} leaves nothing of {len(rest)}"
         raise NoLabelledParcel("no parcel is left", path=path, why=why, remedy="erode less")
     if vanished := len(rest) - int(lives.sum()):
-        logger.info("%s: %d parcels vanish with --erode %g", path, vanished, metres)
+        logger.info("%s: %d parcels are too small for --erode %g", path, vanished, metres)
     if small := _count_without_pixel(rest[lives], grid):
         logger.info("%s: %d parcels are too small for a pixel", path, small)
 
@@ -688,7 +688,7 @@ def _vector_name(path: Path) -> str:
         _require_companions(path)
     if start.startswith(BINARY_FORMATS):
         if MISREAD.search(name):
-            why = "its name has a sign that cannot be read, one of ! ; tab or line break"
+            why = "its name contains !, ;, a tab or a line break"
             raise InputError("unreadable parcels", path=path, why=why, remedy="rename the file or folder")
         return name
     if start.startswith(PARQUET):

@@ -165,7 +165,7 @@ def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, pat
     several = len(samples.keys) - len(set(samples.keys))
     if several and options.group_column is None:
         logger.warning(
-            "%d ids of %s stand in more than one %s and are a sample in each; --group-column none keeps them together",
+            "%d ids of %s are in more than one %s and are a sample in each; --group-column none keeps them together",
             several,
             path.name,
             columns.group,
@@ -420,7 +420,7 @@ def _require_few_groups_and_short_texts(
         longest = max(coded.texts if coded else [], key=len, default="")
         if len(longest) > LONGEST_TEXT:
             why = f"{len(longest)} letters in column '{column}'"
-            raise InputError("too long a name", path=path, why=why, remedy="choose another column")
+            raise InputError("a name that is too long", path=path, why=why, remedy="choose another column")
 
 
 def _one_label_each(

@@ -22,7 +22,7 @@ SEPARATORS = (",", ";", "\t")
 FIRST_LINE = 1_000_000
 # 400,000 fields of 50 dates. A row of 13 bands takes about 400 bytes while it is read: 8 GB at most.
 MAXIMUM_ROWS = 20_000_000
-NOT_A_TABLE = "give a CSV or Parquet file with one row an observation"
+NOT_A_TABLE = "give a CSV or Parquet file with one row per observation"
 
 
 class TableFile(Protocol):
@@ -43,7 +43,7 @@ def open_file(path: Path) -> TableFile:
     if start.startswith(PARQUET):
         return _ParquetTable(path)
     if path.suffix.lower() in PARQUET_ENDINGS:
-        raise InputError("not a Parquet file", path=path, why="it does not begin like one", remedy=NOT_A_TABLE)
+        raise InputError("not a Parquet file", path=path, why="it does not start like one", remedy=NOT_A_TABLE)
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if b"\0" in start or text[:1] in (b"<", b"{", b"["):
         raise InputError("not a table", path=path, why="neither CSV nor Parquet", remedy=NOT_A_TABLE)
@@ -136,4 +136,6 @@ def column_is_whole(path: Path, column: str) -> bool:
 def _require_size(rows: int, path: Path) -> None:
     if rows > MAXIMUM_ROWS:
         why = f"more than {MAXIMUM_ROWS:,} rows"
-        raise InputError("too large a table", path=path, why=why, remedy="split it, for example by year or region")
+        raise InputError(
+            "a table that is too large", path=path, why=why, remedy="split it, for example by year or region"
+        )

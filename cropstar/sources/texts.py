@@ -39,7 +39,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
             number, total = number + 1, total + len(line)
             if len(line) > LONGEST_LINE or total > MAXIMUM_BYTES:
                 why = f"more than {MAXIMUM_BYTES:,} bytes, or {LONGEST_LINE:,} in one line"
-                raise InputError("too large a text", path=path, why=why, remedy="check the file")
+                raise InputError("a text that is too large", path=path, why=why, remedy="check the file")
             text = _decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, path)
             if text:
                 yield number, text
@@ -58,7 +58,7 @@ def _decode(line: bytes, path: Path) -> str:
     except UnicodeDecodeError:
         raise InputError("not a text in UTF-8", path=path, remedy=AGAIN) from None
     if "\0" in text:
-        raise InputError("not a text", path=path, why="there are zero bytes in it", remedy=AGAIN)
+        raise InputError("not a text", path=path, why="it contains zero bytes", remedy=AGAIN)
     return text.strip("\r\n ")
 
 
@@ -66,7 +66,7 @@ def read_small_text(path: Path, maximum_bytes: int = MAXIMUM_CONFIG_BYTES) -> st
     """A text in UTF-8, with or without a byte order mark, that is small enough to be read whole."""
     size = path.stat().st_size
     if size > maximum_bytes:
-        raise InputError("too large a text", path=path, why=f"{size} bytes", remedy="check the file")
+        raise InputError("a text that is too large", path=path, why=f"{size} bytes", remedy="check the file")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

@@ -170,7 +170,7 @@ def _read(files: _Files) -> tuple[list[str], list[str], list[str], list[NDArray[
             size += sample.values.nbytes
             if size > MAXIMUM_BYTES:
                 why = f"more than {MAXIMUM_BYTES:,} bytes of values"
-                raise InputError("too large a data set", path=path, why=why, remedy="take a part of it")
+                raise InputError("too large a data set", path=path, why=why, remedy="use a part of it")
             keys.append(f"{group}-{place}")
             groups.append(group)
             labels.append(sample.label)

@@ -172,7 +172,7 @@ class ZueriCropScene:
         if strange.any():
             image = first + int(np.argwhere(strange)[0][0])
             why = f"image {image} has the code {codes[strange][0]}, which has no row in {table.path.name}"
-            raise InputError("an unknown code", path=self._path, why=why, remedy="take the label table of this file")
+            raise InputError("an unknown code", path=self._path, why=why, remedy="use the label table of this file")
         return table.numbers[codes]
 
     @property

@@ -185,7 +185,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ArtifactError(
-                f"{what} is locked", path=folder, why="another cropstar writes to it", remedy="wait for it to end"
+                f"{what} is locked", path=folder, why="another cropstar is writing to it", remedy="wait for it to end"
             ) from None
         yield
 

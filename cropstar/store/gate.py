@@ -57,7 +57,7 @@ def checked(schema: type[Table], data: Any) -> Table:
 def plain_name(name: str) -> str:
     """A name that can stand for a file in a folder, and for none elsewhere."""
     if name in (".", "..") or any(sign in "/\\\x7f" or sign < " " for sign in name):
-        raise ValueError(f"the name {name[:50]!r} has signs that paths are made of")
+        raise ValueError(f"the name {name[:50]!r} has characters that are used in paths")
     return name
 
 
@@ -158,11 +158,11 @@ class FingerprintRow(BaseModel):
         if [row.number for row in self.classes] != list(range(len(self.classes))):
             raise ValueError("the numbers of the classes do not run from 0 without gaps")
         if len(set(self.bands)) != len(self.bands):
-            raise ValueError("a band has its name twice")
+            raise ValueError("two bands have the same name")
         if self.context and not self.sensors:
             raise ValueError("context without a sensor")
         if len({row.name for row in self.sensors}) != len(self.sensors):
-            raise ValueError("a sensor has its name twice")
+            raise ValueError("two sensors have the same name")
         return self
 
 

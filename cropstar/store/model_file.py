@@ -145,4 +145,4 @@ def _digest(header: dict[str, Any], tensors: Tensors) -> str:
 
 
 def _unreadable(path: Path, kind: str, why: str) -> ArtifactError:
-    return ArtifactError(f"the {kind} file cannot be used", path=path, why=why, remedy="take another or train again")
+    return ArtifactError(f"the {kind} file cannot be used", path=path, why=why, remedy="use another or train again")

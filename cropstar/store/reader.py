@@ -365,7 +365,9 @@ class TileReader:
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
         if damaged:
-            raise ArtifactError("a tile is damaged", path=self.path, why=f"{name} are not as written", remedy=REMEDY)
+            raise ArtifactError(
+                "a tile is damaged", path=self.path, why=f"{name} do not match their checksum", remedy=REMEDY
+            )
 
     @property
     def _bytes(self) -> mmap.mmap:

@@ -30,7 +30,9 @@ def read_plain_pickle(path: Path, *, maximum_bytes: int = MAXIMUM_BYTES, remedy:
     """
     require_file(path)
     if path.stat().st_size > maximum_bytes:
-        raise InputError("too large a pickle", path=path, why=f"more than {maximum_bytes:,} bytes", remedy=remedy)
+        raise InputError(
+            "a pickle that is too large", path=path, why=f"more than {maximum_bytes:,} bytes", remedy=remedy
+        )
     try:
         # latin1: what Python 2 wrote as text may be bytes, and comes back byte for byte.
         return _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()

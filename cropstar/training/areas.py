@@ -317,13 +317,13 @@ def _count(path: Path, names: Sequence[str]) -> MappedAreas:
         elif share is None:
             why = "its coordinates are not in metres, so pixels differ in size"
         if why:
-            raise InputError("no areas can be counted", path=path, why=why, remedy=AREA_TABLE)
+            raise InputError("the areas cannot be counted", path=path, why=why, remedy=AREA_TABLE)
         counts = _count_values(path, dataset)
         model = dataset.tags().get("CROPSTAR_MODEL")
     unnamed = [str(value) for value in np.flatnonzero(counts[:NODATA]) if int(value) not in named]
     if unnamed:
         why = f"its values {', '.join(unnamed)} have no name"
-        raise InputError("no areas can be counted", path=path, why=why, remedy=AREA_TABLE)
+        raise InputError("the areas cannot be counted", path=path, why=why, remedy=AREA_TABLE)
     strange = [name for value, name in named.items() if counts[value] and name not in names]
     if strange:
         raise _unknown_classes(path, strange)
@@ -356,7 +356,7 @@ def _read_table(path: Path, names: Sequence[str]) -> tuple[float, ...]:
         raise InputError("the table cannot be read", path=path, why=str(failure), remedy=AREA_TABLE) from None
     if not rows or not set(AREA_COLUMNS) <= rows[0].keys():
         why = "no rows" if not rows else f"its columns are {', '.join(str(name) for name in rows[0])}"
-        raise InputError("no table of areas", path=path, why=why, remedy=AREA_TABLE)
+        raise InputError("not a table of areas", path=path, why=why, remedy=AREA_TABLE)
     found: dict[str, float] = {}
     for place, row in enumerate(rows, start=2):
         name, text = (str(row[column] or "").strip() for column in AREA_COLUMNS)
@@ -376,7 +376,9 @@ def _hectares(path: Path, place: int, text: str) -> float:
         value = math.nan
     if not math.isfinite(value) or value < 0:
         why = f"'{text}' in line {place} is not an area"
-        raise InputError("no table of areas", path=path, why=why, remedy="give hectares as numbers from 0, like 12.5")
+        raise InputError(
+            "not a table of areas", path=path, why=why, remedy="give hectares as numbers from 0, like 12.5"
+        )
     return value
 
 

@@ -348,7 +348,7 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
         raise _unlike(store.folder)
     if config.target == "parcel":
         if isinstance(split, PixelSplit):
-            raise UsageError("parcels cannot be split by pixel", remedy="take another --split-by")
+            raise UsageError("parcels cannot be split by pixel", remedy="use another --split-by")
         chosen = dict.fromkeys(parcels_in(split, part), part)  # the others need not be pooled
         wanted = Split(chosen, {parcel: split.label_of[parcel] for parcel in chosen})
         # With the numbers of the whole split, as in training.

@@ -246,7 +246,7 @@ def _growing(label: str, on_share: Callable[[float], None] | None = None) -> Ite
             bar.update(count - bar.n)
             if stop:
                 assert stop.signal is not None
-                raise Interrupted(stop.signal, f"{count} of {total} trees were grown, none is kept")
+                raise Interrupted(stop.signal, f"{count} of {total} trees were grown, nothing is saved")
             if on_share is not None:
                 on_share(count / total)
 

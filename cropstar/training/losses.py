@@ -182,7 +182,7 @@ class SoftDice(Loss):
     over the whole batch before the quotient is taken.
     """
 
-    smoothing: float = 0.0  # share of every label that is spread over all classes
+    smoothing: float = 0.0  # label smoothing: share of each label that is spread over all classes
 
     def sums(self, scores: Tensor, targets: Tensor) -> Tensor:
         """(4, K): of p y, of p, of y, and the labels of each class."""

@@ -132,7 +132,7 @@ def fit_into_memory(attempt: Callable[[int], Tally], micro: int) -> tuple[Tally,
             raise ResourceError(
                 "out of memory",
                 why="a step with one sample at a time does not fit",
-                remedy="take smaller patches or a smaller model; the last checkpoint is kept",
+                remedy="use smaller patches or a smaller model; the last checkpoint is kept",
             )
         micro = (micro + 1) // 2
     if micro < wanted:
@@ -174,7 +174,7 @@ class Precision:
     def __init__(self, name: str, device: torch.device) -> None:
         if name == "float16" and device.type != "cuda":
             why = f"{device.type} computes float16 slowly or not at all"
-            raise UsageError("float16 needs CUDA", why=why, remedy="take precision=bfloat16 or leave it out")
+            raise UsageError("float16 needs CUDA", why=why, remedy="use precision=bfloat16 or leave it out")
         self._kind = KINDS.get(name)
         self._device = device
         self.scaler = torch.amp.GradScaler(device.type) if name == "float16" else None

@@ -145,10 +145,12 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
         yield Choice(
             "cross_fit",
             2 if facts.pixels else FOLDS,
-            f"{facts.fields:,} training fields: none is spared for validation alone",
+            f"{facts.fields:,} training fields are too few to hold some out for validation",
         )
     elif facts.fields < 10_000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
-        yield Choice("split.validation", 0.1, f"{facts.fields:,} training fields: each one is worth more in training")
+        yield Choice(
+            "split.validation", 0.1, f"{facts.fields:,} training fields are too few to hold some out for validation"
+        )
     steps = _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2)
     yield from _budget(config, facts, steps, crossed=crossed)
 
@@ -184,21 +186,19 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
     yield Choice("model.layers", 2, "two layers; deeper models were no better on fields")
     if facts.images:
         yield Choice("model.hidden", 32, "filters of an image model")
-        yield Choice(
-            "model.pool", "mean", "the mean of all states: few labels do not carry a dense layer over the season"
-        )
+        yield Choice("model.pool", "mean", "the mean of all states: too few labels for a dense layer over the season")
         yield Choice("model.dropout", 0.2, "few fields, many pixels")
     else:
         yield Choice("model.hidden", 64 if facts.fields < 2000 else 128, f"{facts.fields:,} training fields")
-        yield Choice("model.pool", "season", "keeps when in the season a state was reached")
+        yield Choice("model.pool", "season", "keeps at which time of the season a state was reached")
         if "pool" not in model.model_fields_set or model.pool == "season":
             yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
             yield Choice("model.dense", 128, "a layer over all bins")
         if facts.processes == 1 and facts.bands <= 3:
-            yield Choice("model.stem", 2, "slopes between dates: one or few bands say little at a time")
-        yield Choice("model.dropout", 0.2, "holds on a few hundred fields as on some thousand")
+            yield Choice("model.stem", 2, "sees changes between dates, which matter with few bands")
+        yield Choice("model.dropout", 0.2, "works for a few hundred fields and for some thousand")
     if facts.processes == 1:
-        yield Choice("model.normalise", True, "trains faster and further")
+        yield Choice("model.normalise", True, "trains faster and reaches a better model")
 
 
 def _network(facts: DataFacts) -> Iterator[Choice]:
@@ -209,14 +209,14 @@ def _network(facts: DataFacts) -> Iterator[Choice]:
 
 def _optimisation(facts: DataFacts) -> Iterator[Choice]:
     yield Choice("optimiser.learning_rate", 0.004 if facts.pixels else 0.003, "with AdamW and a cosine schedule")
-    yield Choice("optimiser.weight_decay", 0.02 if facts.images else 0.01, "of the matrices")
+    yield Choice("optimiser.weight_decay", 0.02 if facts.images else 0.01, "weight decay of the matrices")
     yield Choice("optimiser.decoupled", True, "AdamW")
     yield Choice("optimiser.schedule", "cosine", "falls to zero at the last step")
     yield Choice("optimiser.warmup", WARMUP, "steps")
     yield Choice("optimiser.average", 0.98, "a running mean of the weights is evaluated and saved")
-    yield Choice("loss.smoothing", 0.1, "labels of fields are not always right")
+    yield Choice("loss.smoothing", 0.1, "some labels of fields are wrong")
     if facts.images:
-        yield Choice("augmentation.flips", True, "fields look alike from every side")
+        yield Choice("augmentation.flips", True, "fields have no preferred direction")
     hidden = 0.2 if facts.pixels else 0.1 if facts.fields < 5000 else 0.0
     yield Choice("augmentation.date_dropout", hidden, "other places and years have other clouds")
 
@@ -231,7 +231,7 @@ def _budget(config: TrainConfig, facts: DataFacts, steps: int, *, crossed: bool)
     yield Choice("epochs", epochs, f"{epochs * per_epoch:,} steps, {per_epoch:,} per epoch")
     if crossed:  # all epochs are trained, and the last one is kept
         return
-    yield Choice("choose_after", 0.8, "the last epochs, at a low learning rate, compete on validation")
+    yield Choice("choose_after", 0.8, "only the last epochs, at a low learning rate, are candidates")
     yield Choice("patience", max(epochs // 10, 5), "epochs without a better validation score, among the last ones")
 
 

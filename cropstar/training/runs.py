@@ -144,7 +144,9 @@ def open_run(folder: Path, data: dict[str, Any], hold: ExitStack, *, again: bool
         why = "the store holds other data than when the run was started"
         raise MismatchError("cannot resume the run", path=folder, why=why, remedy="start a new one without --resume")
     if not _try_lock(run, hold):
-        raise ArtifactError("the run is locked", path=folder, why="another cropstar trains it", remedy="wait for it")
+        raise ArtifactError(
+            "the run is locked", path=folder, why="another cropstar is training it", remedy="wait for it"
+        )
     return run
 
 

@@ -78,7 +78,7 @@ class Setup:
         require_samples(self.store, config, self.target, spatial=model.spatial)
         if self.target == "date" and not speaks_by_date(model, len(self.store.fingerprint.bands)):
             why = f"{config.model.name} gives one class to a whole series"
-            remedy = "take a model that reads date after date, e.g. --model star"
+            remedy = "use a model that reads date after date, e.g. --model star"
             raise UsageError("the model cannot classify every date", path=self.store.folder, why=why, remedy=remedy)
         if config.loss.levels and self.store.fingerprint.classes.levels == 1:
             why = "the classes of the store have no levels"
@@ -147,7 +147,7 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
     folds, each is a fold, unless the user chose what validation is.
     """
     if config.split.by == "pixel":
-        raise UsageError("no folds by pixel", why="neighbours would be in all of them", remedy="take split.by=parcel")
+        raise UsageError("no folds by pixel", why="neighbours would be in all of them", remedy="use split.by=parcel")
     rest = without_test(split)
     fields = Fields.of(store, dated=target == "date")
     pieces = {
@@ -173,7 +173,7 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         return inner_folds(store, split, config, target, count)
     if count < folds:
         why = f"training and validation have {count} by {config.split.by}"
-        raise InputError(f"no {folds} folds", path=store.folder, why=why, remedy="take fewer folds")
+        raise InputError(f"no {folds} folds", path=store.folder, why=why, remedy="use fewer folds")
     labels = {parcel: rest.label_of[parcel] for parcel in fold_of}
     return [
         Split({parcel: "validation" if own == fold else "train" for parcel, own in fold_of.items()}, labels, rest.about)

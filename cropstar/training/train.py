@@ -199,7 +199,7 @@ class _Training:
         return member.run.before_refit if self.alone and member.config.refit else member.run.model
 
     def fit(self, member: Member, out_of_fold: OutOfFold | None = None) -> Outcome:
-        """Train a member, or take over what an earlier start of the run made of it."""
+        """Train a member, or take over the result of an earlier start of the run."""
         if out_of_fold is not None:
             return self._fit_to_all(member, out_of_fold)
         if self.alone:
@@ -351,7 +351,7 @@ def _require_possible(
     if config.loss.name == "dice":
         others = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
         for name in (name for name, given in others.items() if given):
-            remedy = "leave one of them out, or take loss.name=cross-entropy"
+            remedy = "leave one of them out, or use loss.name=cross-entropy"
             raise UsageError(f"loss.name=dice cannot be combined with {name}", remedy=remedy)
     require_shareable(model, processes)
     Precision(config.precision, device)

@@ -251,7 +251,7 @@ def _claim(options: TuneOptions, settings: dict[str, Any], hold: ExitStack) -> P
         folder = options.folder
         if folder.is_dir() and any(folder.iterdir()) and not (folder / SETTINGS).is_file():
             why = "it holds other files"
-            raise UsageError("not a tuning", path=folder, why=why, remedy="choose a new folder with -o")
+            raise UsageError("not a tuning folder", path=folder, why=why, remedy="choose a new folder with -o")
     else:
         known = sorted(options.runs.glob(f"tune-*/{SETTINGS}"), reverse=True)
         same = [path.parent for path in known if _read(path) == settings]
@@ -435,7 +435,7 @@ class Trainer:
         model = self._setup.build(config)
         if not model.trains_in_epochs:
             raise UsageError(
-                f"'{config.model.name}' cannot be tuned", why="it has no epochs", remedy="take another model"
+                f"'{config.model.name}' cannot be tuned", why="it has no epochs", remedy="use another model"
             )
         self._setup.require(config, model)
         Precision(config.precision, self._setup.device)

@@ -91,7 +91,7 @@ def test_tunes_are_chosen_by_name(tmp_path: Path) -> None:
         read_music(tmp_path)
     assert len(read_music(tmp_path, "piano")["train"]) == 3
     assert len(read_music(tmp_path / "Piano_midi.mat", "piano")["train"]) == 3
-    with pytest.raises(InputError, match="by its name it has Piano-midi, but wanted is JSB Chorales"):
+    with pytest.raises(InputError, match="its name says Piano-midi, but the task needs JSB Chorales"):
         read_music(tmp_path / "Piano_midi.mat", "jsb")
     with pytest.raises(UsageError, match="known: jsb, piano"):
         read_music(tmp_path, "nottingham")

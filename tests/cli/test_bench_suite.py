@@ -233,7 +233,7 @@ def test_other_settings_are_not_mixed(tmp_path: Path, monkeypatch: pytest.Monkey
         ([{**ADDING, "name": "../away"}], ["tasks.1.name"]),
         ([{**ADDING, "by_model": {"rnn": {}}}], ["settings for 'rnn'"]),
         ([ADDING, ADDING], ["two tasks are called 'adding'", "'name'"]),
-        ([{**ADDING, "seeds": list(range(200)), "layers": list(range(1, 65))}], ["too large a suite"]),
+        ([{**ADDING, "seeds": list(range(200)), "layers": list(range(1, 65))}], ["a suite that is too large"]),
         ([{**ADDING, "task": "tum-pixel", "set": {}, "match_parameters": 9}], ["match_parameters"]),
         ([{**ADDING, "match_parameters": 900}], ["'model.hidden' under 'set'", "match_parameters"]),
         ([{**ADDING, "set": {"batch": 7}}], ["does not use batch"]),

@@ -184,7 +184,7 @@ def test_a_store_is_verified(small_store: Path, tmp_path: Path) -> None:
     tile.write_bytes(content)
     found = refusal(copy, "--verify")
     assert isinstance(found, ArtifactError)
-    assert f"1 of 4 tiles are not as written: {tile.name}" in str(found)
+    assert f"1 of 4 tiles are damaged: {tile.name}" in str(found)
     assert isinstance(refusal(tile, "--verify"), UsageError)
 
 

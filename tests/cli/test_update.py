@@ -53,7 +53,7 @@ def test_a_season_that_grows(run_cli: Cli, images: Path, tmp_path: Path) -> None
     assert abs(difference).max() <= 1  # percent, rounded
 
     again = run_cli("update", "season.h5", images / "dated", cwd=tmp_path)
-    assert_refused(again, 5, "not a later date", "dated", "only images that came after it")
+    assert_refused(again, 5, "not a later date", "dated", "only later images")
     assert len(again.stderr.splitlines()) == 1
 
 

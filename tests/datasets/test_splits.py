@@ -254,12 +254,12 @@ def test_years_are_groups_whether_yaml_reads_them_as_numbers_or_text() -> None:
         (("split.by=group", "split.test=[2017.5]"), "wrong value of 'split.test'"),
         (("split.by=group", "split.train=north", "split.test=[south]"), "wrong value of 'split.train'"),
         (("split.by=group", "split.test=[a]", "split.train=[a]"), "a group is named for two parts"),
-        (("split.by=group", "split.train=[a]"), "name those of split.test"),
-        (("split.by=group", "split.test=[a]", "split.folds=3"), "no split.folds"),
+        (("split.by=group", "split.train=[a]"), "need split.test"),
+        (("split.by=group", "split.test=[a]", "split.folds=3"), "without split.folds"),
         (("split.test=[a]",), "split.by=group and split.by=scene"),
         (("split.by=farm",), "wrong value of 'split.by'"),
-        (("split.name=fold0", "split.by=block"), "split.name is a split of its own"),
-        (("split.name=fold0", "split.folds=5"), "split.name is a split of its own"),
+        (("split.name=fold0", "split.by=block"), "split.name selects a complete split"),
+        (("split.name=fold0", "split.folds=5"), "split.name selects a complete split"),
         (("split.folds=3", "split.fold=4"), "split.fold is 4 of 3"),
         (("split.fold=2",), "split.fold is 2 of no split.folds"),
         (("split.folds=1",), "wrong value of 'split.folds'"),
@@ -417,7 +417,7 @@ def test_blocks_across_two_zones_do_not_overlap(tmp_path: Path) -> None:
 
 def test_images_without_a_place_have_no_blocks(tmp_path: Path) -> None:
     store = Store.open(store_of(tmp_path, {"tile": field_tile("nowhere", 1, 4, 4, (0.0, 0.0), crs="")}))
-    with pytest.raises(UsageError, match=r"no split by block .*'nowhere' have no coordinates; take split.by=parcel"):
+    with pytest.raises(UsageError, match=r"no split by block .*'nowhere' have no coordinates; use split.by=parcel"):
         split_parcels(store, config("block"), 0)
     store.close()
 
@@ -425,7 +425,7 @@ def test_images_without_a_place_have_no_blocks(tmp_path: Path) -> None:
 def test_one_block_is_too_few(landscape: Store) -> None:
     with pytest.raises(InputError, match=r"no parcel is left for test .* lie in 1 block of 1e\+07 m; make split.block"):
         split_parcels(landscape, config("block", block=1e7), 0)
-    with pytest.raises(InputError, match=r"no 9 folds .*7 by scene; take fewer folds"):
+    with pytest.raises(InputError, match=r"no 9 folds .*7 by scene; use fewer folds"):
         split_parcels(landscape, config("scene", folds=9), 0)
 
 
@@ -484,7 +484,7 @@ def test_of_two_groups_the_one_nearer_to_the_share_is_validation(caplog: pytest.
     tallies = {"north": Counter({0: 20, 1: 20}), "south": Counter({0: 30, 1: 30})}
     with caplog.at_level("INFO", logger="cropstar"):
         assert {tuple(hold_out_units(tallies, 0.15, seed, "region")[0]) for seed in range(20)} == {("north",)}
-    assert "validation takes whole regions, as the test does: north" in caplog.text
+    assert "validation holds out whole regions, as the test does: north" in caplog.text
 
 
 def test_no_group_is_left_out_that_takes_its_crops_along() -> None:
@@ -655,7 +655,7 @@ def test_whole_groups_of_training_become_validation_unless_a_share_is_asked_for(
     assert all(len(parts) == 1 and parts.total() == 4 for parts in found.values())
     assert {group for group, parts in found.items() if parts["test"]} == {"16", "17", "18", "19"}
     assert sum(parts["validation"] > 0 for parts in found.values()) in (2, 3)
-    assert "validation takes whole groups, as the test does: " in caplog.text
+    assert "validation holds out whole groups, as the test does: " in caplog.text
 
 
 def test_of_one_training_group_a_share_becomes_validation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -668,7 +668,7 @@ def test_of_one_training_group_a_share_becomes_validation(tmp_path: Path, caplog
         found = parts_of_groups(folder, split_of(folder, SplitConfig(name="published")))
     assert found == {"train": {"train": 48, "validation": 8}, "test": {"test": 24}}
     assert caplog.messages == [
-        "the split 'published' has no validation part: a stratified share of its training fields is taken, for only "
+        "the split 'published' has no validation part: using a stratified share of its training fields, for only "
         "one group is left to train on"
     ]
 
@@ -731,7 +731,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def test_the_warning_says_why_it_lies(images: Store, caplog: pytest.LogCaptureFixture) -> None:
     split_parcels(images, BY_PIXEL, 0)
-    assert "pixels of one field stand in training and in test" in caplog.text
+    assert "training and test share fields" in caplog.text
     assert "split.by=parcel" in caplog.text
     caplog.clear()
     split_parcels(images, SplitConfig(), 0)
@@ -813,7 +813,7 @@ def test_a_part_without_a_pixel_is_said(tmp_path: Path) -> None:
 
 def test_series_have_no_pixels(tmp_path: Path) -> None:
     store = Store.open(store_of(tmp_path, {"table": a_series_tile([3] * 30)}))
-    with pytest.raises(UsageError, match=r"no split by pixel .*take split.by=parcel"):
+    with pytest.raises(UsageError, match=r"no split by pixel .*use split.by=parcel"):
         split_parcels(store, BY_PIXEL, 0)
     with pytest.raises(UsageError, match=r"no split by block .*series without coordinates"):
         split_parcels(store, SplitConfig(by="block"), 0)

@@ -53,7 +53,7 @@ class Raise:
         ("memory", 6, "out of memory; use --workers 1 or more memory"),
         ("disk", 6, "cannot write in f.h5: No space left; free some disk space and run again"),
         ("bug", 1, "internal error: KeyError: 'x'; run again with --debug and report the traceback"),
-        ("die", 1, "a worker could not go on: it ended with code 7; run again with --workers 1 to see why"),
+        ("die", 1, "a worker stopped unexpectedly: it ended with code 7; run again with --workers 1 to see why"),
     ],
 )
 @pytest.mark.usefixtures("eager")

@@ -70,7 +70,7 @@ def test_a_polite_signal_keeps_finished_blocks(command: list[str], tmp_path: Pat
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 143, said
-    assert said.splitlines()[-1].startswith("error: stopped by a signal: what was finished is kept")
+    assert said.splitlines()[-1].startswith("error: stopped by a signal: finished parts are kept")
     kept = blocks_in(tmp_path)
     assert kept
     assert not list(tmp_path.rglob("*.partial"))

@@ -90,7 +90,7 @@ class BatchJob:
         assert code in (0, *EXIT_CODES.values()), said
         if code == EXIT_CODES[signal.SIGTERM]:
             assert lines[-1]["level"] == "error"
-            assert lines[-1]["message"].startswith("stopped by a signal: what was finished is kept"), said
+            assert lines[-1]["message"].startswith("stopped by a signal: finished parts are kept"), said
         self.done = code == 0
         self.last_word = max((line["time"] for line in lines if "time" in line), default="")
         return code

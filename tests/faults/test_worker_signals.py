@@ -92,7 +92,7 @@ def test_a_signal_to_all_stops_all(granule: Path, tmp_path: Path, number: int, c
     os.killpg(process.pid, number)
     _, said = process.communicate(timeout=30)
     assert process.returncode == code
-    assert said.splitlines()[-1].startswith("error: stopped by a signal: what was finished is kept")
+    assert said.splitlines()[-1].startswith("error: stopped by a signal: finished parts are kept")
     assert "Traceback" not in said
     assert not any(map(works, workers))
     assert not list(tmp_path.rglob(".*.partial"))

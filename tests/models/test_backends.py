@@ -127,7 +127,7 @@ def test_it_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "cropstar"):
         use_backend(build("gru"), "auto", CPU)
     assert "backend torch" in caplog.text
-    assert "the kernels know the cell star" in caplog.text or why_not() in caplog.text
+    assert "the kernels support the cell star" in caplog.text or why_not() in caplog.text
 
 
 @pytest.mark.parametrize(

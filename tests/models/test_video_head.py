@@ -89,7 +89,7 @@ def test_it_makes_no_maps() -> None:
     model = make()
     assert not model.makes_maps
     assert model.radius(6) == 0
-    with pytest.raises(UsageError, match="one class to a whole clip"):
+    with pytest.raises(UsageError, match="one class per clip"):
         require_maps(model)
     for name in ("convstar", "star", "tcn", "tempcnn"):
         require_maps(build_model(ModelConfig(name=name, layers=1, hidden=4), Shape(3, 4, 6)))

@@ -27,7 +27,7 @@ def test_patterns_and_paths_each_once(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     found = find_inputs([str(tmp_path / "b.tif"), str(tmp_path / "*.tif"), str(tmp_path / "c[1].tif")])
     assert [each.path.name for each in found] == ["b.tif", "a.tif", "c[1].tif"]
-    with pytest.raises(InputError, match="nothing fits the pattern"):
+    with pytest.raises(InputError, match="nothing matches the pattern"):
         find_inputs([str(tmp_path / "*.jp2")])
 
 

@@ -442,7 +442,7 @@ def test_wrong_columns(tmp_path: Path) -> None:
     assert "no observation" in message(tmp_path)
     with h5py.File(tmp_path / HERE / "frh01.h5", "w") as handle:
         handle.create_dataset("csv/frh01/1.csv", (10**12, 17), dtype="f8", chunks=(1000, 17))
-    assert "too long a series" in message(tmp_path)
+    assert "a series that is too long" in message(tmp_path)
 
 
 def test_a_broken_index(tmp_path: Path) -> None:

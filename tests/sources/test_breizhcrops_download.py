@@ -167,7 +167,7 @@ PAGE = b"\n<!DOCTYPE html><html><body>Please sign in</body></html>" + bytes(20)
 @pytest.mark.parametrize("name", [ARCHIVE, INDEX, "classmapping.csv", "codes.csv"])
 def test_a_page_instead_of_a_file(site: Site, tmp_path: Path, name: str) -> None:
     site.files[name] = PAGE
-    assert f"not the file in {site.address}/{name}: a web page came instead" in failure(tmp_path)
+    assert f"not the file in {site.address}/{name}: the server sent a web page" in failure(tmp_path)
     assert not (tmp_path / name).exists()
     assert not list(tmp_path.rglob("*.download"))
 
@@ -183,7 +183,7 @@ def test_wrong_archives(site: Site, original: Path, tmp_path: Path) -> None:
     right, h5 = site.files[ARCHIVE], (original / H5).read_bytes()
     for content, expected in (
         (tar_gz({"frh01.h5": h5[:-1]}), f"frh01.h5 has {len(h5) - 1} bytes, not {len(h5)}"),
-        (tar_gz({"frh01.h5": bytes(len(h5))}), "frh01.h5 is no HDF5 file"),
+        (tar_gz({"frh01.h5": bytes(len(h5))}), "frh01.h5 is not an HDF5 file"),
         (tar_gz({"frh02.h5": h5}), "frh01.h5 is not in it"),
         (tar_gz({"a": bytes(10**7), "frh01.h5": h5}), "it holds more than one file"),
         (tar_gz({"frh01.h5": h5, "z": bytes(10**7)}), "it holds more than one file"),
@@ -207,7 +207,7 @@ def test_wrong_archives(site: Site, original: Path, tmp_path: Path) -> None:
 def test_more_than_expected(site: Site, tmp_path: Path, silent: bool) -> None:
     site.files[ARCHIVE] += bytes(2 * 2**20)
     site.silent = {ARCHIVE} if silent else set()
-    assert "too large a file" in failure(tmp_path)
+    assert "a file that is too large" in failure(tmp_path)
     assert not (tmp_path / UNFINISHED).exists()
 
 

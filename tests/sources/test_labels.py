@@ -353,7 +353,7 @@ def test_squares_lose_their_edge_and_small_ones_vanish(tmp_path: Path, said: Sai
     assert (labels >= 0).sum() == 16
     assert len(parcels.table.keys) == 1
     assert set(np.unique(numbers)) == {0, 1}
-    assert heard(said, "1 parcels vanish with --erode 10")
+    assert heard(said, "1 parcels are too small for --erode 10")
     with pytest.raises(InputError, match="--erode 500 leaves nothing of 2; erode less"):
         read_parcels(path, GRID, erode=500)
 
@@ -618,8 +618,9 @@ def test_a_label_that_is_not_in_the_table(tmp_path: Path) -> None:
 def test_what_others_drops_and_what_nobody_has_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "cropstar"):
         rules_of(tmp_path, TABLE + "others: drop").apply(["oats", "oats", "rye", "corn"])
-    assert "leaves out the other labels: oats (2), rye (1)" in caplog.text
-    assert "names labels that no parcel here has: unknown, house, winter wheat, winter barley, 211 and 1" in caplog.text
+    assert "labels left out by " in caplog.text
+    assert ": oats (2), rye (1)" in caplog.text
+    assert "that no parcel has: unknown, house, winter wheat, winter barley, 211 and 1" in caplog.text
 
 
 def test_labels_are_taken_as_they_are_written(tmp_path: Path) -> None:
@@ -638,8 +639,8 @@ def test_labels_are_taken_as_they_are_written(tmp_path: Path) -> None:
         ("a: x", "'a' has no list of labels"),
         ("a:", "'a' has no list of labels"),
         ("a: []", "'a' has no list of labels"),
-        ("a: [[x]]", "in 'a' is no label"),
-        ("a: ['']", "in 'a' is no label"),
+        ("a: [[x]]", "in 'a' is not a label"),
+        ("a: ['']", "in 'a' is not a label"),
         ("a: {colour: '#ffffff'}", "'a' has no list of labels"),
         ("a: {labels: [x], color: '#ffffff'}", "did you mean 'colour'?"),
         ("a: {labels: [x], colour: red}", "the colour of 'a' is 'red'; write it in quotes"),

@@ -82,11 +82,11 @@ def test_a_model_file_gives_the_same_answers() -> None:
 @pytest.mark.parametrize(
     ("name", "place", "value", "why"),
     [
-        ("start", 0, np.nan, "scores that are no numbers"),
-        ("start", slice(None), -np.inf, "scores that are no numbers"),
+        ("start", 0, np.nan, "scores that are not numbers"),
+        ("start", slice(None), -np.inf, "scores that are not numbers"),
         ("adds_to", 3, 6, "a class beyond the 6"),
         ("adds_to", 0, -1, "a class beyond the 6"),
-        ("trees.leaves", (0, 0), np.inf, "a leaf is no number"),
+        ("trees.leaves", (0, 0), np.inf, "a leaf is not a number"),
         ("trees.feature", 0, 7, "beyond the 7"),
         ("trees.left", 0, 0, "does not come after it"),
     ],

@@ -41,7 +41,7 @@ class Settings(Section):
     """The section `task` of a benchmark's configuration; tasks add to it."""
 
     checkpoint: int | None = Field(
-        None, ge=1, description="steps between states that are kept for the backward pass; null: all are kept"
+        None, ge=1, description="steps between the states that are stored for the backward pass; null: store all"
     )
 
 

@@ -7,7 +7,7 @@ from cropstar.benchmarks.tasks.base import ACCURACY, TASKS, StoreTask
 for task in (
     StoreTask(
         name="tum-series",
-        about="crops of TUM's series of points, 2016",
+        about="TUM's series of points, 2016",
         config="tum-series-star",
         metric=ACCURACY,
         paper=(("star", "87.7 %"),),
@@ -17,7 +17,7 @@ for task in (
     ),
     StoreTask(
         name="tum-pixel",
-        about="crops of TUM's image series, pixel by pixel, 2016",
+        about="TUM's image series, by pixel, 2016",
         config="tum-pixel-convstar",
         metric=ACCURACY,
         paper=(("convstar", "91.9 %"),),
@@ -27,7 +27,7 @@ for task in (
     ),
     StoreTask(
         name="breizhcrops",
-        about="crops of Brittany, parcel by parcel; the paper's figure is of the data of 2019",
+        about="crops of Brittany, by parcel; the paper's figure is for the data of 2019",
         config="breizhcrops-star",
         metric=ACCURACY,
         paper=(("star", "69.6 % (2019's data of 4 bands: not comparable)"),),

@@ -40,15 +40,14 @@ NEEDS = (
 
 
 class DigitSettings(Settings):
-    pool: int = Field(1, ge=1, le=14, description="pixels a side that are averaged to one before they become steps")
+    pool: int = Field(1, ge=1, le=14, description="side of the squares of pixels that are averaged to one step")
     order: Literal["rows", "seed", "authors"] = Field(
-        "rows", description=f"of pixels; seed: at random by `seed`; authors: as {PERMUTATION} beside the images says"
+        "rows",
+        description=f"order of the pixels; seed: random, by `seed`; authors: as in {PERMUTATION} beside the images",
     )
-    validation: int = Field(5_000, ge=1, description="training images that choose the epoch")
-    limit: int | None = Field(
-        None, ge=1, description="training images that are used besides those of validation; null: all"
-    )
-    test_limit: int | None = Field(None, ge=1, description="test images that are used, for a trial; null: all")
+    validation: int = Field(5_000, ge=1, description="training images used for validation")
+    limit: int | None = Field(None, ge=1, description="training images, without those for validation; null: all")
+    test_limit: int | None = Field(None, ge=1, description="test images, for a trial; null: all")
 
 
 class Digits(BenchTask):
@@ -140,16 +139,14 @@ def _pooled(images: NDArray[np.uint8], side: int, folder: Path) -> NDArray[np.fl
     count, height, width = images.shape
     if height % side or width % side:
         why = f"{height} x {width} pixels cannot be cut into squares of {side}"
-        raise UsageError(
-            f"--pool {side} does not fit", path=folder, why=why, remedy="take a divisor, such as 2, 4 or 7"
-        )
+        raise UsageError(f"--pool {side} does not fit", path=folder, why=why, remedy="use a divisor, such as 2, 4 or 7")
     cut = images.reshape(count, height // side, side, width // side, side)
     means: NDArray[np.float32] = cut.mean(axis=(2, 4), dtype=np.float32) / np.float32(255)
     return means.reshape(count, -1)
 
 
 PAPER: dict[str, dict[str, Any]] = {
-    "mnist": {"about": "handwritten digits, a pixel a step", "paper": (("star", "99.2 to 99.4 %"),)},
+    "mnist": {"about": "handwritten digits, one pixel per step", "paper": (("star", "99.2 to 99.4 %"),)},
     "pmnist": {
         "about": "handwritten digits in a fixed random order of pixels",
         "paper": (("star", "94.7 to 95.4 %"),),

@@ -33,9 +33,9 @@ HELD_OUT_SEED = 1_000_003  # validation and test are the same for every seed of 
 
 
 class GeneratedSettings(Settings):
-    length: int = Field(200, ge=2, le=100_000, description="steps between what is told and what is asked")
-    samples: int = Field(10_000, ge=1, description="new training samples an epoch")
-    held_out: int = Field(1_000, ge=1, description="samples for validation, and as many for the test")
+    length: int = Field(200, ge=2, le=100_000, description="steps between the input and the answer")
+    samples: int = Field(10_000, ge=1, description="new training samples per epoch")
+    held_out: int = Field(1_000, ge=1, description="samples for validation, and the same number for the test")
 
 
 class GeneratedTask(BenchTask):

@@ -51,7 +51,7 @@ REMEDY = (
 
 
 class GestureSettings(Settings):
-    frames: int = Field(32, ge=1, le=512, description="frames of a clip, at even distances")
+    frames: int = Field(32, ge=1, le=512, description="frames of a clip, evenly spaced")
     size: int = Field(112, ge=8, le=512, description="pixels a side")
 
 
@@ -83,7 +83,7 @@ class Gestures(BenchTask):
         model = super().build(config, material)
         if not model.spatial or model.makes_maps:
             why = "a clip has one class, and the model makes maps or reads series"
-            remedy = "take a model such as convstar, with model.head=video"
+            remedy = "use a model such as convstar, with model.head=video"
             raise UsageError(f"'{config.model.name}' cannot classify clips", why=why, remedy=remedy)
         return model
 
@@ -170,7 +170,11 @@ def _class_names(file: Path) -> tuple[str, ...]:
     names: dict[str, None] = {}
     for number, name in read_lines(file):
         if name in names or len(name) > MAXIMUM_NAME or len(names) == MAXIMUM_CLASSES:
-            why = f"line {number} repeats '{name}'" if name in names else f"line {number} is too long, or one too many"
+            why = (
+                f"line {number} repeats '{name}'"
+                if name in names
+                else f"line {number} is too long, or there are too many lines"
+            )
             raise InputError("not a list of classes", path=file, why=why, remedy=REMEDY)
         names[name] = None
     if not names:
@@ -252,9 +256,9 @@ def _frame_files(clip: Path) -> list[Path]:
                     files[int(stem)] = clip / entry.name
                 if len(files) > MAXIMUM_FRAMES:
                     why = f"more than {MAXIMUM_FRAMES:,} frames"
-                    raise InputError("too long a clip", path=clip, why=why, remedy="check the folder")
+                    raise InputError("a clip that is too long", path=clip, why=why, remedy="check the folder")
     if not files:
-        remedy = "unpack it again, or take its line out of the csv: then a training starts anew"
+        remedy = "unpack it again, or remove its line from the csv file and start a new run"
         raise InputError("a clip without frames", path=clip, why="no 00001.jpg and so on", remedy=remedy)
     return [files[number] for number in sorted(files)]
 
@@ -267,13 +271,13 @@ def _picture(file: Path, size: int) -> NDArray[np.uint8]:
     require_file(file)
     if file.stat().st_size > MAXIMUM_FRAME_BYTES:
         why = f"more than {MAXIMUM_FRAME_BYTES:,} bytes"
-        raise InputError("too large a frame", path=file, why=why, remedy="check the file")
+        raise InputError("a frame that is too large", path=file, why=why, remedy="check the file")
     try:
         with JpegImageFile(io.BytesIO(file.read_bytes())) as image:
             width, height = image.size
             if max(width, height) > MAXIMUM_SIDE:
                 why = f"{width} x {height} pixels, at most {MAXIMUM_SIDE} a side are read"
-                raise InputError("too large a frame", path=file, why=why, remedy="check the file")
+                raise InputError("a frame that is too large", path=file, why=why, remedy="check the file")
             side = min(width, height)
             left, top = (width - side) / 2, (height - side) / 2
             square = image.convert("RGB").resize(

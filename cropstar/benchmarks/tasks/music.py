@@ -41,8 +41,10 @@ REMEDY = (
 
 
 class MusicSettings(Settings):
-    context: int = Field(32, ge=1, description="frames that new gates, or convolutions in time, are made for")
-    window: int = Field(0, ge=0, description="frames of a training sample, for more updates an epoch; 0: whole pieces")
+    context: int = Field(
+        32, ge=1, description="time scale in frames that new gates or convolutions are initialised for"
+    )
+    window: int = Field(0, ge=0, description="frames per training sample, for more updates per epoch; 0: whole pieces")
 
 
 class Music(BenchTask):
@@ -84,8 +86,8 @@ def _windows(piece: NDArray[np.bool_], frames: int) -> list[NDArray[np.bool_]]:
 
 
 for music in (
-    Music("jsb", "Bach's chorales, the next of their frames of 88 notes", (("star", "8.09 to 8.13"),)),
-    Music("piano", "piano music, the next of its frames of 88 notes", (("star", "7.40"),)),
+    Music("jsb", "Bach's chorales: predict the next frame of 88 notes", (("star", "8.09 to 8.13"),)),
+    Music("piano", "piano music: predict the next frame of 88 notes", (("star", "7.40"),)),
 ):
     TASKS.register(music.name)(music)
 
@@ -131,7 +133,7 @@ def _chosen(path: Path, tunes: str | None) -> Path:
         if path.suffix.lower() not in endings:
             raise InputError("no file of music", path=path, why=f"it is no {' or '.join(endings)}", remedy=REMEDY)
         if tunes is not None and _tunes_of(path) not in (tunes, None):
-            why = f"by its name it has {TUNES[_tunes_of(path) or tunes]}, but wanted is {TUNES[tunes]}"
+            why = f"its name says {TUNES[_tunes_of(path) or tunes]}, but the task needs {TUNES[tunes]}"
             raise InputError("the wrong music", path=path, why=why, remedy="give the other file")
         return path
     files = sorted(file for file in path.iterdir() if file.suffix.lower() in endings)
@@ -164,7 +166,9 @@ def _read_cells(file: Path, names: list[str]) -> dict[str, list[Any]]:
         raise UsageError("reading .mat files needs SciPy", remedy="pip install 'cropstar[music]'") from None
     require_file(file)
     if file.stat().st_size > MAXIMUM_MAT_BYTES:
-        raise InputError("too large a .mat file", path=file, why=f"more than {MAXIMUM_MAT_BYTES:,} bytes", remedy=AGAIN)
+        raise InputError(
+            "a .mat file that is too large", path=file, why=f"more than {MAXIMUM_MAT_BYTES:,} bytes", remedy=AGAIN
+        )
     with file.open("rb") as handle:
         beginning = handle.read(len(MATLAB_5))
     if beginning == b"MATLAB 7.3":
@@ -205,7 +209,7 @@ def _checked(roll: NDArray[Any], part: str, file: Path) -> NDArray[np.bool_]:
 
 
 def _from_pickle(file: Path) -> Rolls:
-    content = read_plain_pickle(file, remedy="take a file of lists and numbers only, or the .mat file")
+    content = read_plain_pickle(file, remedy="use a file of lists and numbers only, or the .mat file")
     if not isinstance(content, dict) or not set(PART_WORDS.values()) <= content.keys():
         why = f"it is no dictionary of {', '.join(PART_WORDS.values())}"
         raise InputError("an unexpected pickle", path=file, why=why, remedy="check which file it is")

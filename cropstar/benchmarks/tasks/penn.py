@@ -57,14 +57,14 @@ REMEDY = (
 
 
 class PennSettings(Settings):
-    bptt: int = Field(150, ge=1, le=10_000, description="characters that gradients go back at most")
+    bptt: int = Field(150, ge=1, le=10_000, description="characters of truncated back-propagation")
     limit: int | None = Field(None, ge=2, description="characters of the training part, for a trial; null: all")
-    held_out_limit: int | None = Field(None, ge=2, description="likewise of validation and test; null: all")
+    held_out_limit: int | None = Field(None, ge=2, description="characters of validation and test each; null: all")
 
 
 class Penn(BenchTask):
     name = "ptb"
-    about = "the Penn Treebank, the next of its characters"
+    about = "the Penn Treebank: predict the next character"
     metric = BITS
     paper = (("star", "1.30"),)
     folder = "ptb"
@@ -112,7 +112,7 @@ class Streams:
         self.row_length = math.ceil((len(codes) - 1) / rows)  # characters that a row predicts
         if len(codes) < 2 * rows:
             why = f"{len(codes)} characters for {rows} rows"
-            raise InputError(f"too short a text for {part}", why=why, remedy="lower series_batch")
+            raise InputError(f"a text that is too short for {part}", why=why, remedy="lower series_batch")
         self._codes = codes
         self._segment = segment
 
@@ -230,7 +230,7 @@ def read_penn(folder: Path) -> tuple[dict[str, NDArray[np.uint8]], tuple[str, ..
         strange = text[alphabet[places] != text]
         if len(strange):
             why = f"{chr(strange[0])!r} does not occur in {files['train'].name}"
-            raise InputError("an unknown character", path=files[part], why=why, remedy="take all parts from one source")
+            raise InputError("an unknown character", path=files[part], why=why, remedy="use all parts from one source")
         codes[part] = places.astype(np.uint8)
     return codes, tuple(map(chr, alphabet))
 
@@ -265,7 +265,9 @@ def _characters(file: Path, spelt: bool) -> NDArray[np.uint32]:
             continue
         if spelt and max(map(len, words)) > 1:
             why = f"'{max(words, key=len)[:20]}' in line {number} is more than one character"
-            raise InputError("a text that is not spelt out", path=file, why=why, remedy="name the file ptb.*.txt")
+            raise InputError(
+                "a text that is not one character per word", path=file, why=why, remedy="name the file ptb.*.txt"
+            )
         text = ("".join(words).replace("_", " ") if spelt else " ".join(words)) + "\n"
         total += len(text)
         if total > MAXIMUM_CHARACTERS:

@@ -27,7 +27,7 @@ Series = list[NDArray[np.float32]]
 
 
 class UcrSettings(Settings):
-    validation: float = Field(0.15, gt=0, lt=1, description="share of the training half that chooses the epoch")
+    validation: float = Field(0.15, gt=0, lt=1, description="share of the training half used for validation")
 
 
 class Ucr(BenchTask):
@@ -36,7 +36,7 @@ class Ucr(BenchTask):
     metric = ACCURACY
     paper = ()
     folder = "ucr"
-    needs = "put NAME_TRAIN and NAME_TEST (.tsv or .ts, or .gz of them) of https://timeseriesclassification.com there"
+    needs = "put NAME_TRAIN and NAME_TEST (.tsv or .ts, also as .gz) of https://timeseriesclassification.com there"
     settings = UcrSettings
 
     def load(self, settings: UcrSettings, config: TrainConfig, folder: Path) -> Material:
@@ -56,7 +56,7 @@ class Ucr(BenchTask):
         held = max(1, round(settings.validation * len(lot)))
         if held >= len(lot):
             why = f"{len(lot)} series, of which {held} are for validation"
-            raise InputError("too few series to train on", path=folder, why=why, remedy="take a larger data set")
+            raise InputError("too few series to train on", path=folder, why=why, remedy="use a larger data set")
         chosen = {"train": np.sort(lot[held:]), "validation": np.sort(lot[:held])}
         known = np.concatenate([series["train"][number] for number in chosen["train"]])
         mean, deviation = known.mean(axis=0), np.maximum(known.std(axis=0), 1e-6)

@@ -3,7 +3,7 @@
     h_t = relu(W x_t + u * h_{t-1} + b)
 
 u is one number a unit. Nothing bounds the state but u itself: keep `model.normalise` in mind for deep stacks, and the
-bound of the gradient's norm for long series.
+maximum norm of the gradient for long series.
 """
 
 from __future__ import annotations

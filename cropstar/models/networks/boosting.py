@@ -81,7 +81,7 @@ class Boosting(FittedClassifier):
         if start.dtype != np.float64 or start.shape != (self.classes,):
             raise ValueError(f"it does not start from {self.classes} scores")
         if np.isnan(start).any() or (start == np.inf).any() or not np.isfinite(start).any():
-            raise ValueError("it starts from scores that are no numbers")
+            raise ValueError("it starts from scores that are not numbers")
         if adds_to.dtype != np.int64 or adds_to.shape != (len(trees),):
             raise ValueError("its trees are not of classes")
         if (adds_to < 0).any() or (adds_to >= self.classes).any():

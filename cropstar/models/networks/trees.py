@@ -217,7 +217,7 @@ class Trees:
         if self.leaves.ndim != 2 or self.leaves.dtype != np.float32 or self.leaves.shape[1] != columns:
             raise ValueError(f"its leaves are not of {columns} classes")
         if not np.isfinite(self.leaves).all():
-            raise ValueError("a leaf is no number")
+            raise ValueError("a leaf is not a number")
         sizes = np.diff(self.offsets)
         if not len(sizes) or self.offsets[0] != 0 or self.offsets[-1] != len(self.left) or (sizes < 1).any():
             raise ValueError("its trees do not share its nodes")
@@ -238,7 +238,7 @@ class Trees:
         if ((self.feature[inner] < 0) | (self.feature[inner] >= features)).any():
             raise ValueError(f"a node asks for a feature beyond the {features} there are")
         if not np.isfinite(self.threshold[inner]).all():
-            raise ValueError("a threshold is no number")
+            raise ValueError("a threshold is not a number")
         if (self.left[~inner] != -1).any():
             raise ValueError("a node is neither a fork nor a leaf")
         if ((self.right[~inner] < 0) | (self.right[~inner] >= len(self.leaves))).any():
@@ -332,7 +332,7 @@ class FittedClassifier(Classifier):
         if means.dtype != np.float32 or means.shape != (grid.values(self.bands),):
             raise ValueError(f"its means are not those of {self.bands} bands and {len(grid.offsets)} days")
         if not np.isfinite(means).all():
-            raise ValueError("one of its means is no number")
+            raise ValueError("one of its means is not a number")
         trees = Trees(*(arrays[f"{TREES}{field.name}"] for field in fields(Trees)))
         self.take(arrays, trees, grid.features(self.bands))
         self.grid, self.means, self.trees = grid, means, trees

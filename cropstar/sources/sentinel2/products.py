@@ -478,7 +478,7 @@ def _why_unsafe(info: zipfile.ZipInfo, seen: set[str]) -> str | None:
     if name.startswith(("/", "\\")) or ".." in parts or "..\\" in name:
         return f"the member {name!r} points out of it"
     if not name or any(sign in name for sign in "\\:{}\0"):
-        return f"the member {name!r} has a name that is no plain path"
+        return f"the member {name!r} has a name that is not a plain path"
     if info.filename in seen:
         return f"the member {name!r} appears twice"
     if info.flag_bits & 1:

@@ -241,7 +241,7 @@ VERSION = "processing:version"
 PRODUCTS = ("s2:product_uri", "sentinel:product_id", "sentinel2:product_uri")
 BASELINE_IN_NAME = re.compile(r"_N(\d{2})(\d{2})_")
 OFFSET_BASELINE, BASELINE_OFFSET = (4, 0), -1000.0
-REMEDY = "report it to those who keep the catalogue"
+REMEDY = "report it to the operator of the catalogue"
 
 
 @dataclass(frozen=True)
@@ -325,14 +325,14 @@ def checked_href(href: str, base: str, catalogue: str, item: str) -> str:
     `base` is where the item itself lies, which relative addresses start from.
     """
     if UNPRINTABLE.search(href) or "/vsi" in unquote(href).lower():
-        raise _refused(href, item, "it is no plain address")
+        raise _refused(href, item, "it is not a plain address")
     local = _is_this_machine(urlsplit(catalogue).hostname)
     try:
         absolute = urljoin(base, href)
         parts = urlsplit(absolute)
         host = parts.hostname
     except ValueError:
-        raise _refused(href, item, "it is no plain address") from None
+        raise _refused(href, item, "it is not a plain address") from None
     if unquote(parts.path).lower().endswith(".vrt"):
         raise _refused(href, item, "a VRT could lead to any other file")
     if parts.scheme in ("http", "https") and host:

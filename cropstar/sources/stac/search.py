@@ -122,7 +122,7 @@ def find_items(url: str, options: StacOptions) -> list[dict[str, Any]]:
     if not found:
         season = f"{options.start} to {options.end}"
         why = f"the collection '{options.collection}' has none in the area from {season}"
-        raise InputError("no items", path=public_address(url), why=why, remedy="ask for another area or season")
+        raise InputError("no items", path=public_address(url), why=why, remedy="choose another area or season")
     kept = [item for item in found.values() if _cloud_cover(item) <= options.max_cloud]
     cloudy = len(found) - len(kept)
     if not kept:
@@ -176,7 +176,7 @@ def _pages(client: Any, url: str, method: str, options: StacOptions) -> Iterator
 
 
 def _too_much(url: str, why: str) -> InputError:
-    remedy = "ask for a smaller area or a shorter season"
+    remedy = "choose a smaller area or a shorter season"
     return InputError("the search finds too much", path=public_address(url), why=why, remedy=remedy)
 
 

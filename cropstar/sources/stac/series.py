@@ -67,8 +67,8 @@ def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
     items = [read_item(feature, url, wanted) for feature in find_items(url, options)]
     inside = [item for item in items if options.start <= item.day <= options.end]
     if not inside:
-        why = f"all {len(items)} items found are of other dates than asked for"
-        raise InputError("no items", path=public_address(url), why=why, remedy="ask another API")
+        why = f"all {len(items)} items found are outside the season"
+        raise InputError("no items", path=public_address(url), why=why, remedy="use another API")
     return [StacSeries(url, inside, options)]
 
 
@@ -86,7 +86,7 @@ class StacSeries(MergedSeries["_AssetLayer"]):
             found = _find_scenes(items, options, self._files, self.address)
             if not found.days:
                 why = f"none of {len(items)} items has any data in the area"
-                raise InputError("no usable date", path=self.address, why=why, remedy="ask for another area or season")
+                raise InputError("no usable date", path=self.address, why=why, remedy="choose another area or season")
         except BaseException:
             self.close()
             raise
@@ -211,7 +211,7 @@ def _choose_bands(items: Sequence[Item], wanted: Bands | None, warnings: list[st
     """The bands asked for; else those of the default that any item has. Every item must have them all."""
     bands, with_mask = choose_bands((item.assets for item in items), wanted, DEFAULT_BANDS, "item", warnings)
     if not bands:
-        why = "no asset can be told to be a Sentinel-2 band"
+        why = "no asset is recognised as a Sentinel-2 band"
         raise InputError("no reflectance bands", path=where, why=why, remedy="choose another collection")
     for item in items:
         if missing := missing_bands(bands, with_mask, item.assets):
@@ -250,7 +250,7 @@ def _describe_problems(days: dict[date, list[ItemOnGrid]], empty: list[Item]) ->
     assumed = [scene.item for scene in scenes if any(layer.asset.reflectance.assumed for layer in scene.layers)]
     if assumed:
         warnings.append(
-            f"{len(assumed)} of {len(scenes)} items say neither offset nor processing baseline, no offset is assumed: "
+            f"{len(assumed)} of {len(scenes)} items give neither offset nor processing baseline, no offset is assumed: "
             + short_list((item.identifier for item in assumed), 5)
         )
     warped = sum(scene.is_warped for scene in scenes)
@@ -290,7 +290,7 @@ def _target_grid(finest: Sequence[Grid], options: StacOptions, where: str) -> Gr
     height, width = last_row - first_row, last_column - first_column
     if max(height, width) > MAXIMUM_RASTER_SIDE:
         why = f"{width:,} x {height:,} pixels of {size:g} m"
-        raise InputError("the area is too large", path=where, why=why, remedy="ask for a smaller one")
+        raise InputError("the area is too large", path=where, why=why, remedy="choose a smaller one")
     corner = (anchor[0] + first_column * size, anchor[1] - first_row * size)
     return Grid(crs, (size, 0.0, corner[0], 0.0, -size, corner[1]), max(height, 1), max(width, 1))
 

@@ -71,7 +71,7 @@ class StackOptions(Options):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.by_band and (self.dates is None or self.bands is None):
-            why = "it tells in which order a file has the bands of several dates"
+            why = "it sets the order of the bands in the file"
             raise UsageError("--by-band needs --dates and --bands", why=why, remedy="give all three")
         if self.scale is not None and not (0 < self.scale < math.inf):
             raise UsageError(f"--scale {self.scale:g}", why="not a number above zero", remedy="give such as 0.0001")
@@ -104,7 +104,7 @@ class StackOptions(Options):
     def mask_pattern(self) -> NamePattern | None:
         pattern = None if self.masks is None else NamePattern.parse(self.masks, "--masks")
         if pattern is not None and "band" in pattern.fields:
-            raise UsageError("--masks has no {band}", why=f"got '{self.masks}'", remedy="a mask holds for a whole date")
+            raise UsageError("--masks has no {band}", why=f"got '{self.masks}'", remedy="a mask is for a whole date")
         return pattern
 
     def to_json(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ ENDINGS = (".tif", ".tiff")
 MAXIMUM_FILES = 100_000  # a hundred tiles of 70 dates and 13 bands
 MAXIMUM_DEPTH = 4  # folders below the one that was given: tile, year, date, band
 SHOWN = 3
-HOW_TO_NAME = 'tell how the files are named, for example --pattern "S2_{tile}_{band}_{date}.tif"'
+HOW_TO_NAME = 'say how the files are named, for example --pattern "S2_{tile}_{band}_{date}.tif"'
 
 
 @dataclass(frozen=True)

@@ -340,7 +340,7 @@ def _make_layout(
     dates = sorted({day for day, _ in table})
     if options.masks and (missing := [str(day) for day in dates if day not in tile.masks]):
         why = f"{', '.join(missing)} without a file named as {options.masks}"
-        raise InputError("a mask is missing", path=folder, why=why, remedy="add it, or take the date away")
+        raise InputError("a mask is missing", path=folder, why=why, remedy="add it, or remove the date")
     headers = _headers(table, bands, files)
     scale, offset = options.radiometry(_radiometry(table, dates, bands, headers))
     like = min((table[dates[0], band] for band in bands), key=lambda entry: headers[entry.path].grid.resolution)
@@ -374,7 +374,7 @@ def _headers(table: BandTable, bands: Bands, files: OpenRasters) -> dict[Path, H
 
 def _require_one_band(entry: BandEntry, header: Header) -> Header:
     if entry.lone and header.count != 1:
-        why = f"its name says one band and {header.count} are in it"
+        why = f"its name gives one band, but it has {header.count}"
         raise InputError("more bands than one", path=entry.path, why=why, remedy="name the files with --pattern")
     return header
 
@@ -455,7 +455,7 @@ def _choose_bands(table: BandTable, given: Bands | None, wanted: Bands | None, w
     if not given and wanted and set(wanted) <= set(reflectance):
         bands = wanted
     if not bands:
-        raise InputError("no reflectance bands", path=where, why="nothing but masks is there", remedy="add the bands")
+        raise InputError("no reflectance bands", path=where, why="there are only masks", remedy="add the bands")
     for band in bands:
         if band not in reflectance:
             raise UsageError(f"no band '{band}'", path=where, remedy=did_you_mean(band, there))
@@ -464,7 +464,7 @@ def _choose_bands(table: BandTable, given: Bands | None, wanted: Bands | None, w
         missing = [band for band in (*bands, *([SCENE_CLASSIFICATION] * with_classes)) if (day, band) not in table]
         if missing:
             why = f"{day} has no {', '.join(missing)}"
-            remedy = "add it, take the date away, or choose among the bands with --bands"
+            remedy = "add it, remove the date, or choose among the bands with --bands"
             raise InputError("a band is missing", path=where, why=why, remedy=remedy)
     return bands, with_classes
 
@@ -514,7 +514,7 @@ def _table_by_hand(texts: Sequence[str], path: Path, dates: Dates, given: Bands 
         if (said := days_in(text)) and said != [day]:
             why = f"band {index} is described as '{text}', and --dates makes it one of {day}"
             remedy = "leave out --dates, or correct them"
-            raise InputError("the file says other dates", path=path, why=why, remedy=remedy)
+            raise InputError("the file has other dates", path=path, why=why, remedy=remedy)
         table[day, band] = BandEntry(path, index, False)
     return table
 

@@ -137,7 +137,7 @@ def _write_tile(path: Path, grid: Grid, surface: Surface, options: SceneOptions)
         checksums = _write_bands(partial, profile, options, surface)
         whole = Window(0, 0, grid.height, grid.width)
         if not reads_back(partial, [(band, whole, wanted) for band, wanted in enumerate(checksums, start=1)]):
-            why = "not all of it reached the disk"
+            why = "it could not be written completely"
             raise ResourceError("cannot write", path=path, why=why, remedy="free some disk space and run again")
 
 

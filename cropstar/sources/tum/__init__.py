@@ -22,7 +22,7 @@ def open_tum(path: Path, options: TumOptions | None = None) -> list[Scene]:
     found = find_data(path)
     if not found:
         why = "there are no <tile>.tfrecord.gz, no folders of GeoTIFFs with y.tif or labels.tif and no b0.pkl"
-        raise InputError("nothing of TUM's data", path=path, why=why, remedy="give the folder of the data set")
+        raise InputError("no TUM data", path=path, why=why, remedy="give the folder of the data set")
     chosen = _choose(found, path, options)
     if chosen[0].kind == BATCHES:
         series = SeriesScene([folder.path for folder in _in_order(chosen)], options.year)

@@ -253,7 +253,7 @@ def read_batch(path: Path, year: int) -> _Batch:
     observed = np.arange(x.shape[1]) < counts[:, None]  # (N, T)
     rows, seen = x[observed].astype(np.float64), y[observed]  # (rows, features), (rows, classes)
     if not np.isfinite(rows).all() or not np.isfinite(seen).all():
-        raise InputError("a value that is no number", path=path, why="NaN or infinite", remedy=REMEDY)
+        raise InputError("a value that is not a number", path=path, why="NaN or infinite", remedy=REMEDY)
     days, column = _days(rows, year, path)
     order = np.lexsort((days, np.repeat(kept, lengths)))
     labels = np.where(seen.any(axis=1), seen.argmax(axis=1), UNLABELLED).astype(np.int16)
@@ -272,7 +272,7 @@ def _read_three_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[
     x, y, counts = arrays
     if max(x.size, y.size) > MOST_VALUES:
         why = f"arrays of the shapes {shapes}, at most {MOST_VALUES} values are read"
-        raise InputError("too large a batch", path=path, why=why, remedy=REMEDY)
+        raise InputError("a batch that is too large", path=path, why=why, remedy=REMEDY)
     fits = x.shape[:2] == y.shape[:2] and len(counts) == len(x) and 1 <= y.shape[2] <= MAXIMUM_CLASSES
     bands, rest = divmod(x.shape[2] - 1, PIXELS)
     if not fits or rest or not 1 <= bands <= MOST_BANDS or counts.dtype.kind not in "iu":

@@ -288,7 +288,7 @@ def _require_bands(shapes: dict[int, tuple[int, ...]], path: Path) -> None:
             raise InputError("shapes that do not fit", path=path, why=f"{why}, x10 {shapes[10]}", remedy="check it")
     if max(height, width) > MAXIMUM_SIDE or dates > MAXIMUM_DATES:
         why = f"x10 has the shape {shapes[10]}"
-        raise InputError("too large a tile", path=path, why=why, remedy="check the file")
+        raise InputError("a tile that is too large", path=path, why=why, remedy="check the file")
 
 
 def _nearest(count: int, wanted: int) -> NDArray[np.int64]:
@@ -484,7 +484,7 @@ def _read_raster(path: Path) -> NDArray[Any]:
     with open_raster(path) as dataset:
         if max(dataset.shape) > MAXIMUM_SIDE or dataset.count > len(BANDS[20]):
             why = f"{dataset.width} x {dataset.height} pixels, {dataset.count} bands"
-            raise InputError("too large a tile", path=path, why=why, remedy="check the file")
+            raise InputError("a tile that is too large", path=path, why=why, remedy="check the file")
         if any(np.dtype(kind).kind not in "iu" for kind in dataset.dtypes):
             raise InputError("not whole numbers", path=path, why=f"they are {dataset.dtypes[0]}", remedy=RASTER_REMEDY)
         try:

@@ -51,7 +51,7 @@ def _read_one(handle: IO[bytes], path: Path, check: bool) -> bytes:
         raise InputError("not a TFRecord, or a damaged one", path=path, why=why, remedy=REMEDY)
     if length > MAXIMUM_RECORD_BYTES:
         why = f"record 1 is {length} bytes long, at most {MAXIMUM_RECORD_BYTES} are read"
-        raise InputError("too long a record", path=path, why=why, remedy="check the file")
+        raise InputError("a record that is too long", path=path, why=why, remedy="check the file")
     data = _read_exactly(handle, length, path)
     (checksum,) = struct.unpack("<I", _read_exactly(handle, 4, path))
     if handle.read(1):
@@ -104,7 +104,7 @@ def parse_example(record: bytes) -> dict[str, Feature]:
                 try:
                     name = bytes(parts.get(1, b"")).decode("utf-8")
                 except UnicodeDecodeError:
-                    raise MalformedExample("the name of a feature is no text") from None
+                    raise MalformedExample("the name of a feature is not text") from None
                 features[name] = _feature(parts.get(2, memoryview(b"")))
     return features
 

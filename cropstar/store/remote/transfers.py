@@ -67,7 +67,7 @@ def fetch(remote: Remote, scratch: Path) -> list[Path]:
     with one_line_errors(remote):
         inputs = list(_find_inputs(system, remote))
     if not inputs:
-        raise InputError("no such file or folder", path=str(remote), why="nothing fits", remedy="check the name")
+        raise InputError("no such file or folder", path=str(remote), why="nothing matches", remedy="check the name")
     _fetch_missing(system, remote, [file for files in inputs for file in files], scratch)
     return [_link_view(files, scratch) for files in inputs]
 
@@ -92,7 +92,9 @@ def _find_inputs(system: Any, remote: Remote) -> Iterator[list[RemoteFile]]:
             continue
         infos = system.find(name, detail=True)
         if len(infos) > MOST_FILES:
-            raise InputError("too large a folder", path=str(remote), why=f"{len(infos):,} files", remedy="give a part")
+            raise InputError(
+                "a folder that is too large", path=str(remote), why=f"{len(infos):,} files", remedy="give a part"
+            )
         files = [info for key, info in sorted(infos.items()) if not key.endswith("/")]
         if not files:
             raise InputError("no such file or folder", path=str(remote), why="it is empty", remedy="check the name")
@@ -115,7 +117,9 @@ def _file_of(remote: Remote, info: dict[str, Any], folder: str) -> RemoteFile:
     name = str(info["name"])
     place = PurePosixPath(name.removeprefix(f"{folder}/") if folder else name)
     if place.is_absolute() or ".." in place.parts or not place.parts or "\0" in name:
-        raise InputError("a name that leads elsewhere", path=str(remote), why=f"'{place}'", remedy="rename the object")
+        raise InputError(
+            "a name that leads out of its folder", path=str(remote), why=f"'{place}'", remedy="rename the object"
+        )
     return _remote_file(info, name, place, f"{remote.scheme}://{name}")
 
 
@@ -197,7 +201,9 @@ def _meter(remote: Remote, bar: Any, most: int) -> Any:
             bar.update(count)
             seconds = time.monotonic() - self.began
             if self.got > most:
-                raise InputError("too large a file", path=str(remote), why=f"more than {most:,} bytes", remedy=AGAIN)
+                raise InputError(
+                    "a file that is too large", path=str(remote), why=f"more than {most:,} bytes", remedy=AGAIN
+                )
             if seconds > SLOW_SECONDS and self.got < SLOW_BYTES * seconds:
                 raise InputError("no answer in time", path=str(remote), why="the connection stalled", remedy=AGAIN)
 

@@ -130,7 +130,7 @@ except ResourceError as failure:
     command = [sys.executable, "-c", program, str(tmp_path)]
     done = subprocess.run(command, check=False, cwd=root, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "not all of it reached the disk" in done.stderr
+    assert "it could not be written completely" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["parcels.gpkg"]
 
 

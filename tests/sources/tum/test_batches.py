@@ -174,10 +174,10 @@ def test_batches_that_do_not_fit(tmp_path: Path) -> None:
         ((x, y, counts.astype(float)), "a batch that does not fit"),
         ((x[0], y, counts), "not a batch"),
         ((odd, y, counts), "no column of days"),
-        ((nan, y, counts), "a value that is no number"),
+        ((nan, y, counts), "a value that is not a number"),
         ((x, y, counts * 0), "no observation"),
         ((x[:0], y[:0], counts[:0]), "no observation"),
-        ((np.zeros((4000, 24, 55), np.uint8), np.zeros((4000, 24, 9), np.uint8), counts), "too large a batch"),
+        ((np.zeros((4000, 24, 55), np.uint8), np.zeros((4000, 24, 9), np.uint8), counts), "a batch that is too large"),
     ):
         (tmp_path / "b0.pkl").write_bytes(pickle.dumps(batch, 2))
         with pytest.raises(InputError) as caught:
@@ -308,7 +308,7 @@ def test_files_that_are_too_large(tmp_path: Path) -> None:
     path = tmp_path / "b0.pkl"
     with path.open("wb") as handle:
         handle.truncate(batches.MAXIMUM_PICKLE_BYTES + 1)
-    with pytest.raises(InputError, match="too large a pickle"):
+    with pytest.raises(InputError, match="a pickle that is too large"):
         read_batch(path, 2016)
 
 

@@ -107,7 +107,7 @@ def test_access_denied_without_a_word_of_the_server(bucket: Bucket, tmp_path: Pa
 def test_keys_that_lead_elsewhere(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put("in/../../../evil", b"x")
     bucket.put("in/good", b"x")
-    failure(bucket.url("in"), tmp_path / "deep" / "s", "a name that leads elsewhere")
+    failure(bucket.url("in"), tmp_path / "deep" / "s", "a name that leads out of its folder")
 
 
 # --- the web
@@ -158,7 +158,7 @@ def test_a_stream_without_end(site: Site, tmp_path: Path, monkeypatch: pytest.Mo
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage(transfers.ROOM + 2**24))
     site.endless.add("tile.tif")
-    failure(f"{site.address}/tile.tif", tmp_path / "s", "too large a file")
+    failure(f"{site.address}/tile.tif", tmp_path / "s", "a file that is too large")
     site.files["large.tif"] = bytes(2**24 + 1)
     failure(f"{site.address}/large.tif", tmp_path / "s", "the disk is too small", "--scratch", kind=ResourceError)
 
