@@ -270,7 +270,7 @@ class TrainConfig(Section):
     )
     choose_after: float = Field(0.0, ge=0, lt=1, description="share of the epochs after which the best epoch is chosen")
     precision: Literal["float32", "bfloat16", "float16"] = Field(
-        "float32", description="number format number format of a training step; float16 needs CUDA"
+        "float32", description="number format of a training step; float16 needs CUDA"
     )
     compile: bool | Literal["graphs"] = Field(
         False, description="compile the model with torch; graphs: also replay steps as CUDA graphs"
