@@ -64,6 +64,8 @@ def ingest(
     label_column: str | None = None,
     classes: AnyPath | None = None,
     erode: float | None = None,
+    point_radius: float | None = None,
+    group_distance: float | None = None,
     tile_size: int | None = None,
     bands: Names | None = None,
     clear: Sequence[int] | None = None,
@@ -125,6 +127,7 @@ def ingest(
     bound_gdal()  # before anything is opened: GDAL asks for the size of its cache once
     special = {
         **{"classes": _path(classes), "erode": erode, "bands": _names(bands), "resampling": resampling},
+        **{"point_radius": point_radius, "group_distance": group_distance},
         **{"clear": None if clear is None else tuple(clear), "pattern": pattern, "masks": masks},
         **{"dates": _dates(dates, Path), "by_band": by_band, "collection": collection},
         **{"bbox": None if bbox is None else tuple(bbox), "start": _day(start), "end": _day(end)},

@@ -204,7 +204,7 @@ SOURCE_OPTIONS = (
         LABELS,
         "--parcels",
         type=PATH,
-        help="Vector file of labelled parcels.  [default for stack: the one beside PATH]",
+        help="Vector file of labelled parcels or points, or CSV of points.  [default for stack: the one beside PATH]",
     ),
     headed(LABELS, "--label-column", help="Column of the crop, also in tables.  [default: crop, label, class, ...]"),
     headed(LABELS, "--classes", type=PATH, help="A YAML file that merges, renames and drops labels."),
@@ -214,6 +214,20 @@ SOURCE_OPTIONS = (
         type=Decimal(0),
         metavar="METRES",
         help="Shrink parcels by this distance.  [default: 0]",
+    ),
+    headed(
+        LABELS,
+        "--point-radius",
+        type=Decimal(0),
+        metavar="METRES",
+        help="Points label all pixels within this distance.  [default: the pixel that they are in]",
+    ),
+    headed(
+        LABELS,
+        "--group-distance",
+        type=Decimal(0),
+        metavar="METRES",
+        help="Points of one crop nearer than this are one field, which splits keep whole.  [default: 100]",
     ),
     headed(
         LABELS,
@@ -252,7 +266,11 @@ SOURCE_OPTIONS = (
     headed(TABLES, "--id-column", help="Column of the series id.  [default: guessed]"),
     headed(TABLES, "--date-column", help="Column of the date.  [default: guessed]"),
     headed(TABLES, "--group-column", help="Column of year or region, or 'none'.  [default: guessed]"),
-    headed(TABLES, "--field-column", help="Column of the field: series of one field stay together in every split."),
+    headed(
+        TABLES,
+        "--field-column",
+        help="Column of the field, also of parcels and points: one field stays together in every split.",
+    ),
     headed(TABLES, "--mask-column", help="Column of the cloud mask."),
     headed(
         TABLES,

@@ -47,7 +47,7 @@ class IngestRequest:
 
     def label_options(self) -> LabelOptions:
         """The options of all sources that burn parcels onto images."""
-        special = {name: self.special[name] for name in ("classes", "erode") if name in self.special}
+        special = {name: self.special[name] for name in LABEL_OPTIONS if name in self.special}
         return LabelOptions(self.parcels, self.label_column, self.tile_size, **special)
 
     def need_path(self, source: str, example: str) -> Path:

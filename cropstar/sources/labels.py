@@ -1,4 +1,4 @@
-"""Labels of scenes: parcels from vector files, burnt onto the grid, with the user's class table (--classes)."""
+"""Labels of scenes: parcels or points from files, burnt onto the grid, with the user's class table (--classes)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import date
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,14 @@ from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
 from cropstar.sources.base import RasterScene, Scene, Series, recipe_of, short_list
+from cropstar.sources.points import (
+    GROUP_DISTANCE,
+    WGS84,
+    fields_by_distance,
+    is_point_table,
+    outside_of_season,
+    read_point_table,
+)
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
 from cropstar.store.tile import ParcelTable
 
@@ -43,6 +52,9 @@ class LabelOptions:
     tile_size: int | None = None
     classes: Path | None = None
     erode: float = 0.0  # metres
+    field_column: str | None = None  # parcels or points of one field stay together in every split
+    point_radius: float | None = None  # metres around a point that have its label; None: its pixel alone
+    group_distance: float | None = None  # metres: nearer points of one label are of one field; None: the usual
 
 
 LABEL_OPTIONS = tuple(one.name for one in fields(LabelOptions))
@@ -73,13 +85,24 @@ def label_scenes(
         if labels.classes is not None:
             rules = read_rules(labels.classes)
             options["classes"] = rules.to_json()
+        grouping = {name: getattr(labels, name) for name in ("field_column", "point_radius", "group_distance")}
+        grouping = {name: value for name, value in grouping.items() if value is not None}
+        options |= grouping
         if erode:
             options["erode"] = erode
         for one in opened:
             _require_reasonable_tiles(one.series, tile_size)
         labelled = _read_all_parcels(
             opened,
-            lambda grid: read_parcels(parcel_file, grid, label_column=labels.label_column, rules=rules, erode=erode),
+            lambda series: read_parcels(
+                parcel_file,
+                series.grid,
+                label_column=labels.label_column,
+                rules=rules,
+                erode=erode,
+                dates=series.dates,
+                **grouping,
+            ),
         )
         classes = rules.table(name for _, parcels in labelled for name in parcels.classes.names)
         if len(classes) > MAXIMUM_CLASSES:
@@ -118,13 +141,13 @@ def _require_reasonable_tiles(series: Series, tile_size: int) -> None:
 
 
 def _read_all_parcels(
-    opened: Sequence[OpenedSeries], read: Callable[[Grid], Parcels]
+    opened: Sequence[OpenedSeries], read: Callable[[Series], Parcels]
 ) -> list[tuple[OpenedSeries, Parcels]]:
     """The series with their parcels; of several, those where no labelled parcel lies are left out."""
     labelled = []
     for position, one in enumerate(opened):
         try:
-            labelled.append((one, read(one.series.grid)))
+            labelled.append((one, read(one.series)))
         except NoLabelledParcel as failure:
             if not labelled and position == len(opened) - 1:
                 raise
@@ -348,11 +371,17 @@ class _Candidates:
     keys: NDArray[np.object_]
     names: NDArray[np.object_]
     shapes: Shapes
+    fields: NDArray[np.object_] | None = None  # None: every one is a field of its own
     left_out: dict[str, int] = field(default_factory=dict)
 
     def without(self, useless: Flags, why: str) -> _Candidates:
         left_out = {**self.left_out, why: self.left_out.get(why, 0) + int(useless.sum())}
-        return _Candidates(self.keys[~useless], self.names[~useless], self.shapes[~useless], left_out)
+        return replace(self.rows(~useless), left_out=left_out)
+
+    def rows(self, chosen: Any) -> _Candidates:
+        """Some of them, or all in another order."""
+        fields = None if self.fields is None else self.fields[chosen]
+        return _Candidates(self.keys[chosen], self.names[chosen], self.shapes[chosen], fields, self.left_out)
 
     @property
     def losses(self) -> str:
@@ -366,33 +395,67 @@ def read_parcels(
     label_column: str | None = None,
     rules: ClassRules = EVERY_LABEL,
     erode: float = 0.0,
+    field_column: str | None = None,
+    point_radius: float = 0.0,
+    group_distance: float | None = None,
+    dates: Sequence[date] = (),
 ) -> Parcels:
-    """Read a vector file, bring it to the grid's coordinate system and make it ready to burn; erosion is in metres."""
-    margin = _margin_on(grid, erode)
+    """Read parcels or points, bring them to the grid's coordinate system and make them ready to burn.
+
+    Distances are in metres. `dates` are those of the images: points of another season are left out.
+    """
+    margin = _metres_on(grid, erode, "--erode")
     frame = open_vector(path)
+    has_points = _are_points(frame.geometry.to_numpy())
+    keys = keys_of(frame)
+    if has_points:  # a row of several points is several points of one field
+        frame = frame.reset_index(drop=True).explode()
+        keys = [keys[row] for row in frame.index]
     column = _find_label_column(frame, label_column, path)
     shapes = _on_grid(frame, grid, path)
-    everything = _Candidates(_object_array(keys_of(frame)), _object_array(_labels_of(frame[column])), shapes)
-    found = _with_classes(_on_scene(everything, grid, path), rules, path)
+    names = _labels_of(frame[column])
+    of_others = (
+        {"--erode": erode} if has_points else {"--point-radius": point_radius, "--group-distance": group_distance}
+    )
+    for option, value in of_others.items():
+        if value:
+            kind = "points" if has_points else "parcels"
+            raise UsageError(f"{option} does not apply to {kind}", path=path, remedy="leave it out")
+    fields = None
+    if field_column is not None:
+        fields = _fields_by_column(frame, field_column, keys, path)
+    elif has_points:
+        distance = GROUP_DISTANCE if group_distance is None else group_distance
+        # Nearer ones would share the pixels between them.
+        fields = _fields_nearby(frame, names, keys, max(distance, 2 * point_radius), path)
+    everything = _Candidates(_object_array(keys), _object_array(names), shapes, fields)
+    if has_points and dates:
+        everything = everything.without(outside_of_season(frame, dates, path), "of another season than the images")
+    found = _with_classes(_on_scene(everything, grid, path, points=has_points), rules, path)
     classes = rules.table(found.names.tolist())
     if len(classes) > MAXIMUM_CLASSES:
         why = f"{len(classes)} different values in column '{column}'"
         remedy = "choose another column with --label-column or merge classes with --classes"
         raise InputError("too many classes", path=path, why=why, remedy=remedy)
+    if has_points:
+        return _number_points(found, classes, grid, path, point_radius)
     if (share := _overlap_share(found.shapes)) > NOTABLE_OVERLAP:
         logger.info("%s: parcels overlap on about %.0f %% of their area; the smaller one wins", path, 100 * share)
     rest = _erode_shapes(found.shapes, margin) if margin else found.shapes
     return _number_parcels(found, rest, classes, grid, path, erode)
 
 
-def _on_scene(everything: _Candidates, grid: Grid, path: Path) -> _Candidates:
-    """The labelled parcels that meet the grid, with outlines that are valid; a field has an area."""
+def _on_scene(everything: _Candidates, grid: Grid, path: Path, *, points: bool = False) -> _Candidates:
+    """The labelled points, or parcels with a valid outline and an area, that meet the grid."""
     import shapely
 
     nothing = shapely.is_missing(everything.shapes) | shapely.is_empty(everything.shapes)
     found = everything.without(nothing, "without a geometry")
     found = found.without(_is_missing(found.names), "without a label")
     found = found.without(~shapes_meet(found.shapes, grid.bounds), BESIDE)
+    if points:
+        column, row = _pixels_of(found.shapes, grid)
+        return found.without((column < 0) | (column >= grid.width) | (row < 0) | (row >= grid.height), BESIDE)
     shapes, repaired = repair_shapes(found.shapes)
     if repaired:
         logger.info("%s: %d parcels with an invalid outline were repaired", path, repaired)
@@ -426,7 +489,7 @@ def _with_classes(found: _Candidates, rules: ClassRules, path: Path) -> _Candida
     if found.losses:
         logger.info("%s: parcels not used: %s", path, found.losses)
     order = np.lexsort((found.keys, -shapely.area(found.shapes)))
-    return replace(found, keys=found.keys[order], names=found.names[order], shapes=found.shapes[order])
+    return found.rows(order)
 
 
 def _number_parcels(
@@ -450,8 +513,99 @@ def _number_parcels(
         painted += [(outline, 0)] if metres else []
         painted += [(inner, number)] if alive else []
     labels = np.array([classes.number_of(name) for name in found.names[lives]], dtype=np.int16)
-    table = ParcelTable(numbers[lives], found.keys[lives].tolist(), labels)
+    fields = None if found.fields is None else found.fields[lives].tolist()
+    table = ParcelTable(numbers[lives], found.keys[lives].tolist(), labels, fields=fields)
     return Parcels(classes, table, [shape for shape, _ in painted], [paint for _, paint in painted])
+
+
+# --- Points: each labels the pixel that it lies in, or all within a radius
+
+
+def _are_points(shapes: Shapes) -> bool:
+    """Whether a file has points and nothing else."""
+    import shapely
+
+    kinds = shapely.get_dimensions(shapes[~(shapely.is_missing(shapes) | shapely.is_empty(shapes))])
+    return bool(len(kinds)) and bool((kinds == 0).all())
+
+
+def _fields_by_column(frame: Any, column: str, keys: Sequence[str], path: Path) -> NDArray[np.object_]:
+    """The field that a column names; without a name it is one of its own."""
+    if column not in frame.columns:
+        why = f"the columns are {', '.join(str(name) for name in frame.columns if name != frame.geometry.name)}"
+        raise UsageError(f"no column '{column}'", path=path, why=why, remedy="correct --field-column")
+    named = _labels_of(frame[column])
+    return _object_array([key if name is None else name for name, key in zip(named, keys, strict=True)])
+
+
+def _fields_nearby(
+    frame: Any, names: Sequence[str | None], keys: Sequence[str], distance: float, path: Path
+) -> NDArray[np.object_]:
+    fields = fields_by_distance(frame.geometry.to_crs(WGS84).to_numpy(), names, keys, distance)
+    count, most = len(set(fields)), max(Counter(fields).values(), default=0)
+    logger.info("%s: %d points, %d fields: points of one label within %g m are one", path, len(keys), count, distance)
+    if most > max(len(keys) // 2, 20):
+        logger.warning(
+            "%s: %d of %d points are one field, for each is within %g m of the next: a smaller --group-distance, or "
+            "--field-column, makes more of them",
+            *(path, most, len(keys), distance),
+        )
+    return _object_array(fields)
+
+
+def _number_points(found: _Candidates, classes: ClassTable, grid: Grid, path: Path, radius: float) -> Parcels:
+    """Points ready to be painted: circles first, nothing where those of two classes meet, own pixels last."""
+    import shapely
+
+    reach = _metres_on(grid, radius, "--point-radius")
+    found = _one_point_a_pixel(found, grid)
+    if not len(found.shapes):
+        raise NoLabelledParcel(
+            "no labelled point is left", path=path, why=found.losses, remedy="give points of one class per pixel"
+        )
+    if found.losses:
+        logger.info("%s: points not used: %s", path, found.losses)
+    labels = np.array([classes.number_of(name) for name in found.names], dtype=np.int16)
+    numbers = np.arange(1, len(labels) + 1, dtype=np.int32)
+    painted: list[tuple[Any, int]] = []
+    if reach:
+        circles = shapely.buffer(found.shapes, reach, quad_segs=ARC)
+        painted += list(zip(circles, numbers.tolist(), strict=True))
+        first, second = shapely.STRtree(circles).query(circles, predicate="intersects")
+        torn = (first < second) & (labels[first] != labels[second])
+        shared = shapely.intersection(circles[first[torn]], circles[second[torn]])
+        painted += [(shape, 0) for shape in shared if shapely.get_dimensions(shape) == 2]
+    column, row = _pixels_of(found.shapes, grid)
+    a, b, c, d, e, f = grid.transform
+    x, y = column + 0.5, row + 0.5
+    centres = shapely.points(a * x + b * y + c, d * x + e * y + f)  # a point on an edge is of one pixel, in every tile
+    painted += list(zip(centres, numbers.tolist(), strict=True))
+    fields = None if found.fields is None else found.fields.tolist()
+    table = ParcelTable(numbers, found.keys.tolist(), labels, fields=fields)
+    return Parcels(classes, table, [shape for shape, _ in painted], [paint for _, paint in painted])
+
+
+def _one_point_a_pixel(found: _Candidates, grid: Grid) -> _Candidates:
+    """Of points in one pixel the first, and none where their classes differ."""
+    column, row = _pixels_of(found.shapes, grid)
+    place = row * grid.width + column
+    classes = np.unique(found.names.astype(str), return_inverse=True)[1]
+    pairs = np.unique(np.stack([place, classes]), axis=1)
+    torn = pairs[0][1:][pairs[0][1:] == pairs[0][:-1]]
+    found = found.without(np.isin(place, torn), "in one pixel with a point of another class")
+    column, row = _pixels_of(found.shapes, grid)
+    first = np.unique(row * grid.width + column, return_index=True)[1]
+    repeated = np.ones(len(found.shapes), dtype=bool)
+    repeated[first] = False
+    return found.without(repeated, "in one pixel with another of its class")
+
+
+def _pixels_of(shapes: Shapes, grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Column and row of the pixel that each point lies in, perhaps beyond the grid."""
+    import shapely
+
+    columns, rows = _pixel_coordinates(grid, shapely.get_x(shapes), shapely.get_y(shapes))
+    return np.floor(columns).astype(np.int64), np.floor(rows).astype(np.int64)
 
 
 def _object_array(values: Sequence[str | None]) -> NDArray[np.object_]:
@@ -499,17 +653,17 @@ def repair_shapes(shapes: Shapes) -> tuple[Shapes, int]:
     return mended, int((invalid & ~shapely.is_empty(mended)).sum())
 
 
-def _margin_on(grid: Grid, metres: float) -> float:
+def _metres_on(grid: Grid, metres: float, option: str) -> float:
     """A distance in metres in the units of the grid."""
     if not 0 <= metres < math.inf:
-        raise UsageError(f"--erode {metres:g}", why="not a distance in metres", remedy="give 0 or more")
+        raise UsageError(f"{option} {metres:g}", why="not a distance in metres", remedy="give 0 or more")
     if metres == 0:
         return 0.0
     crs = grid.rasterio_crs
     if not crs.is_projected:
         why = "the scene's coordinates are degrees, not metres"
         raise UsageError(
-            f"--erode {metres:g} is not possible here", why=why, remedy="leave it out or project the scene"
+            f"{option} {metres:g} is not possible here", why=why, remedy="leave it out or project the scene"
         )
     return metres / float(crs.linear_units_factor[1])
 
@@ -570,8 +724,9 @@ def _pixel_coordinates(grid: Grid, x: Numbers, y: Numbers) -> tuple[Numbers, Num
 
 # --- Vector files, opened as what they are
 
+SURVEY_LABELS = ("lc1_label", "lc1")  # LUCAS
 LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
-KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "id", "fid")
+KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "point_id", "sample_id", "id", "fid")
 # How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
 BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
 SHAPEFILE = BINARY_FORMATS[1]
@@ -587,6 +742,9 @@ def open_vector(path: Path) -> Any:
     """The file as a GeoDataFrame with a coordinate system."""
     import geopandas
 
+    require_file(path)
+    if is_point_table(path):
+        return read_point_table(path)
     name = _vector_name(path)
     if name.startswith("GeoJSON:"):
         _require_own_crs(path)
@@ -654,6 +812,7 @@ def _find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
         what = f"no column '{wanted}'"
     else:
         found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+        found = found or next((name for wanted in SURVEY_LABELS for name in columns if name.lower() == wanted), None)
         what = "no label column"
     if found is None:
         why = f"the columns are {', '.join(columns) or 'none'}"
