@@ -55,7 +55,7 @@ bench: .venv/test.stamp
 	@touch $@
 
 .venv/test-all.stamp: .venv/test.stamp
-	@$(INSTALL) -e '.[remote,test-remote]'
+	@$(INSTALL) -e '.[remote,test-remote,test-gpu]'
 	@touch $@
 
 .venv/lint.stamp: .venv/test.stamp

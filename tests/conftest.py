@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two workers share the cores
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: its kernels run without a GPU
 
 import logging
 import subprocess

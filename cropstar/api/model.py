@@ -42,7 +42,7 @@ def load_model(
     path: AnyPath,
     *,
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
-    backend: Literal["auto", "naive", "torch", "native"] = "auto",
+    backend: Literal["auto", "naive", "torch", "native", "triton"] = "auto",
 ) -> CropModel:
     """Load a trained model: a model file, the folder of a run, or what `train` returned."""
     with only_expected_errors():

@@ -162,7 +162,7 @@ def checkpoints(command: Command) -> Command:
 
 def backend(*, training: bool = False) -> Callable[[Command], Command]:
     """The implementation of recurrent layers; cropstar/models/backends.py says what each is."""
-    names = ["auto", "naive", "torch", "native", *([] if training else ["onnx"])]
+    names = ["auto", "naive", "torch", "native", "triton", *([] if training else ["onnx"])]
     return click.option(
         "--backend",
         default="auto",

@@ -3,10 +3,12 @@
     naive    the plain loop over dates, with PyTorch's own gradients: the reference
     torch    PyTorch with the products of all dates hoisted and a backward pass written by hand; on any device
     native   the compiled kernels of cropstar/native on the processor, STAR as in the paper; float32 or bfloat16
+    triton   PyTorch with the recurrence of STAR in one launch, by Triton's kernels: float32 on NVIDIA GPUs
     onnx     onnxruntime on the exported step: maps and evaluation on the processor
 
-`auto` takes `native` for the layers that it can compute and `torch` for all others: of what can be had on a processor
-the kernels measured best (docs/performance.md). Networks that are not recurrent are PyTorch's alone.
+`auto` takes `native` on a processor and `triton` on a GPU for the layers that they can compute, and `torch` for all
+others: of what can be had on a processor the kernels measured best (docs/performance.md). Networks that are not
+recurrent are PyTorch's alone.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from torch import Tensor, nn
 from cropstar.errors import ResourceError, UsageError
 from cropstar.models.cells.cell import Cell
 from cropstar.models.cells.star import StarCell
+from cropstar.models.cells.star_layer import why_not_fused
 from cropstar.models.contract import Classifier
 from cropstar.models.export import OnnxSteps
 from cropstar.native import available, why_not
 from cropstar.native.library import BFLOAT16, library, refused, using
 from cropstar.runtime import logger
 
-BACKENDS = ("auto", "naive", "torch", "native", "onnx")
+BACKENDS = ("auto", "naive", "torch", "native", "triton", "onnx")
 TRAINING_BACKENDS = BACKENDS[:-1]
 LEAVE_OUT = "leave --backend out"
 
@@ -49,9 +52,11 @@ def use_backend(
         return _with_onnx(model, device, bands), wanted
     if wanted == "native":
         _require_kernels(cells, device)
+    if wanted == "triton":
+        _require_triton(cells, device)
     used = _resolve(cells, device) if wanted == "auto" else wanted
     detail = f" ({library().instruction_set})" if used == "native" else ""
-    reason = "" if wanted != "auto" or used == "native" else f": {_why_no_kernel(cells, device)}"
+    reason = "" if wanted != "auto" or used in ("native", "triton") else f": {_why_no_kernel(cells, device)}"
     if wanted == "auto" and refused() and device.type == "cpu" and any(_has_kernel(cell) for cell in cells):
         logger.warning("computing with PyTorch, which is slower: %s", refused())
     logger.debug("backend %s%s, %d threads%s", used, detail, torch.get_num_threads(), reason)
@@ -59,8 +64,11 @@ def use_backend(
 
 
 def _resolve(cells: list[Cell], device: torch.device) -> str:
-    kernels = available() and device.type == "cpu" and any(_has_kernel(cell) for cell in cells)
-    return "native" if kernels else "torch"
+    if not any(_has_kernel(cell) for cell in cells):
+        return "torch"
+    if device.type == "cpu":
+        return "native" if available() else "torch"
+    return "triton" if device.type == "cuda" and not why_not_fused(device) else "torch"
 
 
 def _has_kernel(cell: Cell) -> bool:
@@ -84,6 +92,15 @@ def _require_kernels(cells: list[Cell], device: torch.device) -> None:
         why = _why_no_kernel(cells, device)
         remedy = "use --device cpu, or --backend torch" if device.type != "cpu" else LEAVE_OUT
         raise UsageError("--backend native cannot compute this", why=why, remedy=remedy)
+
+
+def _require_triton(cells: list[Cell], device: torch.device) -> None:
+    why = why_not_fused(device)
+    if why:
+        raise ResourceError("no backend triton here", why=why, remedy=LEAVE_OUT)
+    if not cells or not all(_has_kernel(cell) for cell in cells):
+        why = "the kernels know the cell star in the variant paper, without revisit"
+        raise UsageError("--backend triton cannot compute this", why=why, remedy=LEAVE_OUT)
 
 
 def _with_onnx(model: Classifier, device: torch.device, bands: int | None) -> Classifier:
@@ -142,7 +159,7 @@ def has_bfloat16_kernels() -> bool:
 def _has_half_kernels(model: nn.Module, device: torch.device, kind: torch.dtype) -> bool:
     if device.type != "cpu" or kind != torch.bfloat16 or not has_bfloat16_kernels():
         return False
-    if isinstance(model, torch._dynamo.OptimizedModule):  # the compiler sees through layers, not into kernels
+    if hasattr(model, "_orig_mod"):  # compiled by torch, which looks through layers and not into kernels
         return False
     return any(_has_kernel(cell) and cell.backend in ("auto", "native") for cell in _cells(model))
 

@@ -36,6 +36,8 @@ def on(backend: str, name: str, **settings: object) -> Classifier:
         pytest.skip(why_not())
     if backend == "onnx":
         pytest.importorskip("onnxruntime")
+    if backend == "triton":
+        pytest.importorskip("triton", reason="triton is not installed")
     return use_backend(build(name, **settings), backend, CPU, bands=BANDS)[0]
 
 

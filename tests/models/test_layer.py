@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from cropstar.models.cells.star import StarCell, can_run_layer, run_layer
+from cropstar.models.cells.star import StarCell
+from cropstar.models.cells.star_layer import can_run_layer, run_layer
 from cropstar.native.tensors import Weights
 
 
