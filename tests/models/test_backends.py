@@ -141,7 +141,7 @@ def test_it_is_said_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
         ("star", {}, "onnx", "meta", "--device cpu"),
         ("bistar", {}, "onnx", "cpu", "step through the dates"),
         ("tempcnn", {}, "native", "cpu", "no recurrent layers"),
-        ("star", {}, "fast", "cpu", "naive, torch, native, onnx"),
+        ("star", {}, "fast", "cpu", "naive, torch, native, triton, onnx"),
     ],
 )
 def test_what_cannot_be_had_is_refused(
