@@ -107,12 +107,17 @@ def _share_or_groups(value: Any) -> float | tuple[str, ...]:
     return float(value)
 
 
+def _test_share_or_groups(value: Any) -> float | tuple[str, ...]:
+    """Also 0: no test part, every field is judged out of fold."""
+    return 0.0 if type(value) in (int, float) and value == 0 else _share_or_groups(value)
+
+
 def _share_groups_or_null(value: Any) -> float | tuple[str, ...] | None:
     return None if value is None else _share_or_groups(value)
 
 
 Groups = Annotated[tuple[str, ...], BeforeValidator(_group_names)]
-ShareOrGroups = Annotated[float | tuple[str, ...], BeforeValidator(_share_or_groups)]
+TestShareOrGroups = Annotated[float | tuple[str, ...], BeforeValidator(_test_share_or_groups)]
 ShareGroupsOrNull = Annotated[float | tuple[str, ...] | None, BeforeValidator(_share_groups_or_null)]
 USUAL_VALIDATION = 0.15
 
@@ -132,7 +137,15 @@ class SplitConfig(Section):
         None,
         description="a share, or scenes or groups by name; null: about 0.15, and whole groups where the test has them",
     )
-    test: ShareOrGroups = 0.25
+    test: TestShareOrGroups = Field(
+        0.25,
+        description="a share, or scenes or groups by name; 0: none, all fields are judged in the folds of cross_fit",
+    )
+
+    @property
+    def out_of_fold(self) -> bool:
+        """Whether there is no test part: the figures are those of all fields, out of fold."""
+        return self.test == 0.0
 
     @property
     def validation_share(self) -> float:
@@ -163,6 +176,12 @@ class SplitConfig(Section):
             raise ValueError("groups by name need split.test, without split.folds")
         if len(set(names)) < len(names):
             raise ValueError("a group is named for two parts of the split")
+        if self.out_of_fold and (
+            self.name is not None or self.by == "pixel" or self.folds or self.validation is not None
+        ):
+            raise ValueError(
+                "without a test part all fields are dealt to folds: leave out split.name, .validation, .folds"
+            )
         if self.fold > (self.folds or 1):
             raise ValueError(f"split.fold is {self.fold} of {self.folds or 'no'} split.folds")
         return self
@@ -281,13 +300,24 @@ class TrainConfig(Section):
         0,
         ge=0,
         le=20,
-        description="folds of cross-fitting: the model learns from all training fields; 0: hold out a validation part",
+        description="folds of cross-fitting: the model learns from all training fields; with split.test=0 the folds "
+        "are the test, too (--folds); 0: hold out a validation part",
     )
+    clean: bool = Field(False, description="leave fields whose label is suspect out of training, never out of the test")
+    forest: bool = Field(False, description="also fit a random forest to the same fields, as a baseline in the report")
     refit: bool = Field(False, description="at the end retrain on training and validation, up to the best epoch")
     distil: LaxPath | None = Field(
         None, description="a run or model file whose probabilities the model also learns from"
     )
     seed: int = Field(0, ge=0, lt=2**63)
+
+    @model_validator(mode="after")
+    def _folds_judge_without_test(self) -> Self:
+        if self.split.out_of_fold and self.cross_fit < 2:
+            raise ValueError("split.test=0 needs at least 2 folds in cross_fit (--folds sets both)")
+        if self.clean and not self.cross_fit:
+            raise ValueError("clean needs folds to find suspects by: set cross_fit to 2 or more")
+        return self
 
 
 # --- how a configuration comes about

@@ -178,6 +178,8 @@ def _store_name(path: Path | None, url: str | None) -> str:
 
 # --- train
 
+CLEAN_FOLDS = 3  # of `clean` where no `folds` are given
+
 # Keywords of `train` that are settings of the configuration, and their keys.
 SETTINGS: dict[str, tuple[str, ...]] = {
     "store": ("store",),
@@ -194,6 +196,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "ensemble": ("ensemble",),
     "refit": ("refit",),
     "distil": ("distil",),
+    "clean": ("clean",),
+    "forest": ("forest",),
     "seed": ("seed",),
 }
 
@@ -238,6 +242,9 @@ def train(
     ensemble: int | None = None,
     refit: bool | None = None,
     distil: AnyPath | None = None,
+    folds: int | None = None,
+    clean: bool | None = None,
+    forest: bool | None = None,
     seed: int | None = None,
     settings: Mapping[str, Any] | Sequence[str] = (),
     runs: AnyPath = RUNS,
@@ -256,6 +263,7 @@ def train(
 
     `store` is by default the newest one in data/stores. Settings that are not given follow from the data; `settings`
     takes any other key of the configuration, such as {"optimiser.learning_rate": 1e-3} (--set on the command line).
+    With `folds` every field is judged once, by a model that never saw it, and the model itself learns from all fields.
     A training that was stopped continues when it is called again.
     """
     options = dict(locals())
@@ -292,6 +300,10 @@ def _configured(options: Mapping[str, Any], *, without_store: bool = False) -> t
 
     given = {key: options[name] for name, keys in SETTINGS.items() for key in keys}
     given |= {name: _path(options[name]) for name in ("store", "distil")}
+    if options["folds"] is not None:  # the folds of cross-fitting, with no field kept for the test
+        given |= {"cross_fit": options["folds"], "split.test": 0.0}
+    elif options["clean"]:
+        given |= {"cross_fit": CLEAN_FOLDS}
     assignments = _assignments(options["settings"])
     file = find_config(os.fspath(options["config"])) if options["config"] else None
     if options["resume"] is not None:

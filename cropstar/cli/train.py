@@ -16,11 +16,13 @@ cropstar train --config demo-convstar --set optimiser.learning_rate=1e-3
 cropstar train --model star --ensemble 5 --refit      an ensemble of five models
 cropstar train --model star --distil data/runs/transformer-2x64-001
 cropstar train --model auto --budget 30               compare models by cross-validation, train the best
+cropstar train --model star --folds 5                 few fields: judge all of them by cross-validation
 cropstar train --resume data/runs/convstar-4x32-001
 """)
 
 
 BETTER = "Better models, longer training"
+SMALL = "Few fields, doubtful labels"
 
 
 @click.command(cls=HeadedCommand, epilog=EXAMPLES)
@@ -59,6 +61,21 @@ BETTER = "Better models, longer training"
     help="At the end, retrain on training and validation parcels; accuracy is that of the model before.",
 )
 @headed(BETTER, "--distil", type=PATH, metavar="RUN", help="Also learn from the predictions of this finished run.")
+@headed(
+    SMALL,
+    "--folds",
+    type=click.IntRange(2, 20),
+    metavar="K",
+    help="Cross-validate: K models, each judged on fields it never saw; the model itself learns from all fields.",
+)
+@headed(
+    SMALL,
+    "--clean",
+    is_flag=True,
+    default=None,
+    help="Leave fields with a suspect label out of training, never out of the test; see 'cropstar check'.",
+)
+@headed(SMALL, "--forest", is_flag=True, default=None, help="Also fit a random forest, as a baseline for comparison.")
 @click.option("--seed", type=int, help="Seed of split, order and weights.  [default: 0]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any key of the configuration.")
 @click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the run folder goes.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 from typing import Any
@@ -76,7 +76,7 @@ def split_parcels(store: Store, config: SplitConfig, seed: int, target: Target |
             about["units"] = {part: sorted(unit for unit in units if units[unit] == part) for part in PARTS}
         split = Split(part_of, {parcel: fields.label_of[parcel] for parcel in part_of}, about)
         filled = set(part_of.values())
-    for part in PARTS:
+    for part in PARTS if not config.out_of_fold else ("train",):
         if part not in filled:
             why, remedy = _why_empty(fields, config, about)
             raise InputError(f"no parcel is left for {part}", path=store.folder, why=why, remedy=remedy)
@@ -87,6 +87,8 @@ def _part_of(
     store: Store, fields: Fields, config: SplitConfig, seed: int
 ) -> tuple[dict[ParcelId, str], dict[str, str]]:
     """The part of every parcel, and of every unit where whole units were dealt out."""
+    if config.out_of_fold:
+        return dict.fromkeys(sorted(fields.label_of), "train"), {}
     if config.name is not None:
         return _published(store, fields, config, seed), {}
     if config.by == "parcel":
@@ -200,6 +202,11 @@ class Split:
         """The same with the validation parcels added to those for training."""
         part_of = {parcel: "train" if part == "validation" else part for parcel, part in self.part_of.items()}
         return replace(self, part_of=part_of)
+
+    def without(self, parcels: Iterable[ParcelId]) -> Split:
+        """The same without some of the training parcels; those of other parts stay."""
+        gone = {parcel for parcel in parcels if self.part_of.get(parcel) == "train"}
+        return replace(self, part_of={parcel: part for parcel, part in self.part_of.items() if parcel not in gone})
 
     def to_json(self) -> dict[str, Any]:
         """How the split was made and, scene by scene, what is in each part."""
@@ -363,6 +370,8 @@ def describe_split(store: Store, split: Split) -> dict[str, Any]:
     classes = len(store.fingerprint.classes)
     about = {key: value for key, value in split.about.items() if key != "units"}
     how = DESCRIPTIONS[about["by"]].format(**about)
+    if about.get("test") == 0:
+        how = f"no test part, all fields are judged out of fold, dealt by {about['by']}"
     if "folds" in about:
         how += f"; fold {about['fold']} of {about['folds']} for the test"
     units = {part: len(names) for part, names in split.about.get("units", {}).items()}

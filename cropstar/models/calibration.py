@@ -295,17 +295,7 @@ class ConformalSets:
         return chosen
 
     def judged(self, probabilities: NDArray[Any], labels: NDArray[Any], parcels: NDArray[Any]) -> CoverageFigures:
-        chosen = self.sets(probabilities)
-        weights = parcel_weights(parcels)
-        held, sizes = chosen[np.arange(len(labels)), labels], chosen.sum(axis=1)
-        by_class = [labels == number for number in range(probabilities.shape[1])]
-        return CoverageFigures(
-            float(np.average(held, weights=weights)),
-            float(np.average(sizes, weights=weights)),
-            float(np.average(sizes == 1, weights=weights)),
-            tuple(float(np.average(held[own], weights=weights[own])) if own.any() else None for own in by_class),
-            len(np.unique(parcels)),
-        )
+        return measure_coverage(self.sets(probabilities), labels, parcels)
 
     def to_json(self) -> dict[str, Any]:
         return dict(vars(self))
@@ -320,6 +310,20 @@ class ConformalSets:
             why = f"they cannot be understood ({failure})"
             raise ArtifactError("the sets of classes cannot be used", why=why, remedy="train again") from None
         return found
+
+
+def measure_coverage(chosen: NDArray[np.bool_], labels: NDArray[Any], parcels: NDArray[Any]) -> CoverageFigures:
+    """Of sets (N, K), by which parcels they are of."""
+    weights = parcel_weights(parcels)
+    held, sizes = chosen[np.arange(len(labels)), labels], chosen.sum(axis=1)
+    by_class = [labels == number for number in range(chosen.shape[1])]
+    return CoverageFigures(
+        float(np.average(held, weights=weights)),
+        float(np.average(sizes, weights=weights)),
+        float(np.average(sizes == 1, weights=weights)),
+        tuple(float(np.average(held[own], weights=weights[own])) if own.any() else None for own in by_class),
+        len(np.unique(parcels)),
+    )
 
 
 def learn_sets(

@@ -72,7 +72,8 @@ def _render(data: dict[str, Any]) -> str:
     by_pixel = data["split"]["by"] == "pixel"
     shown = accuracy_tables(data["test"], split_by_pixel=by_pixel)
     rows = _class_rows(classes, shown)
-    split = _split_rows(classes, data["split"]["counts"])
+    counts, folded = data["split"]["counts"], bool(data["split"].get("out_of_fold"))
+    split = _split_rows(classes, counts, folded=folded)
     history, best_epoch = data["history"], data["best_epoch"]
     calibration, sets, earliness = (data.get(key) for key in ("calibration", "sets", "earliness"))
     return environment.get_template("report.html.j2").render(
@@ -89,6 +90,10 @@ def _render(data: dict[str, Any]) -> str:
         matrices=[_as_data_uri(confusion_matrix(table.figures["confusion"], classes)) for table in shown],
         levels=[(level, _level_matrix(level)) for level in coarser_levels(data["test"], split_by_pixel=by_pixel)],
         split=split,
+        untested=[] if data.get("judged") else _untested(classes, counts, "test"),
+        unvalidated=[] if folded or data.get("cross_fit") else _untested(classes, counts, "validation"),
+        few_tested=None if data.get("judged") or sum(counts["test"]) >= FEW_TESTED else sum(counts["test"]),
+        baselines=[] if data.get("judged") else data.get("baselines") or [],
         split_totals=[sum(column) for column in zip(*(row["counts"] for row in split), strict=True)],
         facts=_data_rows(data["data"]),
         settings=_model_rows(data["model"]),
@@ -178,6 +183,9 @@ def _sentences(data: dict[str, Any]) -> Sentences:
             f"figures and the calibration come from {facts['folds']} models with the same settings, each asked about "
             f"{many} that it had not seen: overall accuracy {in_hundred(facts['overall_accuracy'])}."
         )
+    if data.get("clean"):
+        left = plural(data["clean"]["suspects"], "parcel")
+        chosen += f" {left} with a suspect label were left out of its training, though not out of the figures."
     if data.get("distil"):
         chosen += f" It also learned from the answers of a teacher, {data['distil']['teacher']}."
     if data.get("refit"):
@@ -185,6 +193,8 @@ def _sentences(data: dict[str, Any]) -> Sentences:
             f" The model file holds a refit: the same training once more on training and validation {many} together, "
             "up to the best epoch. The figures and the confidence here are those of the model before the refit."
         )
+    if split.get("out_of_fold"):
+        return _of_folds(data, share, sample)
     return Sentences(
         lead=_lead(main, share, by_pixel=by_pixel),
         dealt=_dealt(split),
@@ -193,6 +203,26 @@ def _sentences(data: dict[str, Any]) -> Sentences:
         counted=_counted(split),
         test=f"test {many}",
         validation=f"validation {many}",
+        sample=sample,
+    )
+
+
+def _of_folds(data: dict[str, Any], share: str, sample: str) -> Sentences:
+    """Of a training without a test part: every parcel was judged by the model of a fold that had not seen it."""
+    folds, by = data["split"]["out_of_fold"], data["split"]["by"]
+    dealt = "class by class" if by == "parcel" else f"whole {by}s together"
+    members = len(data["ensemble"]["members"]) if data.get("ensemble") else 1
+    averaged = f", {members} times, whose probabilities are averaged" if members > 1 else ""
+    clean = " Suspect labels were left out of that model alone." if data.get("clean") else ""
+    return Sentences(
+        lead=f"Of all parcels, each judged by a model that never saw it, {share} were given the right crop.",
+        dealt=f"There is no test part: parcels were dealt to {folds} folds, {dealt}, and every parcel was judged once, "
+        f"by a model that was trained on the other {folds - 1} folds.",
+        shown=f"The figures are those of these {folds} models. The model file holds one more with the same settings, "
+        f"trained on all parcels{averaged}.{clean}",
+        counted="Every parcel is learnt from and, out of fold, judged.",
+        test="parcels, out of fold",
+        validation="parcels, out of fold",
         sample=sample,
     )
 
@@ -261,6 +291,7 @@ def _of_evaluation(data: dict[str, Any], main: AccuracyTable, share: str, sample
 # --- rows of tables
 
 FIRST_SETTINGS = ("name", "layers", "hidden", "parameters")
+FEW_TESTED = 30  # below so many test parcels all figures are of little worth
 FEW_PARCELS = 10  # below so many test parcels one parcel more or less moves the figures by ten points
 
 
@@ -309,10 +340,24 @@ def _best_and_worst(rows: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[st
     return ranked[-1], ranked[0]
 
 
-def _split_rows(classes: list[dict[str, Any]], counts: dict[str, list[int]]) -> list[dict[str, Any]]:
-    """Parcels of each class in each part, and in all."""
+def _split_rows(
+    classes: list[dict[str, Any]], counts: dict[str, list[int]], *, folded: bool = False
+) -> list[dict[str, Any]]:
+    """Parcels of each class in each part, and in all; `folded` where parcels are of training and test alike."""
     parts = zip(counts["train"], counts["validation"], counts["test"], strict=True)
-    return [{**entry, "counts": [*numbers, sum(numbers)]} for entry, numbers in zip(classes, parts, strict=True)]
+    return [
+        {**entry, "counts": [*numbers, max(numbers) if folded else sum(numbers)]}
+        for entry, numbers in zip(classes, parts, strict=True)
+    ]
+
+
+def _untested(classes: list[dict[str, Any]], counts: dict[str, list[int]], part: str) -> list[str]:
+    """The classes that have fields, but none in a part."""
+    return [
+        entry["name"]
+        for number, entry in enumerate(classes)
+        if any(own[number] for own in counts.values()) and not counts[part][number]
+    ]
 
 
 def _data_rows(data: dict[str, Any]) -> list[tuple[str, str]]:

@@ -140,13 +140,18 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
         lines += _fact("trained on", scenes)
     if "refit" in provenance:
         lines += _fact("refit", "on training and validation; the figures are of the model before it")
-    others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in ("scenes", "refit")]
+    if fields := _field_words(facts):
+        lines += _fact("fields", fields)
+    told = ("scenes", "refit", "class_fields", "out_of_fold")
+    others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in told]
     lines += _fact("made by", f"cropstar, {', '.join(others)}" if others else "cropstar")
     lines += _fact("digest", f"{facts['digest']} (verified)")
     if finished:
         test = facts["test"]
         before = ", of the model before the refit" if "refit" in provenance else ""
-        lines += ["", f"  test, on {plural(test['parcels'], 'parcel')} that training never saw{before}"]
+        unseen = "out of fold, on all" if provenance.get("out_of_fold") else "test, on"
+        never = ", each by a model that never saw it" if provenance.get("out_of_fold") else " that training never saw"
+        lines += ["", f"  {unseen} {plural(test['parcels'], 'parcel')}{never}{before}"]
         for level in (level for level in ("pixel", "date", "parcel") if level in test):
             row = test[level]
             accuracy, f1 = percent(row["overall_accuracy"]), score(row["macro_f1"])
@@ -162,6 +167,24 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     levels = f", {coarser} on coarser levels" if coarser else ""
     lines += ["", f"  {plural(len(facts['classes']), 'class', 'classes')}{levels}"]
     return lines + class_columns(facts["classes"])
+
+
+def _field_words(facts: dict[str, Any]) -> str:
+    """How many fields the training had, and of which classes none was tested."""
+    provenance = facts["provenance"]
+    counts = provenance.get("class_fields") or {}
+    if not counts:
+        return ""
+    if provenance.get("out_of_fold"):
+        return f"{sum(counts['train']):,}, all judged out of fold, in {provenance['out_of_fold']} folds"
+    words = ", ".join(f"{sum(own):,} for {part}" for part, own in counts.items())
+    columns = zip(facts["classes"], *counts.values(), strict=False)
+    untested = [
+        str(row["name"])
+        for number, (row, *own) in enumerate(columns)
+        if any(own) and not (counts.get("test") or [1] * (number + 1))[number]
+    ]
+    return words + (f"; none for the test of {', '.join(untested)}" if untested else "")
 
 
 def _season_lines(facts: dict[str, Any]) -> list[str]:

@@ -219,6 +219,8 @@ class ProvenanceRow(BaseModel):
     regular: RegularConfig = RegularConfig()
     target: str | None = None
     distil: dict[str, Any] = {}
+    class_fields: dict[str, list[Annotated[int, Field(ge=0)]]] = {}
+    out_of_fold: int = Field(0, ge=0)
 
 
 class CardRow(BaseModel):

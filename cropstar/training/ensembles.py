@@ -18,13 +18,15 @@ import torch
 
 from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.batches import Dataset
+from cropstar.datasets.splits import Split
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.models.calibration import fit_temperature, parcel_weights
+from cropstar.geo.calendar import Season
+from cropstar.models.calibration import calibrate, fit_temperature, learn_sets, measure_coverage, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
-from cropstar.training.evaluation import Collectors, Evaluation, evaluate
+from cropstar.training.evaluation import COVERAGE, Collectors, EarlinessTally, Evaluation, Judgement, evaluate
 from cropstar.training.fitting import settings_for
-from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
+from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.runs import Run
 from cropstar.training.trainer import Progress
 
@@ -158,6 +160,10 @@ def ensemble_facts(
 # never saw are the validation figure, and calibrate. Then the model itself learns from all fields, for as many epochs.
 # No epoch is chosen: the last one, at a learning rate of zero, is kept. The members of an ensemble are trained on all
 # fields too; the folds are those of one member, whose confidence is a little lower than that of all together.
+#
+# With `split.test=0` (--folds) no field is kept for the test: the folds are of all fields, and what is said of them out
+# of fold are the figures of the report. `split.folds` and `split.fold` are another thing: one fold of several is the
+# test part of an ordinary training, for who wants to run the folds one by one.
 
 
 def require_cross_fittable(config: TrainConfig, processes: int) -> None:
@@ -167,49 +173,96 @@ def require_cross_fittable(config: TrainConfig, processes: int) -> None:
     if config.cross_fit == 1:
         raise UsageError("one fold cannot be left out", remedy="set cross_fit to 2 or more, or to 0")
     asked = {
-        f"'{config.model.name}'": config.model.name in FITTED,
         "beside": bool(config.beside),
         "--refit": config.refit,
         "torchrun": processes > 1,
         "split.by=pixel": config.split.by == "pixel",
     }
+    named = "--folds" if config.split.out_of_fold else "--clean" if config.clean else "cross_fit"
     for name in (name for name, given in asked.items() if given):
-        raise UsageError(f"{name} cannot be combined with cross_fit", remedy="set cross_fit=0")
+        remedy = "set cross_fit=0" if named == "cross_fit" else "leave one of them out"
+        raise UsageError(f"{name} cannot be combined with {named}", remedy=remedy)
 
 
 def without_choice(config: TrainConfig) -> TrainConfig:
     """Settings that keep the last epoch, whatever validation says of others."""
+    if config.model.name in FITTED:
+        return config
     return config.model_copy(update={"choose_after": (config.epochs - 0.5) / config.epochs, "patience": None})
 
 
 class OutOfFold:
     """Collects what the model of every fold says of the fields that it was not trained on."""
 
-    def __init__(self, classes: int, device: torch.device) -> None:
+    def __init__(
+        self, split: Split, classes: int, device: torch.device, season: Season, levels: Sequence[Level] = ()
+    ) -> None:
+        """`split` is that of a fold: all have the same parcels."""
         self.scores = ScoreSample(classes)
-        self._confusion = np.zeros((classes, classes), dtype=np.int64)
+        self.split = split
+        self._classes = classes
         self._device = device
+        self._levels = levels
+        self._evaluations: list[Evaluation] = []
         self._trainings: list[Progress] = []
+        self._earliness = EarlinessTally(season, classes)
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
-        found = evaluate(model, held_out, len(self._confusion), self._device, Collectors(self.scores))
-        self._confusion += found.parcel
+        # How early a crop is known is of interest where these figures stand in place of a test.
+        asked = self._earliness if model.streaming and self.judges else None
+        collectors = Collectors(self.scores, asked)
+        self._evaluations.append(evaluate(model, held_out, self._classes, self._device, collectors, self._levels))
         self._trainings.append(training)
+
+    @property
+    def judges(self) -> bool:
+        """Whether there is no other test."""
+        return self.split.about.get("test") == 0
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Of all fields, each by the model that never saw it."""
+        return Evaluation.merged(self._evaluations)
 
     def calibrated(self) -> tuple[float, ScoreSample]:
         """The temperature of a member of an ensemble, and the scores with it."""
         scores, labels, parcels = self.scores.arrays()
         temperature, _ = fit_temperature(scores, labels, parcel_weights(parcels))
-        sample = ScoreSample(len(self._confusion))
+        sample = ScoreSample(self._classes)
         sample.add(scores / temperature, labels, parcels)
         return temperature, sample
 
+    def judgement(self, sample: ScoreSample, *, streaming: bool) -> Judgement:
+        """The figures of all fields in place of a test. Sets of a fold are learnt on the other folds.
+
+        The one number that is fitted to the fields it is judged on is the temperature. `sample` are the scores, or
+        those of `calibrated`.
+        """
+        scores, labels, parcels = sample.arrays()
+        calibration = calibrate(scores, labels, parcel_weights(parcels), "out of fold")
+        probabilities = calibration.probabilities(scores)
+        sets = learn_sets(probabilities, labels, parcels, coverage=COVERAGE)
+        chosen = np.zeros(probabilities.shape, dtype=bool)
+        for part in self._evaluations:
+            own = np.isin(parcels, part.parcel_counts.parcels)
+            others = learn_sets(probabilities[~own], labels[~own], parcels[~own], coverage=COVERAGE)
+            chosen[own] = others.sets(probabilities[own])
+        facts: dict[str, Any] = {
+            "calibration": calibration.judged(scores, labels, parcel_weights(parcels), "out of fold").to_json(),
+            "sets": {**sets.to_json(), "test": measure_coverage(chosen, labels, parcels).to_json()},
+        }
+        found = self.evaluation
+        if streaming and found.unit != "date":
+            facts["earliness"] = self._earliness.result().to_json()
+        return Judgement(found, calibration, sets, facts, None)
+
     def facts(self) -> dict[str, Any]:
+        matrix = self.evaluation.parcel
         return {
             "folds": len(self._trainings),
-            "fields": int(self._confusion.sum()),
-            "overall_accuracy": overall_accuracy(self._confusion),
-            "macro_f1": macro_f1(self._confusion),
+            "fields": int(matrix.sum()),
+            "overall_accuracy": overall_accuracy(matrix),
+            "macro_f1": macro_f1(matrix),
         }
 
     def with_final(self, final: Progress) -> Progress:

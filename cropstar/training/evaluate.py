@@ -139,6 +139,10 @@ def _choose_part(subject: EvaluatedModel, store: Store, options: EvaluateOptions
         )
     if options.part is not None:
         return options.part
+    if subject.config.split.out_of_fold and options.store is None:
+        why = "every field was judged out of fold and then learnt from"
+        remedy = "see the report of the run, or give another --store"
+        raise UsageError("the run has no test part", path=subject.file, why=why, remedy=remedy)
     if own_split or (subject.run is not None and _recipes(store) == subject.scenes):
         return "test"
     if options.store is None:

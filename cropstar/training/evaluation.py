@@ -55,6 +55,7 @@ class Judgement:
     sets: ConformalSets
     facts: dict[str, Any]  # what the report shows beside the confusion matrices
     validation: Evaluation | None  # None: the model has learnt from it
+    scores: ScoreSample | None = None  # of the test parcels; None: they are those out of fold
 
 
 def judge(
@@ -94,7 +95,7 @@ def judge(
     }
     if earliness is not None and tested.unit != "date":  # how early the class of one date is known says nothing
         facts["earliness"] = earliness.result().to_json()
-    return Judgement(tested, calibration, sets, facts, validation)
+    return Judgement(tested, calibration, sets, facts, validation, unseen)
 
 
 # --- one part of a split
@@ -120,6 +121,24 @@ class Evaluation:
     @property
     def parcel(self) -> Confusion:
         return self.parcel_counts.matrix()
+
+    @classmethod
+    def merged(cls, parts: Sequence[Evaluation]) -> Evaluation:
+        """Evaluations of different parcels, such as those of the folds, as one; the loss is left out."""
+        levels = tuple(
+            LevelCounts(
+                own[0].level,
+                ParcelCounts.merged([each.pixel_counts for each in own]),
+                ParcelCounts.merged([each.parcel_counts for each in own]),
+            )
+            for own in zip(*(part.levels for part in parts), strict=True)
+        )
+        return cls(
+            ParcelCounts.merged([part.pixel_counts for part in parts]),
+            ParcelCounts.merged([part.parcel_counts for part in parts]),
+            parts[0].unit,
+            levels,
+        )
 
     def to_json(self, seed: int = 0) -> dict[str, Any]:
         levels = [

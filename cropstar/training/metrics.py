@@ -6,6 +6,7 @@ anew for an interval is a parcel, since pixels of one field are no independent s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +70,7 @@ def summary(matrix: Confusion) -> dict[str, Any]:
         for hit, own, seen, score in zip(hits, truth, predicted, class_f1(matrix), strict=True)
     ]
     return {
+        "judged_classes": int(np.count_nonzero(truth + predicted)),  # those that the macro-F1 is the mean of
         "overall_accuracy": overall_accuracy(matrix),
         "kappa": kappa(matrix),
         "macro_f1": macro_f1(matrix),
@@ -108,6 +110,14 @@ class ParcelCounts:
     cell: Integers  # (E,) truth x K + prediction
     count: Integers  # (E,)
 
+    @classmethod
+    def merged(cls, parts: Sequence[ParcelCounts]) -> ParcelCounts:
+        """Counts of different parcels, such as those of the folds, as one."""
+        tally = ParcelTally(parts[0].classes)
+        for part in parts:
+            tally.add_counts(part)
+        return tally.counts()
+
     def matrix(self) -> Confusion:
         """All parcels together."""
         whole = np.zeros(self.classes**2, dtype=np.int64)
@@ -125,7 +135,12 @@ class ParcelTally:
 
     def add(self, parcels: NDArray[Any], truth: NDArray[Any], prediction: NDArray[Any]) -> None:
         cells = truth.astype(np.int64) * self._classes + prediction
-        keys, counts = np.unique(parcels.astype(np.int64) * self._classes**2 + cells, return_counts=True)
+        self._add(*np.unique(parcels.astype(np.int64) * self._classes**2 + cells, return_counts=True))
+
+    def add_counts(self, found: ParcelCounts) -> None:
+        self._add(found.parcels[found.parcel] * self._classes**2 + found.cell, found.count)
+
+    def _add(self, keys: Integers, counts: Integers) -> None:
         self._keys, places = np.unique(np.concatenate([self._keys, keys]), return_inverse=True)
         summed: Integers = np.zeros(len(self._keys), dtype=np.int64)
         np.add.at(summed, places, np.concatenate([self._counts, counts]))

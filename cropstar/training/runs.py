@@ -10,6 +10,7 @@
   model.safetensors         the best model so far, by validation; of an ensemble or a refit, the finished one
   member-1/ ...             of an ensemble: the run of each member
   fold-1/ ...               with cross_fit: the run of the model without each fold
+  out-of-fold.safetensors   with cross_fit: probabilities of every field by a model that never saw it
   refit/                    with --refit: the run that learns from validation too (of an ensemble in each member)
   before-refit.safetensors  with --refit: the model that the figures are of
   result.json, report.html  written at the end: their presence means that the run is finished
@@ -55,6 +56,10 @@ class Run:
     def member(self, number: int) -> Run:
         return Run(self.folder / f"member-{number}")
 
+    @property
+    def out_of_fold(self) -> Path:
+        return self.folder / "out-of-fold.safetensors"
+
     def fold(self, number: int) -> Run:
         return Run(self.folder / f"fold-{number}")
 
@@ -83,10 +88,13 @@ class Run:
         result = json.loads(self.result.read_text(encoding="utf-8"))
         pixel, parcel = (
             f"overall accuracy {figures['overall_accuracy'] or 0:.3f}, macro-F1 {figures['macro_f1'] or 0:.3f}"
+            f"{_over_classes(figures, result['classes'])}"
             for figures in (result["test"]["pixel"], result["test"]["parcel"])
         )
         count = sum(result["split"]["counts"]["test"])
         unseen = f"on {count} parcels that training never saw: "
+        if result["split"].get("out_of_fold"):
+            unseen = f"on all {count} parcels, each by a model of {result['split']['out_of_fold']} that never saw it: "
         if result["split"]["by"] == "pixel":
             unseen = "on pixels of fields that training has seen, which is too optimistic: "
         # A series without a grid is a parcel: there are no pixels to count.
@@ -108,6 +116,12 @@ class Run:
     def drop_old_checkpoints(self) -> None:
         for path in self.checkpoints()[CHECKPOINTS_KEPT:]:
             path.unlink()
+
+
+def _over_classes(figures: dict[str, Any], classes: list[Any]) -> str:
+    """Of how many classes a macro-F1 is the mean, where it is not of all."""
+    known = figures.get("judged_classes", len(classes))
+    return f" over {known} of {len(classes)} classes" if known < len(classes) else ""
 
 
 def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitStack, *, fresh: bool) -> Run:

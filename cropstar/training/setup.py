@@ -155,7 +155,8 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         for field, parcels in fields.pieces.items()
         if (own := [parcel for parcel in parcels if parcel in rest.part_of])
     }
-    whole_units = config.split.by != "parcel" and bool(rest.about.get("units", {}).get("validation"))
+    everything = config.split.out_of_fold
+    whole_units = config.split.by != "parcel" and (everything or bool(rest.about.get("units", {}).get("validation")))
     if not whole_units:  # a data set's own split among them
         order = [field for members in fields.shuffled_by_class(config.seed, pieces) for field in members]
         fold_of = {parcel: place % folds for place, field in enumerate(order) for parcel in pieces[field]}
@@ -168,11 +169,11 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         dealt = assign_units(tallies, {str(fold): 1 / folds for fold in range(folds)}, config.seed)
         fold_of = _untorn({parcel: int(dealt[unit]) for parcel, unit in unit_of.items()}, pieces)
         count = len(tallies)
-    if count < folds and count > 1 and whole_units and config.split.validation is None:
+    if count < folds and count > 1 and whole_units and config.split.validation is None and not everything:
         logger.info("only %d folds: training and validation have no more by %s", count, config.split.by)
         return inner_folds(store, split, config, target, count)
     if count < folds:
-        why = f"training and validation have {count} by {config.split.by}"
+        why = f"{'the store has' if everything else 'training and validation have'} {count} by {config.split.by}"
         raise InputError(f"no {folds} folds", path=store.folder, why=why, remedy="use fewer folds")
     labels = {parcel: rest.label_of[parcel] for parcel in fold_of}
     return [

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from cropstar import __version__
-from cropstar.config import AUTO, TrainConfig, dump_config
+from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
 from cropstar.errors import UsageError
@@ -45,13 +45,23 @@ from cropstar.training.ensembles import (
 )
 from cropstar.training.evaluation import Judgement, error_map_facts, judge
 from cropstar.training.fitting import fit_model, require_fittable
+from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import require_selectable, select
 from cropstar.training.setup import Setup
-from cropstar.training.trainer import Progress, SaveModel, Task, fit
+from cropstar.training.small_data import (
+    both_parts,
+    forest_baseline,
+    majority,
+    require_forest,
+    say_baselines,
+    tested_counts,
+    warn_of_small_data,
+)
+from cropstar.training.trainer import Progress, SaveModel, Task
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         split = training_split(store, config)
         description = describe_split(store, split)
         _say_split(store, split, description)
+        warn_of_small_data(store, split, config)
         data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
         claimed, selection, setup = None, None, Setup.of(store, config, device, options.backend)
         if config.model.name == AUTO:
@@ -100,6 +111,9 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         # Before a run folder is made: an unknown name, or what cannot be trained, leaves nothing.
         model = models[0] if len(models) == 1 else Ensemble(models, shape.bands)
         require_cross_fittable(config, processes.size)
+        require_forest(config)
+        if config.cross_fit:
+            setup.folds(split, config, config.cross_fit)  # refuses more folds than there are units
         for own, each in zip(configs, models, strict=True):
             setup.require(own, each)
             _require_possible(own, options, each, processes, device)
@@ -120,6 +134,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         parts, normalisation = setup.open(learnt, config, model)
         if teacher is not None:
             parts["train"] = teacher.teach(parts["train"], learnt, config)
+        counts = tested_counts(split, setup.classes)
         card = ModelCard(
             describe_model([own.model for own in configs]),
             shape.to_json(),
@@ -130,6 +145,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 "seed": config.seed,
                 "scenes": _recipes(store),
                 "reading": _reading(store),
+                "class_fields": counts,
+                "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
                 **_dates(config),
                 **({"target": config.target} if config.target else {}),
                 **({"distil": teacher.facts()} if teacher else {}),
@@ -137,6 +154,14 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         )
         training = _Training(run, members, parts, card, setup, split, processes, options, hold)
         out_of_fold = training.cross_fit(configs[0], teacher) if config.cross_fit else None
+        suspects: list[Suspect] = []
+        if config.clean and out_of_fold is not None:
+            suspects = find_suspects(FieldProbabilities.out_of_fold(out_of_fold))
+            learnt = learnt.without(suspect.parcel for suspect in suspects)
+            _say_cleaned(suspects, store, learnt)
+            parts["train"] = setup.open(learnt, config, model, normalisation)[0]["train"]
+            if teacher is not None:
+                parts["train"] = teacher.teach(parts["train"], learnt, config)
         outcomes = [training.fit(member, out_of_fold) for member in members]
         refits = _refit(training, config, outcomes, teacher) if config.refit else []
         if not processes.is_first:
@@ -151,11 +176,32 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         if out_of_fold is not None:
             progress = out_of_fold.with_final(progress)
             held_out = out_of_fold.scores if len(outcomes) == 1 else out_of_fold.calibrated()[1]
-        judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels, held_out)
+        if out_of_fold is not None and out_of_fold.judges:
+            assert held_out is not None
+            judged = out_of_fold.judgement(held_out, streaming=model.streaming)
+        else:
+            judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels, held_out)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
         card = replace(card, calibration=confidence)
         _save(run.before_refit if config.refit else run.model, card, model)
         result = _result(config, run, store, split, parameters, progress, judged)
+        result["split"]["counts"] = counts
+        result["baselines"] = [majority(store.fingerprint.classes.names, counts, judged.test)]
+        if config.forest and config.model.name not in FITTED:
+            event("baseline: a random forest on the same fields")
+            result["baselines"].append(forest_baseline(config, setup, split, run))
+        say_baselines(result["baselines"], judged.test)
+        if out_of_fold is not None:
+            if out_of_fold.judges:
+                everything = Split(dict.fromkeys(out_of_fold.split.part_of, "test"), out_of_fold.split.label_of)
+                result["split"] |= {"parcels": both_parts(split), "out_of_fold": config.cross_fit}
+                result["errors"] = error_map_facts(store, everything, judged.test)
+            said = FieldProbabilities.out_of_fold(out_of_fold)
+            if judged.scores is not None:
+                said = said.joined(FieldProbabilities.of(split, judged.scores, judged.calibration.temperature))
+            said.write(run.out_of_fold, store.fingerprint.classes.names)
+        if config.clean:
+            result["clean"] = clean_facts(suspects, store)
         if isinstance(model, Ensemble):
             result["model"]["name"] = card.model["name"]
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
@@ -222,19 +268,25 @@ class _Training:
     def cross_fit(self, config: TrainConfig, teacher: Teacher | None) -> OutOfFold:
         """A model a fold, for the figures and the calibration."""
         config = without_choice(config)
+        store = self.setup.store
         folds = self.setup.folds(self.split, config, config.cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
-        said = OutOfFold(self.setup.classes, self.setup.device)
+        levels = levels_of(store.fingerprint.classes)
+        said = OutOfFold(folds[0], self.setup.classes, self.setup.device, store.fingerprint.season, levels)
         for number, fold in enumerate(folds, 1):
             model = self.setup.build(config)
             parts, _ = self.setup.open(fold, config, model, self.card.normalisation)
             own = Member(number, config, self.run.fold(number), model)
-            training = teacher.teach(parts["train"], fold, config) if teacher else parts["train"]
-            task, save = self._task(own, training, own.run, own.run.model)
-            progress = fit(replace(task, validation=parts["validation"], diagnosis=None, quiet=True), save)
+            outcome = finished_outcome(own.run)
+            if outcome is None:
+                training = teacher.teach(parts["train"], fold, config) if teacher else parts["train"]
+                task, save = self._task(own, training, own.run, own.run.model)
+                task = replace(task, validation=parts["validation"], diagnosis=None, quiet=True)
+                outcome = Outcome(fit_model(task, save).progress)
+                write_json(own.run.result, outcome.to_json())
             _load(model, own.run.model)
-            said.add(model.to(self.setup.device), parts["validation"], progress)
+            said.add(model.to(self.setup.device), parts["validation"], outcome.progress)
         facts = said.facts()
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
@@ -248,7 +300,8 @@ class _Training:
             return outcome
         config = without_choice(member.config)
         task, save = self._task(member, self.parts["train"], member.run, self.best(member))
-        progress = fit(replace(task, config=config, refit_of=Progress(best_epoch=config.epochs), quiet=True), save)
+        last = Progress(best_epoch=config.epochs)
+        progress = fit_model(replace(task, config=config, refit_of=last, quiet=True), save).progress
         if self.alone:
             rows = out_of_fold.with_final(progress).history
             write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
@@ -335,6 +388,10 @@ def _require_choice(
     asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
     for name in (name for name, given in asked.items() if given):
         raise UsageError(f"'{AUTO}' does not use {name}", remedy="name a model, or leave it out")
+    folded = {"--folds": config.split.out_of_fold, "--clean": config.clean}
+    for name in (name for name, given in folded.items() if given):
+        why = "the choice would have seen every field that it is judged on" if name == "--folds" else None
+        raise UsageError(f"'{AUTO}' does not use {name}", why=why, remedy="name a model, or leave it out")
     require_selectable(config, store, split)
 
 
@@ -415,7 +472,7 @@ def _result(
             "tiles": len(store.manifest.tiles),
             "resolution": fingerprint.resolution,
         },
-        "split": {**split.to_json(), "counts": split.counts(len(fingerprint.classes))},
+        "split": split.to_json(),
         "model": {**config.model.model_dump(mode="json"), "parameters": parameters},
         "config": dump_config(config),
         "history": progress.history,
@@ -448,15 +505,27 @@ def _recipes(store: Store) -> dict[str, str]:
     return {name: scene["recipe"] for name, scene in store.manifest.scenes.items()}
 
 
+def _say_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> None:
+    """What is left out of the training; the other parts keep all of their fields."""
+    left = sum(part == "train" for part in learnt.part_of.values())
+    event(
+        f"clean: {plural(len(suspects), 'field')} with a suspect label left out of training, {left:,} stay; "
+        "'cropstar check RUN' shows them",
+        suspects=len(suspects),
+    )
+    names = store.fingerprint.classes.names
+    known = {learnt.label_of[parcel] for parcel, part in learnt.part_of.items() if part == "train"}
+    for number in sorted({suspect.label for suspect in suspects} - known):
+        logger.warning("no field of '%s' is left to learn from: all of its labels are suspect", names[number])
+
+
 def _say_split(store: Store, split: Split, description: dict[str, Any]) -> None:
     counts = split.counts(len(store.fingerprint.classes))
-    totals = ", ".join(f"{sum(counts[part])} for {part}" for part in PARTS)
+    filled = [part for part in PARTS if any(counts[part])]
+    totals = ", ".join(f"{sum(counts[part])} for {part}" for part in filled)
     event(f"{description['how']}: {totals}", **{part: sum(counts[part]) for part in PARTS})
     for line in describe_lines(description, store.fingerprint.classes.names):
         logger.debug("  %s", line)
-    for crop in store.fingerprint.classes:
-        if not counts["train"][crop.number] and any(counts[part][crop.number] for part in PARTS):
-            logger.warning("no training parcel of '%s': the model cannot learn this class", crop.name)
     own = named_splits(store)
     if own and "name" not in description:
         logger.info("the data set has its own splits, for comparable figures: --split %s", " or ".join(sorted(own)))

@@ -37,7 +37,7 @@ from cropstar.training.distillation import TaughtSamples, forward_taught
 from cropstar.training.distributed import ALONE, Processes, one_signal_is_enough
 from cropstar.training.evaluation import evaluate, score
 from cropstar.training.losses import Lineages, Loss, build_loss, class_weights
-from cropstar.training.metrics import macro_f1, overall_accuracy
+from cropstar.training.metrics import class_f1, macro_f1, overall_accuracy
 from cropstar.training.monitoring import Diagnosis, EventFiles
 from cropstar.training.optimisation import (
     Engine,
@@ -96,6 +96,9 @@ class Crops:
         reached, accuracy = macro_f1(measured.pixel) or 0.0, overall_accuracy(measured.pixel) or 0.0
         figures = {"overall_accuracy": accuracy, "macro_f1": reached}
         text = f"accuracy {accuracy:.3f}, macro-F1 {reached:.3f}"
+        known = sum(score is not None for score in class_f1(measured.pixel))
+        if known < self.classes:
+            text += f" over {known} of {self.classes} classes"
         if measured.loss is not None:
             figures["loss"] = measured.loss
             text += f", loss {measured.loss:.3f}"
