@@ -6,11 +6,11 @@ from pathlib import Path
 
 from cropstar.errors import InputError
 
-# A Sentinel-2 tile is 10,980 pixels a side; ten times that is no scene but a broken header.
+# A Sentinel-2 tile is 10,980 pixels per side; ten times that is no scene but a broken header.
 MAXIMUM_RASTER_SIDE = 120_000
 # 100 dates of 13 bands and a mask band, several times over.
 MAXIMUM_RASTER_BANDS = 10_000
-# The map is one byte a pixel and 255 means nodata.
+# The map is one byte per pixel and 255 means nodata.
 MAXIMUM_CLASSES = 255
 # A configuration is a page of text.
 MAXIMUM_CONFIG_BYTES = 1_000_000

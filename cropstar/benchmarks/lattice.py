@@ -221,7 +221,7 @@ def runs_at_once(stack: Sequence[Cell], steps: int) -> int:
 
 
 def draw_weights(stack: Sequence[Cell], runs: int) -> list[Parameters]:
-    """Orthogonal weights and zero biases: one entry a layer."""
+    """Orthogonal weights and zero biases: one entry per layer."""
     drawn: list[list[Parameters]] = [[] for _ in stack]
     for _run in range(runs):
         for layer, cell in zip(drawn, stack, strict=True):

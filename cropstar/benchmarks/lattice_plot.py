@@ -37,7 +37,7 @@ LOSS_TITLES = {"last": "loss on the last state", "all": "loss on all states"}
 QUANTITIES = ("mean", "spread")
 QUANTITY_TITLES = {"mean": "mean magnitude", "spread": "relative spread"}
 
-LONG = 3.0  # steps a layer from which a lattice is drawn lying
+LONG = 3.0  # steps per layer from which a lattice is drawn lying
 MOST_COLUMNS = 256  # of one heat map; longer series are thinned
 DECADES = {"mean": 6.0, "spread": 1.5}  # of the colours; what lies further below has the last one
 EXPLODED = 1e3  # a cell's largest value may be so many times another's before it leaves the colours

@@ -459,7 +459,7 @@ def require_used(task: BenchTask, config: TrainConfig) -> None:
 
 
 def table_of_tasks() -> str:
-    """One line a task: what it is, its metric, the paper's figures; then where data are looked for."""
+    """One line per task: what it is, its metric, the paper's figures; then where data are looked for."""
     width = max(len(name) for name in TASKS)
     lines, places = [], []
     for name in TASKS:

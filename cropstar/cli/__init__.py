@@ -1,1 +1,1 @@
-"""The command line: one file a command, options and one call each. Nobody imports this package."""
+"""The command line: one file per command, options and one call each. Nobody imports this package."""

@@ -31,7 +31,7 @@ class HeadedOption(click.Option):
 
 
 class HeadedCommand(click.Command):
-    """A command of many options, whose --help page has a section a heading."""
+    """A command of many options, whose --help page has a section per heading."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

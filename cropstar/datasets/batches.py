@@ -79,7 +79,7 @@ def collate(samples: list[dict[str, NDArray[Any]]], size: int | None) -> Batch:
 
 
 def _pad(name: str, array: NDArray[Any], length: int, size: int | None) -> NDArray[Any]:
-    """Fill up to `length` dates and, for patches, `size` pixels a side; what is added is invalid and unlabelled."""
+    """Fill up to `length` dates and, for patches, `size` pixels per side; what is added is invalid and unlabelled."""
     if name == "days":  # the last one again, so that a date stays a date of the season
         return np.pad(array, (0, length - len(array)), mode="edge")
     dated = name in ("x", "valid")

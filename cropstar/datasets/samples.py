@@ -25,7 +25,7 @@ from cropstar.store.reader import Image, TileReader
 from cropstar.store.store import Store
 from cropstar.store.tile import PATCH
 
-POOLING_BLOCK = 96  # pixels a side read at once: 70 dates of 13 bands are 17 MB
+POOLING_BLOCK = 96  # pixels per side read at once: 70 dates of 13 bands are 17 MB
 CLEAR_SHARE = 0.25  # of a parcel's pixels; fewer are mostly the edge of a cloud
 
 
@@ -355,7 +355,7 @@ def _parcel_sums(
 
 
 class SeriesDataset:
-    """The series of a store that belong to one part, with one label each or, `dated`, with one a date."""
+    """The series of a store that belong to one part, with one label each or, `dated`, with one per date."""
 
     def __init__(
         self,
@@ -386,7 +386,7 @@ class SeriesDataset:
         for name, place in _unlabelled_series(store) if unlabelled else ():
             samples.append((tiles[name], *store.reader(name).starts[place : place + 2], UNLABELLED, -1))
         columns = np.array(samples, dtype=np.int64).reshape(-1, 5).T
-        self._tiles, self._starts, self._ends, self._labels, self._parcels = columns  # one entry a sample
+        self._tiles, self._starts, self._ends, self._labels, self._parcels = columns  # one entry per sample
 
     def __len__(self) -> int:
         return len(self._tiles)

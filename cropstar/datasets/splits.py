@@ -385,7 +385,7 @@ def describe_split(store: Store, split: Split) -> dict[str, Any]:
 
 
 def describe_lines(description: dict[str, Any], names: list[str]) -> list[str]:
-    """The same as a table to print: a line a class, a column a part, parcels and then pixels."""
+    """The same as a table to print: a line per class, a column per part, parcels and then pixels."""
     lines = [f"{description['how']} (seed {description['seed']})"]
     if "units" in description:
         counts = ", ".join(f"{count} for {part}" for part, count in description["units"].items())

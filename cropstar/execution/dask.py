@@ -1,6 +1,6 @@
 """The workers of a Dask cluster.
 
-A few tasks a thread are on the way at any time, so that no worker stands still and none is buried; each answer makes
+A few tasks per thread are on the way at any time, so that no worker stands still and none is buried; each answer makes
 room for the next task. A task whose worker dies is done by another one. What a task raises comes back as its answer.
 Workers that are gone are not waited for without end, and neither is a scheduler.
 """
@@ -36,7 +36,7 @@ from cropstar.runtime import event, logger
 
 LOST_SECONDS = 600.0  # for a worker to come back: machines that were taken away are often replaced
 ASK_SECONDS = 2.0  # between two looks at how many workers there are
-AHEAD = 3  # tasks a thread: one in work, one waiting beside it, one whose answer is on the way
+AHEAD = 3  # tasks per thread: one in work, one waiting beside it, one whose answer is on the way
 RETRIES = 2  # of a task that raises: a network's file system may fail once
 AGAIN = "run the same command again to continue"
 REMEDY = "give workers more memory, or lower --memory of predict or --tile-size of ingest"

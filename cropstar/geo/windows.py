@@ -49,7 +49,7 @@ class Window:
 
 
 def split(shape: tuple[int, int], size: int) -> Iterator[Window]:
-    """Cover a raster with windows of at most `size` pixels a side, row by row, nothing twice."""
+    """Cover a raster with windows of at most `size` pixels per side, row by row, nothing twice."""
     height, width = shape
     for top in range(0, height, size):
         for left in range(0, width, size):

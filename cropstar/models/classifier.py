@@ -20,7 +20,7 @@ ROWS = 1024  # series whose features are read at once: those of many bins stay i
 class RecurrentClassifier(Classifier):
     """Scores from the pooled states of the last layer.
 
-    The streaming state has an entry for the stem's buffers (where there is a stem), one a layer, and one for the
+    The streaming state has an entry for the stem's buffers (where there is a stem), one per layer, and one for the
     pooled sums (where the pooling has any).
     """
 

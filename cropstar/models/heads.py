@@ -77,7 +77,7 @@ class VideoHead(nn.Module):
     makes_maps = False
     width = 64
     layers = 4
-    smallest = 2 ** (layers - 1)  # pixels a side: one is left for the last convolution
+    smallest = 2 ** (layers - 1)  # pixels per side: one is left for the last convolution
 
     def __init__(self, hidden: int, shape: Shape) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def lineage_problem(lineages: Lineages, classes: int) -> str | None:
 
 
 class HierarchicalScores(nn.Module):
-    """A head a level, side by side in one product, and the scores of the classes from all of them.
+    """A head per level, side by side in one product, and the scores of the classes from all of them.
 
     An only child needs no head: given its parent it is certain.
     """

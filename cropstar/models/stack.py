@@ -12,7 +12,7 @@ from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native.star import BinSums, StemWindow, star_stack
 from cropstar.native.tensors import Packed, fits, gradients_wanted
 
-StackState = tuple[State, ...]  # one entry a layer
+StackState = tuple[State, ...]  # one entry per layer
 
 
 class RecurrentStack(nn.Module):

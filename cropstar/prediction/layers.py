@@ -182,7 +182,7 @@ def _confidence(pixels: PixelResults) -> Floats:
 # Sums over windows are added up shift by shift in one fixed order, so that a strip with a margin of half a window gives
 # the very numbers of the whole raster.
 
-WIDEST = 99  # pixels a side
+WIDEST = 99  # pixels per side
 LEAST = 0.5e-4  # half a step of a stored probability: log-odds stay finite
 
 
@@ -190,7 +190,7 @@ class Smoothing(Options):
     """How specks are taken out of a map."""
 
     method: Literal["majority", "bayesian"]
-    window: int = 5  # pixels a side
+    window: int = 5  # pixels per side
     smoothness: float = 20.0
 
     @field_validator("window")
@@ -266,7 +266,7 @@ def _sum_along(values: NDArray[Any], window: int, axis: int) -> NDArray[Any]:
     return total
 
 
-# --- A map a date
+# --- A map per date
 
 
 class ClassHistory:

@@ -432,7 +432,7 @@ def _is_allowed(code: int) -> bool:
 
 
 def describe_style(classes: ClassTable) -> str:
-    """A paletted renderer: one colour and one name a value; nodata stays transparent."""
+    """A paletted renderer: one colour and one name per value; nodata stays transparent."""
     entries = "\n".join(
         f'        <paletteEntry value="{entry.number}" color="{plain(entry.colour)}" alpha="255"'
         f' label="{plain(entry.name)}"/>'
@@ -457,7 +457,7 @@ def describe_style(classes: ClassTable) -> str:
     )
 
 
-# --- A map a date
+# --- A map per date
 
 OPEN_AT_ONCE = 32  # files
 MEANING = "day of the year from which the class stayed the same with a confidence of at least {:g}; 0 if never"

@@ -266,7 +266,7 @@ def probability_columns(names: list[str]) -> list[str]:
 # was asked.
 
 WINDOW_BYTES = 64 * 2**20  # of the values of one window
-LARGEST, SMALLEST = 512, 64  # pixels a side
+LARGEST, SMALLEST = 512, 64  # pixels per side
 POOLED_BYTES = 128 * 2**20  # of the sums of parcels that are pooled in one pass over the images
 
 

@@ -395,7 +395,7 @@ PROGRAM = 480 * 2**20  # torch, GDAL and matplotlib, without any pixel
 SPARE = 1.9
 READ = 3  # windows of observations at a time
 MAKING = 2  # copies of a window while it is being read
-LARGEST, SMALLEST = 512, 16  # pixels a side: more than that is lost when a block is
+LARGEST, SMALLEST = 512, 16  # pixels per side: more than that is lost when a block is
 LARGEST_WITH_MARGIN = 1024  # of which a margin of 29 pixels costs half as much as of 512
 STEP = 32  # where windows cannot be whole blocks
 STEP_WITH_MARGIN = 64  # with a margin no window is whole blocks: larger ones save more than the blocks' edges cost
@@ -406,7 +406,7 @@ FEWEST_SERIES = 64
 class WindowPlan:
     """How large windows are."""
 
-    window: int  # pixels a side, without the margin
+    window: int  # pixels per side, without the margin
     series_at_once: int  # of a model of series
     bytes: int  # what that takes, all in all
 

@@ -3,7 +3,7 @@
     map.tif  map.tif.aux.xml  map.qml  map.png         the map, names and colours for GIS, its picture
     map-confidence.tif  map-probabilities.tif ...      the layers that were asked for
     map-parcels.gpkg (or .parquet)  map.html           with parcels, as a page
-    map-2023-04-09.tif ...  map-earliest.tif           a map a date, and since when the class is settled
+    map-2023-04-09.tif ...  map-earliest.tif           a map per date, and since when the class is settled
 
 Nothing here needs torch: what is wrong with a request is said before that is loaded.
 """
@@ -56,7 +56,7 @@ class MapOptions(Options):
     device: str = "auto"
     backend: str = "auto"  # see models/backends.py
     memory: int = parse_memory(MEMORY)  # bytes
-    window: int | None = None  # pixels a side; None takes what the memory allows
+    window: int | None = None  # pixels per side; None takes what the memory allows
     any_dates: bool = False
     overwrite: bool = False
     reading: dict[str, Any] = Field(default_factory=dict)  # how the input is to be read: bands, dates, clear, ...
@@ -91,7 +91,7 @@ class MapRequest(MapOptions):
 
     model: LaxPath
     state: LaxPath | None = None  # where the hidden state after the last date goes
-    stable_confidence: float | None = None  # a map a date, and since when each class is this likely
+    stable_confidence: float | None = None  # a map per date, and since when each class is this likely
     halo: int | None = None  # a margin below the model's own: faster, and not exact
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of products
     half: bool = False  # whether `auto` takes the half precision that the device is fastest at

@@ -183,7 +183,7 @@ def _kinds(card: SeasonCard) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 
 def pixel_checks(window: Window, width: int, counts: NDArray[np.uint16], parts: StateArrays) -> NDArray[np.uint64]:
-    """A number a pixel, which changes with every byte of it and with its place: sums, modulo 2 to the power of 64."""
+    """A number per pixel, which changes with every byte of it and with its place: sums, modulo 2 to the power of 64."""
     rows = np.arange(window.top, window.top + window.height, dtype=np.uint64)[:, None]
     columns = np.arange(window.left, window.left + window.width, dtype=np.uint64)
     found: NDArray[np.uint64] = (rows * np.uint64(width) + columns) * np.uint64(PLACE)

@@ -270,7 +270,7 @@ def _reliability_plot(
 
 
 def _steps(axes: Axes, bins: list[dict[str, Any]], colour: str) -> None:
-    """A dot a bin, and its distance from the diagonal as a bar; a line joins the dots that are more than chance."""
+    """A dot per bin, and its distance from the diagonal as a bar; a line joins the dots that are more than chance."""
     from matplotlib.patches import Rectangle
 
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=(0, (3, 2)), zorder=2)
@@ -419,7 +419,7 @@ def _season_head(axes: Axes, earliness: dict[str, Any], width: float, tall: floa
 
 
 def _strips(axes: Axes, earliness: dict[str, Any], shown: list[int]) -> None:
-    """A cell a day, which lasts until the next one; a mark where a class is known."""
+    """A cell per day, which lasts until the next one; a mark where a class is known."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
@@ -581,7 +581,7 @@ DEPTH_RAMP = ("#e0a13c", "#b9742b", "#7b8c4a", "#2f6f4e", "#1d4a5a", "#23284f")
 class DiagnosisPanel:
     title: str
     note: str
-    lines: list[list[float]]  # one a layer
+    lines: list[list[float]]  # one per layer
     scale: Literal["logarithmic", "change", "size"]
 
 

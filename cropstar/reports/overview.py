@@ -1,6 +1,6 @@
 """A scene read for drawing, a block at a time: a small picture of each date, and curves by class.
 
-The pictures are decimated to a few hundred pixels a side; the curves are of every labelled pixel or sample. The images
+The pictures are decimated to a few hundred pixels per side; the curves are of every labelled pixel or sample. The images
 of a collection are laid side by side on a contact sheet.
 """
 
@@ -25,7 +25,7 @@ from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.reader import Image, TileReader
 
 LONGEST_SIDE = 480  # pixels of the canvas
-BLOCK = 96  # pixels a side read at once: two chunks; 70 dates of 13 bands are 17 MB
+BLOCK = 96  # pixels per side read at once: two chunks; 70 dates of 13 bands are 17 MB
 RED_GREEN_BLUE = (("B04", "B03", "B02"), ("B08", "B04", "B03"), ("B11", "B08", "B04"), ("B12", "B11", "B8A"))
 
 

@@ -100,7 +100,7 @@ def _scene(scene: dict[str, Any]) -> str:
 
 
 def _date_table(dates: list[dict[str, Any]], word: str) -> list[str]:
-    """A little bar a date, or a month where the dates are many, in up to three columns."""
+    """A little bar per date, or a month where the dates are many, in up to three columns."""
     rows = [(row["date"], row["clear"]) for row in dates]
     if len(rows) > MANY_DATES:
         months: dict[str, list[dict[str, Any]]] = {}
@@ -255,7 +255,7 @@ PLAIN_SETTINGS = {"name", "layers", "hidden"}  # settings that have an option of
 
 
 def format_models(facts: Sequence[ModelFacts], left_out: Collection[str]) -> str:
-    """A line a model; the models of one cell stand together and share the words about them."""
+    """A line per model; the models of one cell stand together and share the words about them."""
     families: dict[str, list[ModelFacts]] = {}
     for model in sorted(facts, key=lambda model: (model.reads == "images", model.name)):
         families.setdefault(model.description, []).append(model)
@@ -430,7 +430,7 @@ Row = dict[str, Any]
 
 
 def class_lines(classes: Sequence[Row]) -> list[str]:
-    """A line a class; where classes have coarser ones, these stand above them with the sums of what they hold."""
+    """A line per class; where classes have coarser ones, these stand above them with the sums of what they hold."""
     columns = [name for name in COUNTS if name in classes[0]] if classes else []
     if any(row.get("hectares") is None for row in classes):
         columns = [name for name in columns if name != "hectares"]

@@ -96,7 +96,7 @@ def _relative_names(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]
 
 @SOURCES.register("sentinel2")
 def sentinel2(request: IngestRequest) -> Sequence[Scene]:
-    """Sentinel-2 L2A products, SAFE folders or .zip archives: one scene a tile."""
+    """Sentinel-2 L2A products, SAFE folders or .zip archives: one scene per tile."""
     from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
     path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
@@ -135,7 +135,7 @@ def stac(request: IngestRequest) -> Sequence[Scene]:
 
 @SOURCES.register("table")
 def table(request: IngestRequest) -> Sequence[Scene]:
-    """A CSV or Parquet file with one row an observation."""
+    """A CSV or Parquet file with one row per observation."""
     from cropstar.sources.table import TableOptions, open_table
 
     path = request.need_path("table", "fields.parquet")
@@ -145,7 +145,7 @@ def table(request: IngestRequest) -> Sequence[Scene]:
 
 @SOURCES.register("breizhcrops")
 def breizhcrops(request: IngestRequest) -> Sequence[Scene]:
-    """BreizhCrops as its package stores it: one scene a region, year and level."""
+    """BreizhCrops as its package stores it: one scene per region, year and level."""
     from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 
     path = request.need_path("breizhcrops", "breizhcrops_dataset")

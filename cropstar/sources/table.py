@@ -1,4 +1,4 @@
-"""Tables of series: CSV or Parquet files with one row an observation, one scene a group."""
+"""Tables of series: CSV or Parquet files with one row per observation, one scene per group."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
         found[role] = (
             name if name is not None else guess_column(role, [column for column in present if column not in taken])
         )
-    found["id"] = found["id"] or options.field_column  # one series a field, or one in each group
+    found["id"] = found["id"] or options.field_column  # one series per field, or one in each group
     for role in ("id", "date", *(["label"] if options.needs_labels else [])):
         if found[role] is None:
             remedy = f"name it with --{role}-column"
@@ -339,8 +339,8 @@ class _Samples:
     """All samples of a table, sorted by group, then key, each in the natural order (2 before 10)."""
 
     keys: list[str]
-    groups: list[str]  # one a sample; "" where the table has no groups
-    fields: list[str] | None  # one a sample; None where every id is a field of its own
+    groups: list[str]  # one per sample; "" where the table has no groups
+    fields: list[str] | None  # one per sample; None where every id is a field of its own
     labels: NDArray[np.int16]  # (N,)
     starts: NDArray[np.int64]  # (N+1,): sample i has the rows starts[i]:starts[i+1], in the order of their dates
     days: NDArray[np.int32]  # (rows,)

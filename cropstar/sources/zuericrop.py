@@ -380,7 +380,7 @@ DATES_REMEDY = "write one date per line, such as 2019-01-03, in the order of the
 
 
 def _read_dates(path: Path, count: int) -> list[date]:
-    """One date a line, ascending, one for each acquisition."""
+    """One date per line, ascending, one for each acquisition."""
     if not path.is_file():
         raise InputError("no list of dates", path=path, why="there is no such file", remedy="check the path")
     dates: list[date] = []

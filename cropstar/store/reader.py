@@ -1,4 +1,4 @@
-"""Reading tiles: one open handle a tile, one request a window of it."""
+"""Reading tiles: one open handle per tile, one request per window."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ Three layouts share the fingerprint and the writing rules:
 
 Of several sensors the first has these places. Every other has arrays of its own in a group, `sensor1/values` and so
 on, with its own dates and bands: nothing is filled in where another sensor saw. What every date has beside its bands is
-`context` (a row a date, float32) and, of images, `static` (E,H,W), the same on all dates.
+`context` (a row per date, float32) and, of images, `static` (E,H,W), the same on all dates.
 
 Every bit is covered by a checksum that is looked at whenever it is read: HDF5's own for its metadata, and ours (xxh3)
 over the bytes of each chunk as they lie in the file, or of a whole array that is not in chunks. HDF5's own for chunks,
@@ -156,7 +156,7 @@ class SeriesTile:
     days: NDArray[np.int32]  # (rows,)
     values: NDArray[Any]  # (rows, C)
     valid: NDArray[np.bool_]  # (rows,)
-    table: ParcelTable  # one row a sample, in order
+    table: ParcelTable  # one row per sample, in order
     provenance: dict[str, Any] = field(default_factory=dict)
     date_labels: NDArray[np.int16] | None = None  # (rows,), where every date has a class of its own
     others: tuple[SensorArrays, ...] = ()  # sensors after the first
@@ -252,7 +252,7 @@ def _write(handle: h5py.File, tile: Tile) -> None:
 
 
 def _small_arrays(tile: Tile) -> dict[str, NDArray[Any]]:
-    """The small arrays: dates and what else is one a row, and the table of parcels."""
+    """The small arrays: dates and what else is one per row, and the table of parcels."""
     optional = {"table/groups": tile.table.groups, "table/fields": tile.table.fields}
     return {
         **tile.rows(),

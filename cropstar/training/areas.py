@@ -54,7 +54,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class AreaEstimates:
-    """Areas in the unit of the mapped areas; accuracies by area, not by count. One entry a class."""
+    """Areas in the unit of the mapped areas; accuracies by area, not by count. One entry per class."""
 
     design: Design | None  # None: not known, and no figure has an error
     level: float

@@ -98,7 +98,7 @@ def validation_figures(judged: Evaluation) -> dict[str, float | None]:
 
 
 def write_metrics(run: Run, histories: Sequence[list[dict[str, Any]]]) -> None:
-    """One line an epoch, member after member."""
+    """One line per epoch, member after member."""
     rows = [{"member": number, **row} for number, rows in enumerate(histories, 1) for row in rows]
     write_text(run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
 

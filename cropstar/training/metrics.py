@@ -153,7 +153,7 @@ class ParcelTally:
 
 
 def count_parcels(parcels: NDArray[Any], truth: NDArray[Any], prediction: NDArray[Any], classes: int) -> ParcelCounts:
-    """From arrays (N,) of pixels; at the level of parcels, from one entry a parcel."""
+    """From arrays (N,) of pixels; at the level of parcels, from one entry per parcel."""
     tally = ParcelTally(classes)
     tally.add(parcels, truth, prediction)
     return tally.counts()
@@ -326,7 +326,7 @@ SLACK = 50_000  # rows beyond twice what was kept before they are thinned again
 
 
 class ScoreSample:
-    """Keeps up to `most` pixels a parcel, each with the same chance: those that drew the lowest numbers."""
+    """Keeps up to `most` pixels per parcel, each with the same chance: those that drew the lowest numbers."""
 
     def __init__(self, classes: int, most: int = 32, seed: int = 0) -> None:
         self._most = most

@@ -3,7 +3,7 @@
 <runs>/convstar-4x32-001/
   config.yaml, data.json    the resolved configuration, and which data it was started on
   candidates/               with --model auto: what each said of the folds
-  metrics.jsonl             one line an epoch
+  metrics.jsonl             one line per epoch
   checkpoints/*.safetensors the last two states; each is enough to resume from
   diagnosis.jsonl, .png     with --diagnose: gradients, weights and states of the first epoch, layer by layer
   tensorboard/              with --tensorboard: curves by step

@@ -266,7 +266,7 @@ class _Training:
         return outcome
 
     def cross_fit(self, config: TrainConfig, teacher: Teacher | None) -> OutOfFold:
-        """A model a fold, for the figures and the calibration."""
+        """A model per fold, for the figures and the calibration."""
         config = without_choice(config)
         store = self.setup.store
         folds = self.setup.folds(self.split, config, config.cross_fit)

@@ -258,7 +258,7 @@ def from_arrays(part: str, batch_size: int, inputs: Sequence[NDArray[Any]], targ
 
 
 def as_batch(samples: Sequence[Sample], numbers: Sequence[int]) -> Batch:
-    """Targets are one a sample or one a step; where lengths differ they are filled up like the inputs."""
+    """Targets are one per sample or one per step; where lengths differ they are filled up like the inputs."""
     lengths = [len(x) for x, _ in samples]
     longest = max(lengths)
     by_step = all(target.ndim > 0 and len(target) == len(x) for x, target in samples) and longest > 1

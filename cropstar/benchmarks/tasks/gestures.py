@@ -52,7 +52,7 @@ REMEDY = (
 
 class GestureSettings(Settings):
     frames: int = Field(32, ge=1, le=512, description="frames of a clip, evenly spaced")
-    size: int = Field(112, ge=8, le=512, description="pixels a side")
+    size: int = Field(112, ge=8, le=512, description="pixels per side")
 
 
 class Gestures(BenchTask):

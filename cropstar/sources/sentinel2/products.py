@@ -156,7 +156,7 @@ def _day_by_name(names: list[str], place: ProductFile) -> date:
 
 
 def _by_band(files: list[ProductFile]) -> dict[str, ProductFile]:
-    """One file a band: that of the native resolution, else the finest; a .jp2 before a .tif made from it."""
+    """One file per band: that of the native resolution, else the finest; a .jp2 before a .tif made from it."""
     native = NATIVE_WITH_CLASSES
     ranked: dict[str, tuple[tuple[bool, int, bool], ProductFile]] = {}
     for file in files:

@@ -113,7 +113,7 @@ class Sentinel2Options(Options):
 
 
 def open_sentinel2(path: Path | Sequence[Path], options: Sentinel2Options | None = None) -> list[Sentinel2Series]:
-    """The products at a path (see `find_products`) as series, one a tile."""
+    """The products at a path (see `find_products`) as series, one per tile."""
     tiles: dict[str, list[Product]] = defaultdict(list)
     for product in find_products(path):
         tiles[product.tile].append(product)
@@ -392,7 +392,7 @@ def _is_lossy(layer: _FileLayer, files: BandFiles) -> bool:
 
 # --- Band files: JPEG 2000 or GeoTIFF and nothing else, looked at before GDAL sees them
 
-# A granule is 10,980 pixels a side at 10 m.
+# A granule is 10,980 pixels per side at 10 m.
 MAXIMUM_SIDE = 12_000
 MAXIMUM_BOXES = 100
 LEAST_ROWS = 256  # to be read at a time

@@ -163,7 +163,7 @@ def geotiffs(folder: Path) -> Iterator[PurePosixPath]:
 
 
 def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
-    """The dated files of a folder, one entry a tile."""
+    """The dated files of a folder, one entry per tile."""
     pattern, mask_pattern = options.file_pattern, options.mask_pattern
     files: dict[str | None, list[DatedFile]] = defaultdict(list)
     masks: dict[str | None, list[tuple[date, Path]]] = defaultdict(list)

@@ -77,7 +77,7 @@ ENOUGH = 1000  # files to look at before deciding what a folder is
 def open_stack(
     path: Path, options: StackOptions | None = None, *, wanted: Bands | None = None
 ) -> list[StackSeries | DatedSeries]:
-    """The series at a path, one a tile. Of a folder `wanted` bands are picked if all are there."""
+    """The series at a path, one per tile. Of a folder `wanted` bands are picked if all are there."""
     options = options or StackOptions()
     if not path.exists():
         raise InputError("no such file", path=path, remedy="check the path")
@@ -241,7 +241,7 @@ def _one_radiometry(header: Header, table: BandTable, bands: Bands) -> tuple[flo
 class DatedSeries(MergedSeries[BandLayer]):
     """The dated files of one tile as a Series. For one thread; a copy in another process opens files of its own."""
 
-    scenes: list[list[Day]]  # one a date
+    scenes: list[list[Day]]  # one per date
 
     def __init__(
         self, folder: Path, tile: TileFiles, options: StackOptions | None = None, *, wanted: Bands | None = None

@@ -32,7 +32,7 @@ class SceneOptions:
     """Equal options give equal scenes, byte for byte."""
 
     seed: int = 1
-    size: int = 400  # pixels a side
+    size: int = 400  # pixels per side
     dates: int = 24  # acquisitions in the season
     start: date = date(2023, 3, 1)
 

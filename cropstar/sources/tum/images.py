@@ -1,6 +1,6 @@
 """The image series of MTLCC: a year of tiles of one size, each tile an image.
 
-Tiles are TFRecords as published, or GeoTIFFs, a folder a tile, in the two ways that are about:
+Tiles are TFRecords as published, or GeoTIFFs, a folder per tile, in the two ways that are about:
 
 <tile>/<YYYYMMDD>_{10m,20m,60m}.tif   y.tif
 <tile>/{10m,20m,60m}/<YYYYMMDD>.tif   labels.tif
@@ -230,7 +230,7 @@ BANDS = {
 }
 ALL_BANDS = tuple(band for bands in BANDS.values() for band in bands)
 LARGEST = np.iinfo(np.uint16).max
-# Tiles have 24 or 48 pixels a side and about 30 dates.
+# Tiles have 24 or 48 pixels per side and about 30 dates.
 MAXIMUM_SIDE, MAXIMUM_DATES = 1024, 1000
 
 
