@@ -1,7 +1,7 @@
-"""The configuration of a training: its sections, their bounds and defaults, and how one comes about.
+"""The configuration of a training: sections, bounds, defaults, and how it is resolved.
 
 Defaults, then a YAML file, then options, then `--set key=value`. It is strict: an unknown key, a wrong type or a key
-given twice is an error with a suggestion. What came out of it is saved with every run.
+given twice is an error with a suggestion. The resolved configuration is saved with every run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Section(BaseModel):
 
 
 class Options(Section):
-    """The options of a command or a source, by name; what is wrong with one is said in one line."""
+    """The options of a command or a source; a wrong value is an error of one line."""
 
     def __init__(self, **values: Any) -> None:
         try:
@@ -82,7 +82,7 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _width_by_kind(self) -> Self:
-        """Series models are cheap a pixel and want the paper's 128.
+        """Series models are cheap per pixel and get the paper's 128.
 
         Not among the fields that were set: a recipe may choose another width.
         """
@@ -123,7 +123,7 @@ USUAL_VALIDATION = 0.15
 
 
 class SplitConfig(Section):
-    """What is dealt out to training, validation and test. Whatever it is, no field is in two parts, but by pixel."""
+    """How parcels are split into training, validation and test. No field is in two parts, except in splits by pixel."""
 
     name: str | None = Field(None, description="one of the data set's own splits, such as a published fold")
     by: Literal["parcel", "block", "scene", "group", "pixel"] = Field("parcel", description="what stays together")
@@ -149,7 +149,7 @@ class SplitConfig(Section):
 
     @property
     def validation_share(self) -> float:
-        """The share that is wanted for validation, where it is not given by name."""
+        """The share for validation, unless groups are named."""
         return self.validation if isinstance(self.validation, float) else USUAL_VALIDATION
 
     @property
@@ -188,7 +188,7 @@ class SplitConfig(Section):
 
 
 class RegularConfig(Section):
-    """Irregular dates brought to regular ones. Not needed: every model works on the dates as they are, by mask."""
+    """Averaging of irregular dates to regular ones. Optional: every model handles irregular dates by masks."""
 
     every: int | None = Field(None, ge=1, le=366, description="days averaged to one date; null: keep the dates")
     fill: Literal["none", "linear"] = Field("none", description="how to fill periods without a clear date")
@@ -201,7 +201,7 @@ class RegularConfig(Section):
 
 
 class AugmentationConfig(Section):
-    """What is changed at random in training samples, anew in every epoch."""
+    """Random augmentation of training samples, drawn anew in every epoch."""
 
     date_dropout: float = Field(0.0, ge=0, lt=1, description="share of dates hidden at random")
     day_jitter: int = Field(0, ge=0, le=60, description="dates are shifted by up to this many days")
@@ -240,7 +240,7 @@ class OptimiserConfig(Section):
 
 
 class LossConfig(Section):
-    """The loss of the labelled pixels or series, with rare classes and hard examples weighing more if asked."""
+    """The loss over labelled pixels or series, with optional weights for rare classes and hard examples."""
 
     name: Literal["cross-entropy", "dice"] = Field(
         "cross-entropy", description="dice: the soft Dice coefficient, in which every class counts the same"
@@ -349,7 +349,7 @@ def resolve_config(
 
 
 def find_config(name: str) -> Path:
-    """A path as it is, else the configuration of that name that ships with cropstar."""
+    """The path of a configuration: as given, or the one of that name that ships with cropstar."""
     path = Path(name)
     if path.exists():
         return path
@@ -383,7 +383,7 @@ def read_config(file: Path) -> dict[str, Any]:
 def dump_config(config: TrainConfig) -> str:
     """The resolved configuration as YAML that `resolve` reads back to the same value.
 
-    With the model 'auto' it has what was given alone: the recipe of each candidate fills in the rest.
+    With the model 'auto' only the given settings: the recipe of each candidate fills in the rest.
     """
     return dump_yaml(config.model_dump(mode="json", exclude_unset=config.model.name == AUTO))
 
@@ -398,7 +398,7 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputError:
-    """The first of pydantic's complaints as one line of ours."""
+    """The first error of pydantic as a one-line error."""
     first = failure.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":

@@ -73,13 +73,13 @@ class MismatchError(CropstarError, ValueError):
 
 
 class ResourceError(CropstarError, RuntimeError):
-    """The machine ran out of something: disk, memory."""
+    """The machine ran out of disk space or memory."""
 
     exit_code = 6
 
 
 class PartialResult(CropstarError, RuntimeError):
-    """Some of several outputs were made, others were not."""
+    """Some outputs were made, others failed."""
 
     exit_code = 7
 
@@ -119,7 +119,7 @@ MACHINE_WORDS = {os.strerror(number).lower(): number for number in MACHINE_REMED
 
 
 def expected_error(failure: BaseException) -> CropstarError | None:
-    """A failure of the system as one of ours; None for what is a bug."""
+    """An error of the system as a CropstarError; None for a bug."""
     if isinstance(failure, CropstarError):
         blamed = isinstance(failure, InputError | ArtifactError)
         return (machine_error(failure.__context__, failure.path) if blamed else None) or failure

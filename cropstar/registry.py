@@ -1,4 +1,4 @@
-"""A table of named things (models, sources) that answers an unknown name with a suggestion."""
+"""A registry of named entries (models, sources) that suggests a name for an unknown one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process and its machine: logs, progress bars, signals, devices, memory, and the usual folders.
+"""The process and its machine: logs, progress bars, signals, devices, memory, default folders.
 
 Messages go to stderr; what another program may read (`--print-config`, `inspect --json`) goes to stdout.
 Nothing heavy is imported before it is needed: every command line begins here.
@@ -73,7 +73,7 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def set_up_logging(*, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> None:
-    """Decide how much is said and in which form."""
+    """Set the level and the format of log messages."""
     handler = BarFriendlyHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if as_json else PlainFormatter())
     logger.handlers[:] = [handler]
@@ -89,7 +89,7 @@ def _note_warning(message: Warning | str, category: type[Warning], *_: object, *
 
 
 def event(message: str, **fields: object) -> None:
-    """An information line whose facts are also fields of the JSON log."""
+    """Log an information line whose facts are also fields of the JSON log."""
     logger.info(message, extra={"fields": fields})
 
 

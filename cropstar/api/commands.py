@@ -1,4 +1,4 @@
-"""ingest, train, evaluate, predict and update: what the commands of these names do, as functions.
+"""The functions ingest, train, evaluate, predict and update, which the commands of the same names call.
 
 They take the options of the command line as keywords of the same names, with the same defaults.
 """
@@ -204,7 +204,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A finished run: its folder, its model, and how the model did on the test parcels."""
+    """A finished run: its folder, its model, and the accuracy on the test parcels."""
 
     folder: Path
     model: Path
@@ -295,7 +295,7 @@ def explain_config(**options: Any) -> str:
 
 
 def _configured(options: Mapping[str, Any], *, without_store: bool = False) -> tuple[TrainConfig, tuple[Any, ...]]:
-    """The configuration of a training, and what a recipe chose of it; `without_store` warns where none is there."""
+    """The configuration of a training, and the choices of the recipe; `without_store` warns if there is no store."""
     from cropstar.training.recipes import with_recipe
 
     given = {key: options[name] for name, keys in SETTINGS.items() for key in keys}
@@ -329,7 +329,7 @@ def _assignments(settings: Mapping[str, Any] | Sequence[str]) -> tuple[str, ...]
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """How a model did on the parcels of a store."""
+    """The accuracy of a model on the parcels of a store."""
 
     metrics: dict[str, Any] = field(repr=False)  # {"pixel": {"overall_accuracy": ...}, "parcel": ...}
     parcels: int  # how many
@@ -398,7 +398,7 @@ def evaluate(
 
 
 def _split_config(name: str | None, by: str | None) -> SplitConfig | None:
-    """The split that was asked for, checked as in a configuration."""
+    """The requested split, checked as in a configuration."""
     if name is None and by is None:
         return None
     return resolve_config(None, {"store": STORES, "split.name": name, "split.by": by}).split
@@ -685,7 +685,7 @@ def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
-    """How the input is to be read, as far as it was said."""
+    """The given options for reading the input."""
     given = {
         "bands": _names(options["bands"]),
         "dates": _dates(options["dates"], str),

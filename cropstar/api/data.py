@@ -81,7 +81,7 @@ class StoreView:
     ) -> Samples:
         """A torch `Dataset` of the labelled samples of one part: training, validation, test, or all.
 
-        The unit is an image (`patch` pixels per side), a parcel (the mean of its clear pixels on every date, or a series
+        The unit is an image (`patch` pixels wide), a parcel (the mean of its clear pixels on every date, or a series
         of a table) or a pixel. Left out, it is what the store has: images, or the parcels of a table. Parcels are
         split by `split`, `split_by` and `seed` as in `train`, or exactly as in a `run` (its folder, or what `train`
         returned).

@@ -1,4 +1,4 @@
-"""Shared by all functions of the API: progress bars, remote names, and cropstar's own errors."""
+"""Shared by all functions of the API: progress bars, remote names, errors."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def require_free_remote(paths: list[Path]) -> None:
 
 @contextmanager
 def only_expected_errors() -> Iterator[None]:
-    """What the system or torch raises for a full disk, a lack of memory or a missing file becomes one of our errors."""
+    """Turn errors of the system or torch (disk full, out of memory, missing file) into errors of cropstar."""
     try:
         yield
     except Exception as failure:

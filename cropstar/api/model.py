@@ -72,7 +72,7 @@ def load_model(
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """What a model says of itself."""
+    """Name, classes, bands and accuracy of a model."""
 
     name: str  # such as "convstar"
     classes: tuple[str, ...]  # in the order of the probabilities
@@ -187,7 +187,7 @@ class CropModel(nn.Module):
     def _of_images(
         self, x: NDArray[np.float32], valid: NDArray[np.bool_], days: NDArray[np.int32]
     ) -> NDArray[np.float32]:
-        """(N, K, H, W). One image at a time; a model of series reads every pixel by itself."""
+        """(N, K, H, W). One image at a time; a series model reads each pixel on its own."""
         found = []
         for values, clear, own in zip(x, valid, days, strict=True):
             if self.model.spatial:
@@ -345,6 +345,6 @@ def describe(card: ModelCard, digest: str, path: Path) -> dict[str, str]:
 
 
 def _length(card: ModelCard) -> int:
-    """How many dates the model was trained to see."""
+    """The number of dates that the model was trained on."""
     every = RegularConfig.model_validate(card.provenance.get("regular", {})).every
     return int(card.shape["length"]) if every is None else count_periods(card.fingerprint.season, every)

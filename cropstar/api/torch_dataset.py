@@ -53,7 +53,7 @@ def open_samples(store: Store, part: str, split: Split, *, unit: str | None, pat
 
 
 def chosen_split(store: Store, part: str, name: str | None, by: str | None, seed: int, run: AnyPath | None) -> Split:
-    """The split that `StoreView.as_torch` is asked for."""
+    """The split for `StoreView.as_torch`."""
     if part not in PARTS:
         raise UsageError(f"no part '{part}'", remedy="choose training, validation, test or all")
     if PARTS[part] == ALL:

@@ -52,7 +52,7 @@ class GradientOptions:
 
 
 def gradients(folder: Path, options: GradientOptions, *, overwrite: bool = False) -> list[Pattern]:
-    """Measure and write the picture, the long table and the summary; a pattern a cell and loss."""
+    """Measure and write the picture, the long table and the summary; one pattern per cell and loss."""
     _require_new(folder, overwrite)
     for name in options.cells:
         CELLS[name]  # an unknown name is refused before any compute
@@ -377,7 +377,7 @@ def table_rows(patterns: Sequence[Pattern]) -> list[dict[str, str | float | None
 
 
 def long_table(patterns: Sequence[Pattern]) -> str:
-    """CSV, a row a place; layers and steps count from one, layer 1 reads the input."""
+    """CSV, one row per place; layers and steps count from one, layer 1 reads the input."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("cell", "loss", "layer", "step", "mean", "spread"))

@@ -1,6 +1,6 @@
-"""The gradient lattice as a drawing: a heat map a cell, of the mean magnitude and of its relative spread.
+"""The gradient lattice as a drawing: a heat map per cell, of the mean magnitude and of its relative spread.
 
-Square lattices stand side by side, a column a cell; long ones lie below each other, a row a cell.
+Square lattices are side by side, one column per cell; long ones are below each other, one row per cell.
 """
 
 from __future__ import annotations

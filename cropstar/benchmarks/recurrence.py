@@ -1,4 +1,4 @@
-"""A recurrent stack over long sequences: from a state that is carried on, and with less memory for the way back."""
+"""A recurrent stack over long sequences: starting from a given state, and with less memory for the backward pass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def follow_from(
 
 
 def save_memory(model: Classifier, steps: int) -> None:
-    """Let training keep only the states between stretches of so many steps; the rest is computed again on the way back.
+    """Keep only every n-th state during training; the others are computed again in the backward pass.
 
     The gradients stay what they are; memory goes with T / steps + steps instead of T. The function is put on the
     stack rather than around it: weights keep their names.

@@ -1,4 +1,4 @@
-"""`cropstar bench suite`: every cell of a matrix, one after the other, with tables and figures that grow.
+"""`cropstar bench suite`: the trainings of a matrix one after the other, with tables and figures.
 
 <folder>/
   suite.json                     which file it is of
@@ -198,7 +198,7 @@ class _Suite:
 
 
 def time_left(outcomes: list[SuiteOutcome], waiting: list[SuiteTraining]) -> float | None:
-    """Seconds for the waiting cells, by what a layer of the same task took so far, or of any; None: nobody knows."""
+    """The estimated seconds for the remaining cells; None if nothing is known yet."""
     known = [(outcome.cell, outcome.seconds) for outcome in outcomes if outcome.seconds is not None]
     total = 0.0
     for cell in waiting:

@@ -1,4 +1,4 @@
-"""The results of a suite: a row a cell in CSV, a page of Markdown beside the paper's figures, and two figures."""
+"""The results of a suite: one row per cell in CSV, a page of Markdown beside the paper's figures, and two figures."""
 
 from __future__ import annotations
 

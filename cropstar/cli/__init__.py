@@ -1,1 +1,1 @@
-"""The command line: one file per command, options and one call each. Nobody imports this package."""
+"""The command line: one file per command, with its options and one call. No other package imports it."""

@@ -1,4 +1,4 @@
-"""The `cropstar` command: dispatch, one line for every error, exit codes."""
+"""The `cropstar` command: dispatch, one-line errors, exit codes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def main() -> NoReturn:
 
 
 class Messages:
-    """A stream whose failures end nothing: the work goes on where nobody can be told of it."""
+    """A stream whose write errors are ignored: the work continues even if messages cannot be shown."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -127,7 +127,7 @@ def _guard_messages() -> None:
 
 
 def _translate(failure: BaseException) -> CropstarError:
-    """Any failure as one of ours, with its exit code."""
+    """Convert any exception to a CropstarError with its exit code."""
     if isinstance(failure, click.ClickException):
         command = failure.ctx.command_path if isinstance(failure, click.UsageError) and failure.ctx else "cropstar"
         return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")

@@ -25,7 +25,7 @@ def examples(text: str) -> str:
 
 
 class HeadedOption(click.Option):
-    """An option that stands under a heading of the --help page."""
+    """An option under a heading of the --help page."""
 
     heading = "Options"
 
@@ -63,7 +63,7 @@ ALLOW_REMOTE = "allow_remote"
 
 
 class PathOrAddress(click.Path):
-    """A path. The address of a bucket or web server stays a text, which only commands with --allow-remote take."""
+    """A path. Addresses of buckets and web servers stay strings, which only commands with --allow-remote accept."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str) or "://" not in value:

@@ -1,4 +1,4 @@
-"""Batches: what a model is given at once, and the order in which an epoch goes through the samples."""
+"""Batches of samples, and the order of the samples in an epoch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Dataset(Protocol):
 
 
 def collate(samples: list[dict[str, NDArray[Any]]], size: int | None) -> Batch:
-    """Samples of different lengths (and patches of different sizes) as one batch; what is added is not valid."""
+    """Samples of different lengths (and patches of different sizes) as one batch; padding is marked invalid."""
     length = max(len(sample["days"]) for sample in samples)
     return Batch(
         *(
@@ -96,7 +96,7 @@ def _pad(name: str, array: NDArray[Any], length: int, size: int | None) -> NDArr
 def epoch_order(
     count: int, seed: int, epoch: int, config: SamplingConfig, class_counts: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """The samples of an epoch, as many as there are; it follows from the seed and the epoch alone.
+    """The order of the samples in an epoch; it depends only on the seed and the epoch.
 
     Shuffled, each is there once. Balanced, a sample of weight w (of a total of 1) is there w * count times, rounded up
     or down at random; `class_counts` (count, classes) are the labelled pixels, or series, of each class in each sample.

@@ -43,7 +43,7 @@ class Fields:
 
     @classmethod
     def of(cls, store: Store, *, dated: bool = False) -> Fields:
-        """Those with a class; where dates have one (`dated`, or nothing else in the store), with that of most dates."""
+        """The parcels that have a class; if dates have classes (`dated`), with the most frequent one."""
         dated = dated or has_only_dates(store)
         labels: dict[ParcelId, int] = {}
         groups: dict[ParcelId, str] = {}
@@ -70,7 +70,7 @@ class Fields:
         return self.label_of[self.pieces[field][0]]
 
     def shuffled_by_class(self, seed: int, chosen: Iterable[FieldName]) -> Iterator[list[FieldName]]:
-        """Class by class, in an order that depends on the seed and the field's own name alone."""
+        """Fields by class, in an order that depends only on the seed and the names of the fields."""
         by_class: dict[int, list[FieldName]] = defaultdict(list)
         for field in chosen:
             by_class[self.label(field)].append(field)
@@ -107,7 +107,7 @@ def random_key(seed: int, *names: str) -> bytes:
 
 
 def choose_target(config: TrainConfig, store: Store) -> Target:
-    """The configured target, or the one that the store has labels for; refuses what the store cannot give."""
+    """The configured target, or the one that the store has labels for. Refuses a target without labels."""
     wanted = config.target
     if not _holds_series(store):
         if wanted == "date":
@@ -215,7 +215,7 @@ def assign_units(tallies: Mapping[str, Tally], shares: Mapping[str, float], seed
 
 
 def hold_out_units(tallies: Mapping[str, Tally], share: float, seed: int, by: str) -> tuple[set[str], str]:
-    """Whole units for validation, so that it is as new to the model as the test is; or none, and why.
+    """Whole units for validation, so that it is as independent as the test; or none, and the reason.
 
     Of several random choices the one is taken that costs training the fewest fields of classes which it then lacks, and
     that comes nearest to the share in every class. Choices within five points of each other count as equally good: the

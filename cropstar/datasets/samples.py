@@ -39,7 +39,7 @@ def open_parts(
     normalisation: Normalisation | None = None,
     target: Target | None = None,
 ) -> tuple[dict[str, Prepared], Normalisation]:
-    """Training, validation and test, and the normalisation: that which is given, or measured on the training part.
+    """Training, validation and test samples, and the normalisation: given, or measured on the training part.
 
     `target` is what `choose_target` gives, where it is known already.
     """
@@ -87,7 +87,7 @@ def _open_samples(
 
 
 def require_samples(store: Store, config: TrainConfig, target: Target, *, spatial: bool) -> None:
-    """Refuse a store that has no samples of the kind that target and model want."""
+    """Refuse a store without samples for the target and the model."""
     layouts = {entry.layout for entry in store.manifest.tiles}
     if "series" in layouts and len(layouts) > 1:
         raise UsageError(
@@ -113,7 +113,7 @@ class LabelledDataset(Dataset, Protocol):
 
 
 class Prepared:
-    """The samples of another data set on regular dates; as they are where `regular.every` is null."""
+    """The samples of another data set on regular dates; unchanged if `regular.every` is null."""
 
     def __init__(self, samples: LabelledDataset, season: Season, regular: RegularConfig) -> None:
         self.samples = samples
@@ -215,7 +215,7 @@ def labelled_windows(store: Store, split: Split, part: str, size: int) -> Iterat
 
 
 def measure_patches(store: Store, split: Split) -> Normalisation:
-    """Statistics of the training parcels alone: nothing of validation and test enters the model."""
+    """Statistics of the training parcels only: nothing of validation and test enters the model."""
 
     def observations() -> Iterator[NDArray[Any]]:
         for place in labelled_windows(store, split, "train", PATCH):
@@ -238,7 +238,7 @@ class PooledSeries:
 
 
 class ParcelDataset:
-    """The parcels of one part, pooled once when it is opened: a series a parcel is little."""
+    """The parcels of one part as mean series, computed once when the data set is opened."""
 
     def __init__(
         self,
@@ -282,7 +282,7 @@ class ParcelDataset:
 
 
 def measure_pooled(pooled: dict[ParcelId, PooledSeries], store: Store, split: Split) -> Normalisation:
-    """Statistics of the training parcels alone."""
+    """Statistics of the training parcels only."""
 
     def observations() -> Iterator[NDArray[Any]]:
         for parcel in sorted(pooled):
@@ -439,7 +439,7 @@ class SeriesDataset:
 
 
 def measure_series(store: Store, split: Split) -> Normalisation:
-    """Statistics of the training series alone."""
+    """Statistics of the training series only."""
 
     def observations() -> Iterator[NDArray[Any]]:
         for tile, index in _labelled_series(store, split, "train"):

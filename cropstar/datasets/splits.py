@@ -60,9 +60,9 @@ def training_split(store: Store, config: TrainConfig) -> Split:
 
 
 def split_parcels(store: Store, config: SplitConfig, seed: int, target: Target | None = None) -> Split:
-    """Deal out by what the configuration says; the same seed gives the same parts, whatever the order of tiles.
+    """Split the parcels of a store; the same seed gives the same parts, whatever the order of the tiles.
 
-    Where dates are the target, also parcels take part that have classes by date alone.
+    If dates are the target, parcels that only have classes by date are included.
     """
     fields = Fields.of(store, dated=target == "date")
     about = _about(config, seed)
@@ -114,7 +114,7 @@ def _stratified(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId
 
 
 def _stratified_folds(fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:
-    """Fields dealt to the folds in turn, class after class; of the rest a share becomes validation."""
+    """Fields assigned to the folds in turn, class by class; a share of the rest becomes validation."""
     assert config.folds is not None
     order = [field for members in fields.shuffled_by_class(seed, fields.pieces) for field in members]
     rest = [field for place, field in enumerate(order) if place % config.folds + 1 != config.fold]
@@ -283,7 +283,7 @@ def _validation_of_published(
 
 @dataclass(frozen=True)
 class PixelSplit(Split):
-    """Every pixel by itself; `part_of` is empty, for a parcel is in all parts."""
+    """A split by pixel; `part_of` is empty, since a parcel is in all parts."""
 
     seed: int = 0
     shares: tuple[float, float] = (0.15, 0.25)  # of validation and test; with folds, of validation among the rest

@@ -1,4 +1,4 @@
-"""Transforms of batches: random augmentation in training, and irregular dates brought to regular ones.
+"""Transforms of batches: random augmentation in training, and averaging to regular dates.
 
 The change of a sample follows from (seed, epoch, its place in the epoch's order) alone: not from the batch that it is
 in, nor from the worker that reads it. The place, not the sample, because balanced sampling draws some of them several
@@ -39,7 +39,7 @@ class Draw:
 
 
 def augment(batch: Batch, config: AugmentationConfig, draw: Draw) -> Batch:
-    """All changes that the configuration asks for; without any, the batch as it is."""
+    """Apply all configured augmentations."""
     if len(draw.places) != len(batch.x):
         raise ValueError(f"{len(draw.places)} places for {len(batch.x)} samples")
     if config.date_dropout:
@@ -56,7 +56,7 @@ def augment(batch: Batch, config: AugmentationConfig, draw: Draw) -> Batch:
 
 
 def hide_dates(batch: Batch, share: float, draw: Draw) -> Batch:
-    """Hide some dates of each sample, as clouds would: no crop shall be known by one date alone."""
+    """Hide some dates of each sample, as clouds would, so that no crop is recognised by a single date."""
     dates = batch.valid.shape[1]
     kept = np.stack([random.random(dates) >= share for random in draw.generators("date_dropout")])  # (B,T)
     return replace(batch, valid=batch.valid & _beside(torch.from_numpy(kept), batch.valid))
@@ -73,7 +73,7 @@ def jitter_days(batch: Batch, most: int, draw: Draw) -> Batch:
 
 
 def flip(batch: Batch, draw: Draw) -> Batch:
-    """Turn and mirror images, one of eight ways each; series have no sides."""
+    """Rotate and flip images, one of eight ways each; series are left unchanged."""
     if not batch.is_image:
         return batch
     ways = [int(random.integers(8)) for random in draw.generators("flips")]

@@ -184,7 +184,7 @@ class DaskPool(WorkerPool):
 
 
 def require_distributed() -> Any:
-    """dask.distributed, or the word what to install."""
+    """dask.distributed, or an error that says what to install."""
     try:
         return importlib.import_module("distributed")
     except ImportError:

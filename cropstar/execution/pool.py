@@ -1,4 +1,4 @@
-"""Work that others do: the interface of both engines, and failures that can be sent and read in one line."""
+"""The interface of both engines, and errors that can be sent between processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Answer = Any  # what a task returned, or the CropstarError that it raised
 
 
 class PoolTask(Protocol):
-    """A piece of work that can be pickled. Done twice, because a worker died over it, it must give the same."""
+    """A piece of work that can be pickled. It may run twice, if a worker dies, and must give the same result."""
 
     def run(self, shared: Any) -> Any:
-        """Do it; `shared` is what the pool was given for all tasks."""
+        """Run the task; `shared` is the value given to `share`."""
 
 
 class WorkerPool(ABC):
@@ -43,11 +43,11 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def share(self, content: Any) -> None:
-        """What all tasks are to be run with, sent once; to be called before the first of them."""
+        """Send a value that all tasks need, once; call it before the first task."""
 
     @abstractmethod
     def submit(self, task: PoolTask) -> None:
-        """One task more, while answers are taken."""
+        """Add a task while answers are being read."""
 
     @abstractmethod
     def answers(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Answer]]:

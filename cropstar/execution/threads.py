@@ -1,4 +1,4 @@
-"""Threads of one process: reading ahead, writing behind, and what each of them keeps open.
+"""Threads of one process: reading ahead, writing behind, and resources kept open per thread.
 
 Reading, computing and writing go on at the same time: a window or a batch is decoded while the one before is computed.
 The reader is one thread, ahead by a bounded number, so that memory stays what was planned; what was read is released as
@@ -118,7 +118,7 @@ class _Open(Generic[Content]):
 
 
 class ThreadCache(Generic[Content]):
-    """One thing for each thread, by the key of the job; another job's takes its place."""
+    """One resource per thread, by the key of the job; that of another job replaces it."""
 
     def __init__(self) -> None:
         _caches.add(self)
@@ -149,7 +149,7 @@ class ThreadCache(Generic[Content]):
                 entry.busy = False
 
     def close_idle(self) -> None:
-        """Close what no task uses: the files may be somebody else's tomorrow."""
+        """Close resources that no task uses."""
         with self._guard:
             for thread, entry in list(self._open.items()):
                 if not entry.busy:

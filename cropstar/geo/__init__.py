@@ -1,1 +1,1 @@
-"""Space and time without learning: grids, windows, calendars, raster files. numpy and rasterio, never torch."""
+"""Grids, windows, calendars, raster files: numpy and rasterio, never torch."""

@@ -1,4 +1,4 @@
-"""Where a raster lies: coordinate system, affine transform and shape as one frozen value."""
+"""The grid of a raster: coordinate system, affine transform and shape as one frozen value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raster files: opening what comes from outside, and making sure that what was written is on the disk."""
+"""Raster files: opening files safely, and checking that a written file is complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rectangles of pixels: cutting a raster into pieces, and giving each piece the margin a model looks at."""
+"""Windows of pixels: splitting a raster, and adding the margin that a model needs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Networks over series: cells, the stack they form, heads, and the zoo that names them. torch and core alone."""
+"""Models: cells, stacks, heads, networks and the zoo that names them. Imports only torch and core."""

@@ -1,4 +1,4 @@
-"""Probabilities that mean what they say: temperature scaling, and how far confidence and truth are apart.
+"""Calibration: temperature scaling, and measures of the calibration error.
 
 Scores are divided by one temperature T, which no class changes its place by: the map stays, its confidence does not.
 T makes the validation labels most likely. In b = 1/T the negative log-likelihood is convex, its derivative the mean of

@@ -1,4 +1,4 @@
-"""A recurrent stack with what lies below and above it: day channels, a stem, the pooled states, a head."""
+"""The recurrent classifier: day channels, stem, recurrent stack, pooling and head."""
 
 from __future__ import annotations
 

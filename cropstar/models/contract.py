@@ -72,7 +72,7 @@ def require_maps(model: Classifier) -> None:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the data prescribe: bands in, classes out, dates of a season."""
+    """The shape of a model that follows from the data: bands, classes, dates of a season."""
 
     bands: int
     classes: int

@@ -1,4 +1,4 @@
-"""The cost of a model and how far it looks, measured on the model itself.
+"""The cost and the receptive field of a model, measured on the model itself.
 
 Counted are multiply-accumulates (MACs) of products: matrices, convolutions and attention, not what is done number by
 number. They are counted in a real pass over one pixel, so that any network is counted by what it does; a 3x3

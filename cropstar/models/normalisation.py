@@ -1,4 +1,4 @@
-"""Batch normalisation that knows which observations are real."""
+"""Batch normalisation over valid observations only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class MaskedBatchNorm(nn.Module):
-    """Normalises channels over the valid observations of a batch alone: padding and clouds change no statistic."""
+    """Normalises channels over the valid observations of a batch: padding and clouds change no statistic."""
 
     running_mean: Tensor
     running_variance: Tensor

@@ -1,4 +1,4 @@
-"""From the states of all dates to the features that a head reads: the last one, their mean, or the season in bins.
+"""Pooling of the states of all dates: the last one, their mean, or their means in bins of the season.
 
 Each is a running sum over valid dates, so it is part of a streaming model's state. `season` averages the states within
 bins of the season, by date; a dense layer over the bins then knows *when* a state was reached, which a mean forgets and
@@ -77,7 +77,7 @@ class MeanState(LastState):
 class SeasonState(LastState):
     """The means of the states within bins of the season, side by side.
 
-    Its state is one tensor a bin, and the counts of all: a date touches the tensor of its own bin alone. Series longer
+    Its state is one tensor per bin, and the counts of all: a date changes only the tensor of its own bin. Series longer
     than a year have some days of the year twice: their bins count from the beginning of the series, which is one more
     channel beside the counts.
     """

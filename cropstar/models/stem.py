@@ -1,4 +1,4 @@
-"""Temporal convolutions below the recurrent layers: each date enters together with the dates just before it.
+"""Temporal convolutions below the recurrent layers: each date is read together with the dates before it.
 
 A recurrent cell sees one date at a time, so a slope or a sudden drop (a harvest) must be worked out from its memory. A
 convolution over the last few observations shows it directly. What counts as "last" are the *valid* observations of the

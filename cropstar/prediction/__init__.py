@@ -1,1 +1,1 @@
-"""Maps from models: exact windows, the state of a season, raster writers."""
+"""Prediction: maps computed in windows, the state of a season, output files."""

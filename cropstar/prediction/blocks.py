@@ -1,4 +1,4 @@
-"""Finished blocks of a map, kept as files in a work folder until the map is put together.
+"""Finished blocks of a map, kept as files in a work folder until the map is assembled.
 
     .<map>.<key>.blocks/
       00000256-00000512.npz    the block whose upper left pixel is in row 256, column 512
@@ -74,7 +74,7 @@ READ_AT_ONCE = 2**20
 
 @dataclass(frozen=True)
 class BlockResult:
-    """What a map holds within one window."""
+    """The classes and layers of one window of a map."""
 
     window: Window  # on the map's grid
     classes: NDArray[np.uint8]  # (h, w), 255 where nothing was seen
@@ -89,7 +89,7 @@ class BlockResult:
         counts: NDArray[np.integer[Any]],
         layers: Sequence[str],
     ) -> BlockResult:
-        """The likeliest class of each pixel that was seen, and the layers that are asked for."""
+        """The most likely class of each observed pixel, and the requested layers."""
         classes = likeliest(probabilities, seen)
         return cls(window, classes, compute_layers(PixelResults(probabilities, classes, seen, counts), layers))
 
@@ -381,7 +381,7 @@ def disk_needs(
 def require_disk_space(
     needs: Iterable[DiskNeed], *, work: Path | None = None, free_at: Callable[[Path], int] | None = None
 ) -> None:
-    """Refuse what cannot fit; what lies in the `work` folder is there already."""
+    """Refuse a map that does not fit on the disk; blocks in the `work` folder are already there."""
     measure = free_at or (lambda place: shutil.disk_usage(place).free)
     disks: dict[int, list[DiskNeed]] = {}
     for need in needs:
@@ -414,7 +414,7 @@ def _figures(needs: Sequence[DiskNeed]) -> tuple[list[int], list[int]]:
 
 
 def _existing_folder(place: Path) -> Path:
-    """The folder itself, or the nearest above it that is there."""
+    """The folder, or its nearest existing parent."""
     whole = place.resolve()
     return next(each for each in (whole, *whole.parents) if each.exists())
 

@@ -1,4 +1,4 @@
-"""From a request to its maps: `cropstar predict`.
+"""`cropstar predict`: from a request to its maps.
 
 Blocks are computed window by window and kept beside the map until all of them are there; then the map is put
 together. Killed in between, it goes on from the blocks that are finished; several shards share them.
@@ -112,7 +112,7 @@ def load_predictor(request: MapRequest, device: torch.device | None = None) -> P
 
 
 def require_possible(source: MapInput, output: Path, request: MapRequest) -> None:
-    """Refuse what cannot be, before the model and the series are opened."""
+    """Refuse impossible requests, before the model and the series are opened."""
     files = MapFiles(output, request, state=request.state)
     files.require_apart([source.path])
     if request.parcels is not None:
@@ -331,7 +331,7 @@ class MapJob:
         return self.result(counts)
 
     def announce(self, windows: int, mine: int) -> None:
-        """Say what is about to be computed, and refuse what the disk has no room for."""
+        """Log what will be computed, and refuse it if the disk is too small."""
         halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
         card, grid, shard = self.predictor.card, self.series.grid, self.request.shard
         announce_target(card, self.request.parcels)
@@ -379,7 +379,7 @@ class MapJob:
 
 
 class MapBatch:
-    """What became of the inputs so far."""
+    """The results of the inputs so far."""
 
     def __init__(self, count: int) -> None:
         self._count = count

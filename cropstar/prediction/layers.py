@@ -1,4 +1,4 @@
-"""Layers of a map: the class, layers beside it, smoothing, and since when the class is settled.
+"""Layers of a map: classes, confidence, uncertainty, smoothing, and the day from which a class is settled.
 
 Each layer is a raster of its own beside the map. Shares are stored as whole numbers, for these compress and every GIS
 reads them: in percent (one byte) or, of probabilities, in steps of 1/10,000 with GDAL's scale, fine enough to be
@@ -39,7 +39,7 @@ STEPS = 10_000  # of a probability
 
 @dataclass(frozen=True)
 class PixelResults:
-    """What is known of the pixels of a window once the model is done."""
+    """Classes, probabilities and valid dates of the pixels of a window."""
 
     probabilities: Floats  # (K, h, w), calibrated
     classes: NDArray[np.uint8]  # (h, w), what the map shows: the likeliest class, unless it was smoothed
@@ -147,7 +147,7 @@ def stored_probabilities(stored: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def entropy(probabilities: Floats) -> Floats:
-    """0 where one class is sure, 1 where all are alike."""
+    """Normalised entropy: 0 if one class is certain, 1 if all are equally likely."""
     classes = len(probabilities)
     if classes == 1:
         return np.zeros(probabilities.shape[1:], dtype=np.float32)
@@ -157,7 +157,7 @@ def entropy(probabilities: Floats) -> Floats:
 
 
 def lead(probabilities: Floats) -> Floats:
-    """The likeliest class's probability less that of the next; one class has no rival."""
+    """The margin between the probabilities of the best two classes; 1 if there is only one class."""
     if len(probabilities) == 1:
         return np.ones(probabilities.shape[1:], dtype=np.float32)
     next_best, best = np.partition(probabilities, len(probabilities) - 2, axis=0)[-2:]
@@ -187,7 +187,7 @@ LEAST = 0.5e-4  # half a step of a stored probability: log-odds stay finite
 
 
 class Smoothing(Options):
-    """How specks are taken out of a map."""
+    """A method of smoothing, with its settings."""
 
     method: Literal["majority", "bayesian"]
     window: int = 5  # pixels per side

@@ -65,7 +65,7 @@ SMOOTHED_AT_ONCE = 8_000_000  # probabilities; some hundred megabytes with what 
 
 @dataclass(frozen=True)
 class MapResult:
-    """What became of a request."""
+    """The result of a request."""
 
     files: MapFiles
     pixels: NDArray[np.int64]  # of each class
@@ -92,7 +92,7 @@ def write_outputs(
     work: Path,
     parcel_model: ParcelClassifier | None = None,
 ) -> NDArray[np.int64]:
-    """Put a map together; returns the pixels of each value (256,).
+    """Assemble a map from its blocks; returns the number of pixels of each value (256,).
 
     Drafts lie in the work folder meanwhile and are gone afterwards. `parcel_model` classifies parcels where the model
     does so itself; else what the map shows in them counts.
@@ -127,7 +127,7 @@ def write_outputs(
 
 
 def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, str]:
-    """What a map says of where it comes from."""
+    """The provenance of a map, as tags."""
     return {
         "CROPSTAR_VERSION": __version__,
         "CROPSTAR_MODEL": predictor.digest,

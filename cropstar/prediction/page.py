@@ -1,4 +1,4 @@
-"""The map as one HTML file: opened from anywhere, it asks nobody for anything.
+"""The map as one self-contained HTML file.
 
 The picture and the numbers behind it (class and confidence of each pixel shown) lie in the file, so do the outlines of
 the parcels, all bounded in size. `map.html#row,column` opens with that pixel of the picture chosen.

@@ -1,4 +1,4 @@
-"""Parcels with the crop that the map shows in them.
+"""Parcels with their classes on the map.
 
 Added to the parcels' own columns: `map_class` and `map_number`, the class of the highest mean probability, as in
 evaluation; `map_probability`, that mean; `map_agreement`, the share of the parcel's pixels that the map gives this
@@ -55,7 +55,7 @@ WGS84 = "EPSG:4326"
 
 
 def require_parcels(path: Path, output: Path) -> None:
-    """All that can be known to be wrong before there is a map."""
+    """Refuse parcels that cannot be used, before the map is made."""
     if output.suffix.lower() not in FORMATS:
         raise UsageError(
             "unknown type of output file", path=output, remedy=f"give one that ends in {', '.join(FORMATS)}"
@@ -276,7 +276,7 @@ def learnt_parcels(card: ModelCard) -> bool:
 
 
 def announce_target(card: ModelCard, parcels: Path | None) -> None:
-    """Say what the pixels of a map are worth that is made with a model of parcels."""
+    """Warn if a model of parcels maps single pixels."""
     if not learnt_parcels(card):
         return
     if parcels is None:

@@ -1,4 +1,4 @@
-"""A model that classifies windows of a series, one date after the other, and the state that it carries along.
+"""A model that classifies windows of a series date by date, and its state.
 
 A window is read with the margin that the model looks at. Of models that step through the dates the margin shrinks on
 the way: the input of a date matters only as far as the dates that are still to come can carry it towards the core.
@@ -49,7 +49,7 @@ Inputs = tuple[Tensor, Tensor, Tensor]  # x (B, T, C, ...), valid (B, T, ...), d
 
 
 class Predictor:
-    """A model file made ready to work on one device.
+    """A model loaded onto a device.
 
     `margin` bounds the margin of a window below what the model looks at: faster, and with seams. With `half`, products
     are computed in that type: faster, and not exact.
@@ -81,7 +81,7 @@ class Predictor:
         return self.model.streaming and self._regular.every is None
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:
-        """Refuse a series that the model does not understand, before any compute."""
+        """Refuse a series that does not fit the model, before anything is computed."""
         self.card.fingerprint.require_fits(
             bands=series.bands,
             resolution=series.grid.resolution,
@@ -95,17 +95,17 @@ class Predictor:
         return self.model.radius(self.length(series))
 
     def halo(self, series: Series) -> int:
-        """The margin that windows are read with."""
+        """The margin of a window."""
         exact = self.exact_halo(series)
         return exact if self._margin is None else min(exact, self._margin)
 
     def length(self, series: Series) -> int:
-        """How many dates the model gets to see."""
+        """The number of dates that the model sees."""
         every = self._regular.every
         return len(series.dates) if every is None else count_periods(self.card.fingerprint.season, every)
 
     def read(self, series: Series, window: Window) -> Observations:
-        """All that the map of a window depends on."""
+        """Read the observations of a window with its margin."""
         return series.read(window.expand(self.halo(series), series.grid.shape))
 
     def probabilities(self, series: Series, window: Window) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -193,7 +193,7 @@ class Predictor:
 
 
 def temperature_of(card: ModelCard, path: Path) -> float:
-    """What scores are divided by before they become probabilities; 1 of a model that was never calibrated."""
+    """The temperature by which scores are divided; 1 for a model without calibration."""
     if card.calibration is None:
         return 1.0
     try:
@@ -414,7 +414,7 @@ class WindowPlan:
 def plan_windows(
     predictor: Predictor, series: Series, memory: int, window: int | None, block: int | None, *, beside: int = 0
 ) -> WindowPlan:
-    """The largest windows within the memory; `window` is the user's wish, `block` the side of the raster's blocks.
+    """The largest windows that fit in memory; `window` is the user's choice, `block` the block size of the raster.
 
     `beside` are bytes a pixel that wait to be used or written, apart from observations and scores.
     """

@@ -87,7 +87,7 @@ class MapOptions(Options):
 
 
 class MapRequest(MapOptions):
-    """What the user asked of `cropstar predict`."""
+    """A request of `cropstar predict`."""
 
     model: LaxPath
     state: LaxPath | None = None  # where the hidden state after the last date goes
@@ -121,7 +121,7 @@ class MapRequest(MapOptions):
 
 
 class UpdateRequest(MapOptions):
-    """What the user asked of `cropstar update`."""
+    """A request of `cropstar update`."""
 
     model: LaxPath | None = None  # where it is now; None takes the place that the state knows
     output: LaxPath | None = None  # None writes the state's map anew
@@ -129,7 +129,7 @@ class UpdateRequest(MapOptions):
 
 @dataclass(frozen=True)
 class MapFiles:
-    """Where everything goes, by the name of the map."""
+    """The names of all output files, derived from that of the map."""
 
     map: Path
     options: MapOptions
@@ -168,14 +168,14 @@ class MapFiles:
         return [*paths, self.page] if self.options.page else paths
 
     def require_new(self, *, overwrite: bool) -> None:
-        """Refuse to write over files, unless that was asked for."""
+        """Refuse to overwrite files without --overwrite."""
         existing = [path for path in self.all() if path.exists()]
         if existing and not overwrite:
             remedy = "choose another with -o, or give --overwrite"
             raise UsageError("the output exists", path=existing[0], remedy=remedy)
 
     def require_apart(self, inputs: Sequence[Path]) -> None:
-        """Refuse names that cannot be: no GeoTIFF, an input, or the same one twice."""
+        """Refuse output names that are not GeoTIFFs, that are inputs, or that are repeated."""
         if self.map.suffix.lower() not in (".tif", ".tiff"):
             raise UsageError(f"the output {self.map} is not a GeoTIFF", remedy="give it a name that ends in .tif")
         outputs = [self.map, *([self.state] if self.state else [])]

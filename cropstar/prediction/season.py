@@ -1,4 +1,4 @@
-"""The state of a season: the file that it lies in, and `cropstar update`, which takes later images into it.
+"""The state of a season: its file, and `cropstar update`, which adds later images to it.
 
     card                JSON: model, fingerprint, grid, dates, and how the images were read
     valid_dates (H, W)  on how many dates each pixel was seen
@@ -392,7 +392,7 @@ LARGEST_WINDOW = {False: 128, True: 256}
 
 
 def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> MapResult:
-    """Take later images into the state; both the state and the map are replaced."""
+    """Add later images to the state; both the state and the map are replaced."""
     keep_large_buffers()
     bound_gdal(threads=default_workers())
     if not state.is_file():

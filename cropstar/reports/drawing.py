@@ -1,4 +1,4 @@
-"""The drawing kit: figures measured in inches, plain axes, text that fits, scale bar and north arrow.
+"""Drawing tools: figures measured in inches, plain axes, fitted text, scale bar and north arrow.
 
 The same drawing always gives the same bytes. matplotlib is imported inside the functions: importing this module costs
 nothing until something is drawn.
@@ -128,7 +128,7 @@ def percent_formatter() -> Formatter:
 
 
 def legend_above(axes: Axes, columns: int) -> None:
-    """In one line over the plot, where it covers nothing."""
+    """Place the legend in one line above the plot."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.015, 1.0),
@@ -197,7 +197,7 @@ class Ruler:
         return _cut(text, kept)
 
     def wrap(self, text: str, room: float, lines: int = 2) -> list[str]:
-        """Break at spaces into at most so many lines; the last one is shortened where it must."""
+        """Break at spaces into at most `lines` lines; the last one is shortened if necessary."""
         words = printable(text).split(" ")
         wrapped: list[str] = []
         while words and len(wrapped) < lines - 1:

@@ -1,6 +1,6 @@
 """A scene read for drawing, a block at a time: a small picture of each date, and curves by class.
 
-The pictures are decimated to a few hundred pixels per side; the curves are of every labelled pixel or sample. The images
+The pictures are decimated to some hundred pixels per side; the curves are of every labelled pixel or sample. The images
 of a collection are laid side by side on a contact sheet.
 """
 
@@ -313,7 +313,7 @@ class Curves:
 
 
 def _divide(above: NDArray[Any], below: NDArray[Any]) -> Floats:
-    """Not a number where the divisor is nothing."""
+    """NaN where the divisor is zero."""
     result: Floats = np.divide(above, below, out=np.full(above.shape, np.nan), where=below > 0)
     return result
 

@@ -1,4 +1,4 @@
-"""The report of a training run: one HTML file that needs nothing else, readable for people who did not train."""
+"""The report of a training run: one self-contained HTML file for readers who did not run the training."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ FEW_PARCELS = 10  # below so many test parcels one parcel more or less moves the
 
 @dataclass(frozen=True)
 class Confusion:
-    """One kind of mistake: so many parcels, or pixels, of one crop mapped as another."""
+    """One kind of error: the parcels, or pixels, of one crop that were mapped as another."""
 
     true: dict[str, Any]
     mapped: dict[str, Any]

@@ -312,7 +312,7 @@ def format_model(facts: ModelFacts) -> str:
 
 
 def _input_words(facts: Sequence[ModelFacts]) -> str:
-    """The setting of the numbers: the input, and the width of each kind of model."""
+    """The input and the widths that the numbers are for."""
     shape, config = facts[0].shape, facts[0].config
     widths = {model.reads: model.config["hidden"] for model in facts}
     if len(set(widths.values())) > 1:

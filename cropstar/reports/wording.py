@@ -46,7 +46,7 @@ def amount(value: float | None, unit: str) -> str:
 
 
 def rate(value: float | None) -> str:
-    """So many a second: slow ones keep two figures, fast ones are whole numbers."""
+    """A rate per second: slow ones keep two digits, fast ones are whole numbers."""
     if value is None or is_missing(value):
         return DASH
     return f"{value:.2g}" if 0 < value < 10 else count(value)
@@ -101,7 +101,7 @@ def printable(text: str) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """A text of at most so many letters."""
+    """A text cut to a maximum length."""
     return text if len(text) <= width else text[: width - 1] + ELLIPSIS
 
 

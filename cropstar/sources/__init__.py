@@ -1,1 +1,1 @@
-"""Sources: readers of images, parcels and published data sets, one file or package a source; ingest into a store."""
+"""Sources: readers of images, parcels and published data sets, one file or package each; ingest into a store."""

@@ -172,7 +172,7 @@ class RasterScene:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What the manifest says of the scene."""
+        """The description of the scene in the manifest."""
         return {
             "recipe": self.recipe,
             "grid": self._series.grid.to_json(),

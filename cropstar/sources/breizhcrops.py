@@ -1,4 +1,4 @@
-"""BreizhCrops: parcel series of Brittany as its package stores them, h5 or one csv a parcel.
+"""BreizhCrops: parcel series of Brittany as its package stores them, h5 or one csv file per parcel.
 
 <root>/<year>/<level>/<region>.csv + <region>.h5     as the package downloads them
 <root>/<year>/<level>/<region>/csv/<id>.csv          raw, taken where there is no h5
@@ -51,7 +51,7 @@ MASKS = ("none", "clouds")
 
 @dataclass(frozen=True)
 class BreizhCropsOptions:
-    """Whatever is left out means: all that is there."""
+    """Options that are not given select everything."""
 
     year: int | None = None
     level: str | None = None
@@ -225,7 +225,7 @@ class BreizhCropsScene:
         return None if self._groups is None else [self._groups.get(parcel.key, UNLISTED) for parcel in parcels]
 
     def describe(self) -> dict[str, Any]:
-        """What the manifest says of the scene."""
+        """The description of the scene in the manifest."""
         return {
             "recipe": self.recipe,
             "dates": [day.isoformat() for day in self._dates],

@@ -1,4 +1,4 @@
-"""The sources by name: what the user asks of each, and the guess which one a path is."""
+"""The sources by name, their options, and how the source of a path is guessed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = {"start": "from", "end": "to"}  # where the command line has another w
 
 @dataclass(frozen=True)
 class IngestRequest:
-    """Whatever is left out has its default; an option that is no use to the source is refused."""
+    """The arguments of an ingest; an option that the source does not use is refused."""
 
     path: Path | None
     parcels: Path | None = None

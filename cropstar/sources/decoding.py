@@ -1,4 +1,4 @@
-"""Decoding once what is read many times: a large window of a scene's files laid open in a scratch file.
+"""Decoding compressed images once: a large window of a scene is decoded to a scratch file.
 
 A JPEG 2000 block of 1024 x 1024 pixels lies under some thirty tiles, and the blocks of a season's files are too many
 to be kept in memory. So a part of the scene as large as the disk allows is decoded into one file of plain pixels,
@@ -106,7 +106,7 @@ def scratch_bytes(folder: Path) -> int:
 
 
 def cell_size(series: DecodedSeries, shape: tuple[int, int], tile_size: int, limit: int) -> int:
-    """Pixels a side of the parts to be decoded one after the other: whole tiles, equal parts, within the limit."""
+    """The side in pixels of the parts that are decoded in turn: whole tiles, equal parts, within the limit."""
     tiles = math.ceil(max(shape) / tile_size)
     for parts in range(1, tiles + 1):
         size = math.ceil(tiles / parts) * tile_size

@@ -1,4 +1,4 @@
-"""From sources to a store: every tile whole, the manifest last, a rerun only does what is missing."""
+"""From sources to a store: tiles are written atomically, the manifest last; a rerun does only what is missing."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ingest(
     workers: int = 1,
     cluster: WorkerPool | None = None,
 ) -> IngestResult:
-    """Add scenes to a store. Nothing that the manifest names is touched before the new manifest stands.
+    """Add scenes to a store. Existing tiles are not touched before the new manifest is written.
 
     The bytes are the same for any number of workers, also for those of a cluster.
     """

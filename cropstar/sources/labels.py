@@ -208,7 +208,7 @@ class _ClassRule:
 
 @dataclass(frozen=True)
 class ClassRules:
-    """What becomes of every label; without rules each label is a class of its own."""
+    """The class of each label; without rules every label is a class of its own."""
 
     classes: tuple[_ClassRule, ...] = ()
     dropped: tuple[str, ...] = ()

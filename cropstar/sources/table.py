@@ -89,7 +89,7 @@ class TableScene:
         return typical
 
     def describe(self) -> dict[str, Any]:
-        """What the manifest says of the scene."""
+        """The description of the scene in the manifest."""
         first, last = self._samples.starts[self._chosen.start], self._samples.starts[self._chosen.stop]
         return {
             "recipe": self.recipe,
@@ -189,7 +189,7 @@ NO_GROUP = "none"  # as the name of the group's column: the table is one scene w
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the user says of a table; whatever is left out is guessed."""
+    """Options of a table; columns that are not given are guessed."""
 
     id_column: str | None = None
     date_column: str | None = None

@@ -1,4 +1,4 @@
-"""Reading texts: lines, small tables, and the order in which people sort names."""
+"""Reading text files, small tables, and natural sorting of names."""
 
 from __future__ import annotations
 

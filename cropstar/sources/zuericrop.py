@@ -233,7 +233,7 @@ class ZueriCropScene:
         )
 
     def describe(self) -> dict[str, Any]:
-        """What the manifest says of the scene."""
+        """The description of the scene in the manifest."""
         return {
             "recipe": self.recipe,
             "dates": [day.isoformat() for day in self._dates],

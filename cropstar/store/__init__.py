@@ -1,1 +1,1 @@
-"""Files that cropstar keeps on disk: tiles, the manifest, model files; each written whole or not at all."""
+"""Files that cropstar writes: tiles, the manifest, model files. Each is written completely or not at all."""

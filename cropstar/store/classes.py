@@ -1,4 +1,4 @@
-"""The class table: what each label means, what it is called and how a map paints it."""
+"""The class table: numbers, names and colours of the classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are either whole under their final name or not there at all, and locks of folders.
+"""Atomic files, which are complete under their final name or absent, and locks of folders.
 
 A file is written beside its place under a `.partial` name, flushed to the disk and renamed. A killed
 process leaves at most a `.partial` file, which the next run sweeps.

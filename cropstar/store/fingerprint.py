@@ -1,4 +1,4 @@
-"""The fingerprint of data, apart from their values: bands, scale, classes, season, resolution; and normalisation.
+"""The fingerprint of data (bands, scale, classes, season, resolution), and their normalisation.
 
 The fingerprint travels in every tile, model file and map and is compared at each hop, so that a model
 never runs on data that it does not understand.
@@ -134,7 +134,7 @@ class Fingerprint:
         return json.dumps(self.to_json(), sort_keys=True, ensure_ascii=False)
 
     def differences(self, other: Fingerprint) -> list[str]:
-        """The fields in which two sets of training data may not differ, each in words."""
+        """The differences between two fingerprints that prevent training on both, in words."""
         found = []
         for field in ("bands", "sensors", "scale", "offset", "resolution"):
             mine, theirs = getattr(self, field), getattr(other, field)
@@ -157,7 +157,7 @@ class Fingerprint:
     def require_fits(
         self, *, bands: Sequence[str], resolution: float, dates: Sequence[date], path: Path, any_dates: bool = False
     ) -> None:
-        """Refuse data that the model with this fingerprint cannot be asked about."""
+        """Refuse data that do not fit a model with this fingerprint."""
         problems = []
         missing = [band for band in self.bands if band not in bands]
         if missing:

@@ -27,7 +27,7 @@ Table = TypeVar("Table", bound=BaseModel)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON as the standard has it: no NaN or infinity, no numbers of a thousand digits, no bottomless nesting."""
+    """Parse strict JSON: no NaN or infinity, no huge numbers, no deep nesting."""
     try:
         return json.loads(text, parse_constant=_no_constant, parse_int=_whole_number, parse_float=_finite)
     except RecursionError:
@@ -35,7 +35,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def read_json(path: Path, most: int = MOST_BYTES) -> Any:
-    """The content of a JSON file; a pipe would be waited for, and a huge file fill the memory."""
+    """The content of a JSON file; pipes and huge files are refused."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a regular file")
@@ -45,7 +45,7 @@ def read_json(path: Path, most: int = MOST_BYTES) -> Any:
 
 
 def checked(schema: type[Table], data: Any) -> Table:
-    """Data by their schema; what is wrong first is said in one line."""
+    """Validate data by a schema; the first problem is a ValueError of one line."""
     try:
         return schema.model_validate(data)
     except ValidationError as failure:
@@ -55,7 +55,7 @@ def checked(schema: type[Table], data: Any) -> Table:
 
 
 def plain_name(name: str) -> str:
-    """A name that can stand for a file in a folder, and for none elsewhere."""
+    """A name that is a plain file name, not a path."""
     if name in (".", "..") or any(sign in "/\\\x7f" or sign < " " for sign in name):
         raise ValueError(f"the name {name[:50]!r} has characters that are used in paths")
     return name
@@ -290,7 +290,7 @@ MOST_OBJECTS = 10_000
 
 
 def open_hdf5(path: Path, **how: Any) -> h5py.File:
-    """Open a file for reading once it is known to refer to nothing but itself; a ValueError says what does."""
+    """Open a file for reading if it is self-contained; otherwise a ValueError says why not."""
     if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
         raise ValueError("it is not a regular file")
     file = h5py.File(path, "r", **how)

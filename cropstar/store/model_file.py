@@ -1,6 +1,6 @@
 """Model files and checkpoints: named arrays and a JSON header in one safetensors file. No pickle anywhere.
 
-A model file holds the weights and all that is needed to use them rightly.
+A model file holds the weights and everything that is needed to use them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tensors = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class ModelCard:
-    """What a model file says of itself beside its weights."""
+    """The description of a model in its file, beside the weights."""
 
     model: dict[str, Any]  # the model's section of the configuration
     shape: dict[str, Any]  # bands, classes, dates of a season

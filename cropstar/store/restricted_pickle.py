@@ -1,4 +1,4 @@
-"""Pickles of plain data and NumPy arrays, read without letting them run code.
+"""Reading pickles of plain data and NumPy arrays without running code.
 
 A pickle may name any function and have it called. Here only the names that numbers and arrays of NumPy are written with
 are known, and they stand for functions of this module; every other name is refused before anything is called. The size

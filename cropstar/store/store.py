@@ -1,4 +1,4 @@
-"""A folder of tiles and one manifest, the only list of truth.
+"""A store: a folder of tiles and a manifest, which decides what is in it.
 
     <store>/manifest.json        replaced last, so it never names a tile that is not whole
     <store>/tiles/<name>.h5

@@ -1,1 +1,1 @@
-"""Learning: the loop, its state on disk, and the figures that judge it."""
+"""Training and evaluation of models."""

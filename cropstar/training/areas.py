@@ -1,6 +1,6 @@
 """Adjusted areas: the mapped area of each class, corrected by a reference sample.
 
-Counting the pixels of a map is biased by the map's mistakes. The estimator for a sample stratified by the map's classes
+Pixel counts are biased by the errors of the map. The estimator for a sample stratified by the map's classes
 (Olofsson et al. 2014, https://doi.org/10.1016/j.rse.2014.02.015; the equations' numbers are theirs) weighs what the
 sample found in each mapped class i by its share of the map W_i: p_ij = W_i n_ij / n_i. Its standard errors hold for
 samples that were drawn by chance, and only for those: without a design there are none.
@@ -42,7 +42,7 @@ NO_DESIGN = (
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and how far it may be off; None where it is not defined."""
+    """A figure and its standard error; None where it is not defined."""
 
     value: float | None
     error: float | None  # the standard error
@@ -276,7 +276,7 @@ def _variance(moved: Floats, strata: NDArray[np.int64]) -> Floats:
 
 
 def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """Not a number where the whole is nothing."""
+    """NaN where the divisor is zero."""
     quotient: Floats = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
     np.divide(part, whole, out=quotient, where=np.broadcast_to(whole > 0, quotient.shape))
     return quotient

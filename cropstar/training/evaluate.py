@@ -55,7 +55,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model and what is known of its training."""
+    """A model and its training run, if it is known."""
 
     file: Path
     card: ModelCard
@@ -128,7 +128,7 @@ def open_evaluated(path: Path, store: Path | None) -> EvaluatedModel:
 
 
 def _choose_part(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> Part:
-    """Parcels that the model has never seen, if nothing else is asked for."""
+    """The part to evaluate: by default parcels that the model has never seen."""
     own_split = options.split is not None
     if options.part == ALL and own_split:
         raise UsageError("--part all takes no split", remedy="leave out --split and --split-by, or choose a --part")
@@ -220,7 +220,7 @@ def _judge(
 
 
 def _mapped(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> MappedAreas | None:
-    """The areas of the map, if they are asked for; the map must be one that this model made."""
+    """The areas of the map, if requested; this model must have made the map."""
     if options.areas is None:
         if options.design is not None:
             why = "a design says how parcels were sampled from a map"
@@ -317,7 +317,7 @@ def _warn_of_dates(fingerprint: Fingerprint, store: Store) -> None:
 
 
 def all_parcels(store: Store) -> Split:
-    """Every labelled parcel in one part."""
+    """All labelled parcels as one part."""
     labels = Fields.of(store).label_of
     return Split(dict.fromkeys(labels, ALL), labels, {"by": ALL})
 

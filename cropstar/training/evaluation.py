@@ -182,7 +182,7 @@ class Scored:
 def score(model: Classifier, batch: Batch, device: torch.device) -> Scored:
     """Run a model on a batch: an image model on whole patches, a series model on labelled pixels or on series.
 
-    Of series with a label per date, the score of a date is what the model says after it. A date that is not valid leaves
+    Of series with a label per date, the score of a date is that after it. A date that is not valid leaves
     the model as it was: its label, be it cloud, is none that could be seen. Where clouds are classes, as in fieldRNN,
     the store has cloudy dates as valid ones.
     """

@@ -1,4 +1,4 @@
-"""Fitting a model, whichever it is: networks by the trainer, models of trees to all samples at once.
+"""Fitting any model: networks with the trainer, trees to all samples at once.
 
 Trees learn from all fields but those of the test, since nothing is chosen on the validation fields. A model is
 calibrated by probabilities of its own samples from trees that never saw their field: out-of-bag ones of a forest,
@@ -238,7 +238,7 @@ def _folds(samples: FeatureTable, seed: int) -> NDArray[np.int64]:
 
 @contextmanager
 def _growing(label: str, on_share: Callable[[float], None] | None = None) -> Iterator[OnTrees]:
-    """A progress bar and an ear for signals; trees that are not all there are not kept."""
+    """Show progress and handle signals; an incomplete set of trees is not kept."""
     with stop_on_request() as stop, progress_bar(0, label, "tree") as bar:
 
         def on_trees(count: int, total: int) -> None:

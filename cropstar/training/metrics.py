@@ -31,7 +31,7 @@ def overall_accuracy(matrix: Confusion) -> float | None:
 
 
 def kappa(matrix: Confusion) -> float | None:
-    """Agreement beyond what the class shares alone would give."""
+    """Cohen's kappa: agreement beyond chance."""
     total = matrix.sum()
     if total == 0:
         return None
@@ -57,7 +57,7 @@ def class_f1(matrix: Confusion) -> list[float | None]:
 
 
 def summary(matrix: Confusion) -> dict[str, Any]:
-    """Everything the metrics file and the report show; None where a figure is not defined."""
+    """All figures of the metrics file and the report; None where a figure is not defined."""
     hits, truth, predicted = matrix.diagonal(), matrix.sum(axis=1), matrix.sum(axis=0)
     rows = [
         {
@@ -249,7 +249,7 @@ def _draw_figures(hits: Floats, truth: Floats, predicted: Floats) -> dict[str, F
 
 
 def divide(part: Floats, whole: Floats | Integers) -> Floats:
-    """Not a number where the whole is zero."""
+    """NaN where the divisor is zero."""
     quotient: Floats = np.full(part.shape, np.nan)
     np.divide(part, whole, out=quotient, where=whole != 0)
     return quotient

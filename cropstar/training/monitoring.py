@@ -1,6 +1,6 @@
 """Optional records of a training: `--diagnose` and `--tensorboard`.
 
-A diagnosis has one line a batch of the first epoch in diagnosis.jsonl: for each layer the norm of the gradient before
+A diagnosis has one line per batch of the first epoch in diagnosis.jsonl: for each layer the norm of the gradient before
 clipping, the norm of the weights before the step, and the mean |h| of the outputs over all samples, pixels and dates.
 It changes nothing in the training. TensorBoard's event files are shown by `tensorboard --logdir data/runs`.
 """
@@ -145,7 +145,7 @@ class EventFiles:
         self._writer: Any = None
 
     def begin(self, step: int) -> None:
-        """Go on after so many steps."""
+        """Continue after `step` steps."""
         from torch.utils.tensorboard import SummaryWriter  # here: it takes a second
 
         self._writer = SummaryWriter(str(self._folder), purge_step=step + 1 if step else None)

@@ -111,7 +111,7 @@ class Engine:
 
 
 def cut(batch: Batch, micro: int) -> Iterator[Batch]:
-    """Pieces of so many samples; a batch that is no larger stays what it is."""
+    """Split a batch into pieces of at most `size` samples."""
     if len(batch.x) <= micro:
         yield batch
         return
@@ -120,7 +120,7 @@ def cut(batch: Batch, micro: int) -> Iterator[Batch]:
 
 
 def fit_into_memory(attempt: Callable[[int], Tally], micro: int) -> tuple[Tally, int]:
-    """Try with so many samples at once, and with half of them as long as memory runs out; what fitted, too."""
+    """Compute in micro-batches, halved as long as memory runs out; also returns the size that fitted."""
     wanted = micro
     while True:
         tally = _try(attempt, micro)
@@ -169,7 +169,7 @@ KINDS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Precision:
-    """The kind of numbers, and for float16 the factor that keeps small gradients from becoming zero."""
+    """The number format, and for float16 the loss scale."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         if name == "float16" and device.type != "cuda":
@@ -209,7 +209,7 @@ class Precision:
 
 
 def compile_forward(model: Classifier, *, graphs: bool = False) -> None:
-    """Let torch compile the forward pass of training steps; where it cannot, say so once and go on without.
+    """Compile the forward pass of training steps with torch; if that fails, warn once and continue without.
 
     The function is put on the module rather than around it: weights keep their names. Without gradients the plain one
     runs: what is validated, judged and written is computed as a map will be. `graphs` records a step as a CUDA graph,

@@ -29,7 +29,7 @@ FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What a recipe looks at."""
+    """The facts that a recipe depends on."""
 
     fields: int  # labelled fields in the training part
     samples: int  # training samples of an epoch: series, or patches
@@ -52,7 +52,7 @@ class Choice:
 
 
 def with_recipe(config: TrainConfig) -> tuple[TrainConfig, tuple[Choice, ...]]:
-    """The configuration with what was left open filled in, and what was chosen and why."""
+    """The configuration with the open settings filled in, and the choices with their reasons."""
     with closing(Store.open(config.store)) as store, _unsaid():
         facts = look_at(store, config)
     return fill(config, facts)
@@ -222,7 +222,7 @@ def _optimisation(facts: DataFacts) -> Iterator[Choice]:
 
 
 def _budget(config: TrainConfig, facts: DataFacts, steps: int, *, crossed: bool) -> Iterator[Choice]:
-    """Epochs that make about so many steps."""
+    """The number of epochs that makes about `steps` steps."""
     batch = _batch(config, facts)
     key = "batch" if facts.pixels else "series_batch"
     yield Choice(key, batch, f"{facts.samples:,} training samples")
@@ -254,7 +254,7 @@ def _bins(facts: DataFacts) -> int:
 
 
 def _is_set(config: TrainConfig, dotted: str) -> bool:
-    """Whether a setting was given: by a file, an option or `--set`."""
+    """Whether a setting was given by a file, an option or `--set`."""
     *sections, last = dotted.split(".")
     inner: Any = config
     for section in sections:

@@ -1,4 +1,4 @@
-"""The folder of a training run and what lies in it.
+"""The folder of a training run.
 
 <runs>/convstar-4x32-001/
   config.yaml, data.json    the resolved configuration, and which data it was started on

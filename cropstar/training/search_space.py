@@ -1,4 +1,4 @@
-"""The space of a tuning: which options of a configuration vary, and over what.
+"""The search space of a tuning: which settings vary, and over which values.
 
 optimiser.learning_rate: {log: [1e-4, 1e-2]}      evenly over magnitudes
 model.dropout: {uniform: [0, 0.5]}
@@ -44,7 +44,7 @@ class Categorical:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, both among them."""
+    """Numbers from `low` to `high`, inclusive."""
 
     low: float
     high: float

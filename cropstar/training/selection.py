@@ -1,4 +1,4 @@
-"""`cropstar train --model auto`: candidates compared by cross-validation inside of the training part, the best trained.
+"""`cropstar train --model auto`: candidates compared by cross-validation within the training part, the best trained.
 
 <run>/candidates/<name>/fold-1/scores.safetensors   what a candidate said of the fields of a fold: not computed again
 <run>/candidates/<name>/skipped.json                how long one would have taken that did not fit the budget
@@ -119,7 +119,7 @@ def candidate_config(config: TrainConfig, store: Store, split: Split, name: str)
 
 
 def require_selectable(config: TrainConfig, store: Store, split: Split) -> None:
-    """Refuse, before a run is made, what `auto` cannot choose."""
+    """Refuse settings that `auto` cannot be combined with, before a run is made."""
     usual = ModelConfig(name=AUTO)
     for key, value in config.model:
         if value != getattr(usual, key):

@@ -1,4 +1,4 @@
-"""Setting up a training: the shape of the model, its target, and folds inside of the training part.
+"""Setting up a training: the shape of the model, its target, and folds within the training part.
 
 All of it follows from a store and a configuration, and is checked before a run folder is made.
 """

@@ -80,7 +80,7 @@ class TrainOptions:
 
 
 def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, Any]]:
-    """Train to the end and judge the best model once on the test parcels.
+    """Train to the end and evaluate the best model once on the test parcels.
 
     Of several processes the first one judges and has a result, the others end when training does.
     """
@@ -384,7 +384,7 @@ def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classi
 def _require_choice(
     config: TrainConfig, options: TrainOptions, store: Store, split: Split, processes: Processes
 ) -> None:
-    """Refuse what cannot be asked of a model that is not known yet."""
+    """Refuse options that need a known model."""
     asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
     for name in (name for name, given in asked.items() if given):
         raise UsageError(f"'{AUTO}' does not use {name}", remedy="name a model, or leave it out")
@@ -398,7 +398,7 @@ def _require_choice(
 def _require_possible(
     config: TrainConfig, options: TrainOptions, model: Classifier, processes: Processes, device: torch.device
 ) -> None:
-    """Refuse, before a run folder is made, what cannot be trained as it was asked for."""
+    """Refuse settings that cannot be trained, before a run folder is made."""
     asked = {"torchrun": processes.size > 1, "--diagnose": options.diagnose, "--tensorboard": options.tensorboard}
     require_fittable(config, asked)
     unfit = config.precision == "float16" or (config.precision == "bfloat16" and not has_bfloat16_kernels())
@@ -456,7 +456,7 @@ def _result(
     progress: Progress,
     judged: Judgement,
 ) -> dict[str, Any]:
-    """All that the report shows, as plain data."""
+    """The content of result.json."""
     fingerprint = store.fingerprint
     return {
         "version": __version__,

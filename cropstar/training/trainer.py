@@ -1,4 +1,4 @@
-"""The trainer: an objective, the task it is pursued on, and the loop of steps that a killed run resumes.
+"""The trainer: objective, task, and a training loop that a killed run resumes.
 
 Order, dropout and learning rate follow from (seed, epoch, batch) alone, so that a run killed anywhere and resumed ends
 where the unbroken run ends. The loop knows nothing of crops but what their objective tells it; the sequence tasks of
@@ -171,7 +171,7 @@ class Clock:
         progress.seconds = self._before + time.monotonic() - self._began
 
     def rate(self, progress: Progress) -> float:
-        """Labelled pixels, or series, a second."""
+        """Labelled pixels, or series, per second."""
         return (progress.samples - self._samples) / max(time.monotonic() - self._began, 1e-9)
 
     def saved(self) -> None:
@@ -315,7 +315,7 @@ def _curves(progress: Progress, clock: Clock) -> dict[str, float]:
 
 
 def _is_enough(task: Task, progress: Progress) -> bool:
-    """Whether validation has not become better for longer than the configuration has patience."""
+    """Whether validation has not improved for `patience` epochs."""
     patience = task.config.patience
     counted_from = max(progress.best_epoch, _provisional_epochs(task))
     if patience is None or progress.batch or progress.epoch - counted_from < patience:
@@ -338,7 +338,7 @@ def _is_spent(task: Task, progress: Progress) -> bool:
 
 
 def _is_best(verdict: Verdict, progress: Progress) -> bool:
-    """By the score; of epochs with one score, as where validation is solved, by the loss."""
+    """Compare by the score; if scores are equal, by the loss."""
     if not progress.best_epoch or verdict.score != progress.best_score:
         return not progress.best_epoch or verdict.score > progress.best_score
     return verdict.loss is not None and progress.best_loss is not None and verdict.loss < progress.best_loss

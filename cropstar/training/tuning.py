@@ -1,4 +1,4 @@
-"""`cropstar tune`: trials over a space of options, judged on validation, the best of them as a configuration.
+"""`cropstar tune`: trials over a search space, scored on validation, and the best one as a configuration.
 
 <runs>/tune-001/
   tune.json             what is tuned: configuration, space, folds, data
@@ -75,7 +75,7 @@ class Pruned(Exception):
 
 
 def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
-    """Try so many sets of values, counting those of earlier starts; no trial looks at the test part."""
+    """Run trials up to the given number, counting those of earlier starts; no trial uses the test part."""
     optuna = require_optuna()
     keep_large_buffers()
     with ExitStack() as hold:
@@ -292,7 +292,7 @@ STARTUP = 5  # trials that are never pruned, for there is no median yet
 
 
 def require_optuna() -> Any:
-    """Optuna, or the word what to install."""
+    """Optuna, or an error that says what to install."""
     try:
         optuna = importlib.import_module("optuna")
         importlib.import_module("optuna.storages.journal")

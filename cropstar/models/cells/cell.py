@@ -1,4 +1,4 @@
-"""The base of every recurrent cell: what it offers to the stack, its products, its gates."""
+"""The base class of recurrent cells, with products and gates."""
 
 from __future__ import annotations
 

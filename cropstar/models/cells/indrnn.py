@@ -2,7 +2,7 @@
 
     h_t = relu(W x_t + u * h_{t-1} + b)
 
-u is one number a unit. Nothing bounds the state but u itself: keep `model.normalise` in mind for deep stacks, and the
+u is one number per unit. Nothing bounds the state but u itself: keep `model.normalise` in mind for deep stacks, and the
 maximum norm of the gradient for long series.
 """
 

@@ -1,1 +1,1 @@
-"""Networks over a whole series at once: convolutions in time and attention. One file a network."""
+"""Networks over a whole series at once: convolutions in time, attention, trees. One file per network."""

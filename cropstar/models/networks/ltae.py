@@ -32,7 +32,7 @@ NARROWEST = 32  # dense layer
 
 
 class MasterAttention(nn.Module):
-    """Learnt queries, one a head; the channels themselves are the values."""
+    """Learnt queries, one per head; the channels themselves are the values."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ FIRST_YEAR, LAST_YEAR = 2015, 2100  # Sentinel-2 sees since June 2015
 
 @dataclass(frozen=True)
 class TumOptions:
-    """Whatever is left out means: all that is there."""
+    """Options that are not given select everything."""
 
     year: int | None = None  # of folders that tell their year the one to take, of others the year that they are of
     data: str | None = None  # which of several folders, such as 240/data16, 240 or data16

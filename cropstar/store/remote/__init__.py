@@ -1,1 +1,1 @@
-"""Names of buckets and web servers: what they hold is brought to the disk, what is made there is brought to them."""
+"""Buckets and web servers: inputs are copied to the disk, outputs are uploaded."""

@@ -1,4 +1,4 @@
-"""Which names are remote, what they are made of, and how they are shown: never with a password or a signature."""
+"""Remote names: recognising, parsing and showing them, never with a password or a signature."""
 
 from __future__ import annotations
 
