@@ -26,6 +26,7 @@ from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
 from cropstar.sources.base import RasterScene, Scene, Series, recipe_of, short_list
+from cropstar.sources.label_rasters import KEY, LABEL, is_label_raster, read_label_raster
 from cropstar.sources.points import (
     GROUP_DISTANCE,
     WGS84,
@@ -405,9 +406,14 @@ def read_parcels(
     Distances are in metres. `dates` are those of the images: points of another season are left out.
     """
     margin = _metres_on(grid, erode, "--erode")
-    frame = open_vector(path)
+    require_file(path)
+    if is_label_raster(path):
+        frame, label_column = read_label_raster(path, grid, label_column), LABEL
+        keys = frame[KEY].tolist()
+    else:
+        frame = open_vector(path)
+        keys = keys_of(frame)
     has_points = _are_points(frame.geometry.to_numpy())
-    keys = keys_of(frame)
     if has_points:  # a row of several points is several points of one field
         frame = frame.reset_index(drop=True).explode()
         keys = [keys[row] for row in frame.index]
