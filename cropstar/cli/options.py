@@ -204,7 +204,7 @@ SOURCE_OPTIONS = (
         LABELS,
         "--parcels",
         type=PATH,
-        help="Labelled parcels or points (vector file, CSV of points) or a label raster.  [default: the one beside PATH]",
+        help="Labelled parcels, points (also CSV) or a label raster.  [default for stack: the vector file beside PATH]",
     ),
     headed(LABELS, "--label-column", help="Column of the crop, also in tables.  [default: crop, label, class, ...]"),
     headed(LABELS, "--classes", type=PATH, help="A YAML file that merges, renames and drops labels."),
