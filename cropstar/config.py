@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -190,7 +191,9 @@ class SplitConfig(Section):
 class RegularConfig(Section):
     """Averaging of irregular dates to regular ones. Optional: every model handles irregular dates by masks."""
 
-    every: int | None = Field(None, ge=1, le=366, description="days averaged to one date; null: keep the dates")
+    every: Annotated[int, Field(ge=1, le=366)] | dict[str, Annotated[int, Field(ge=1, le=366)]] | None = Field(
+        None, description="days averaged to one date, or a mapping by sensor, {S1: 12}; null: keep the dates"
+    )
     fill: Literal["none", "linear"] = Field("none", description="how to fill periods without a clear date")
 
     @model_validator(mode="after")
@@ -198,6 +201,21 @@ class RegularConfig(Section):
         if self.fill != "none" and self.every is None:
             raise ValueError("regular.fill needs regular.every")
         return self
+
+    def by_sensor(self, names: Sequence[str]) -> tuple[int | None, ...]:
+        """The days of each sensor, or of data without names of sensors; S1 speaks of S1-ASC too."""
+        if not isinstance(self.every, dict):
+            return (self.every,) * max(len(names), 1)
+        chosen: list[int | None] = [None] * len(names)
+        for wanted, days in self.every.items():
+            own = [place for place, name in enumerate(names) if name == wanted or name.startswith(f"{wanted}-")]
+            if not own:
+                why = f"the data have {', '.join(names) if names else 'one sensor, without a name'}"
+                remedy = "name a sensor of the data, or give one number for all"
+                raise UsageError(f"no sensor '{wanted}' for regular.every", why=why, remedy=remedy)
+            for place in own:
+                chosen[place] = days
+        return tuple(chosen)
 
 
 class AugmentationConfig(Section):
@@ -209,6 +227,9 @@ class AugmentationConfig(Section):
     noise: float = Field(0.0, ge=0, description="standard deviation of noise, relative to that of the band")
     scale: float = Field(
         0.0, ge=0, le=1, description="standard deviation of the logarithm of a random factor per sample and band"
+    )
+    sensor_dropout: float = Field(
+        0.0, ge=0, lt=1, description="share of samples in which one of several sensors is hidden"
     )
 
 

@@ -18,7 +18,7 @@ from cropstar import __version__
 from cropstar.api.commands import model_file
 from cropstar.api.entry import AnyPath, only_expected_errors
 from cropstar.config import RegularConfig
-from cropstar.datasets.transforms import count_periods, regularise
+from cropstar.datasets.transforms import SensorChannels, count_regular, regularise
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.models.backends import use_backend
@@ -50,7 +50,7 @@ def load_model(
         card, weights, digest = read_model(file)
         place = choose_device(device)
         model = restore_model(card.model, card.shape, weights, file).to(place)
-        model, _ = use_backend(model, backend, place, bands=len(card.fingerprint.bands))
+        model, _ = use_backend(model, backend, place, bands=card.fingerprint.channels)
         in_run = (file.parent / "result.json").exists() and file.name == "model.safetensors"
         facts = model_facts(file.parent, "run") if in_run else {}
         summary = ModelSummary(
@@ -311,7 +311,7 @@ def export_model(path: Path, output: Path, *, dates: int | None = None, overwrit
     card, weights, digest = read_model(path)
     model = restore_model(card.model, card.shape, weights, path)
     metadata = describe(card, digest, path)
-    bands = len(card.fingerprint.bands)
+    bands = card.fingerprint.channels
     contents = {output: export_forward(model, bands, dates or _length(card), metadata)}
     if model.streaming:
         contents[stepping] = export_step(model, bands, metadata)
@@ -345,6 +345,8 @@ def describe(card: ModelCard, digest: str, path: Path) -> dict[str, str]:
 
 
 def _length(card: ModelCard) -> int:
-    """The number of dates that the model was trained on."""
-    every = RegularConfig.model_validate(card.provenance.get("regular", {})).every
-    return int(card.shape["length"]) if every is None else count_periods(card.fingerprint.season, every)
+    """How many dates the model was trained to see."""
+    regular, data = RegularConfig.model_validate(card.provenance.get("regular", {})), card.fingerprint
+    length = int(card.shape["length"])
+    of_each = [length // len(data.sensors)] * len(data.sensors) if data.sensors else []
+    return count_regular(length, data.season, regular, SensorChannels.of(data), of_each)

@@ -197,6 +197,7 @@ LABELS = "Parcels on images (stack, sentinel2, stac)"
 IMAGES = "Images"
 STAC = "STAC catalogues"
 TABLES = "Tables"
+WEATHER = "Weather"
 PUBLISHED = "Published data sets (breizhcrops, tum, zuericrop)"
 
 SOURCE_OPTIONS = (
@@ -280,6 +281,29 @@ SOURCE_OPTIONS = (
     ),
     headed(TABLES, "--offset", type=float, help="See --scale.  [default: 0]"),
     headed(TABLES, "--nodata", type=float, multiple=True, help="Values that mean no data."),
+    headed(
+        TABLES,
+        "--context",
+        callback=split_names,
+        metavar="COLUMNS",
+        help="Columns that every date has, whichever sensor saw it: elevation,slope.",
+    ),
+    headed(
+        WEATHER,
+        "--temperature",
+        metavar="COLUMN",
+        help="Column of mean temperature: its warmth so far becomes the band gdd, for model.day_encoding=thermal.",
+    ),
+    headed(
+        WEATHER,
+        "--base-temperature",
+        type=Decimal(-50, 50),
+        metavar="DEGREES",
+        help="Degrees Celsius above which warmth counts.  [default: 0]",
+    ),
+    headed(
+        WEATHER, "--warm-from", metavar="MM-DD", help="Day of the year on which warmth begins anew.  [default: 01-01]"
+    ),
     headed(TABLES, "--keep-unlabelled", is_flag=True, default=None, help="Keep fields without a crop."),
     headed(PUBLISHED, "--year", type=int, help="breizhcrops: 2017 or 2018; tum, zuericrop: year of the dates."),
     headed(PUBLISHED, "--level", help="breizhcrops: L1C or L2A; zuericrop: classes of level 1, 2 or 3."),

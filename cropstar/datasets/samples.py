@@ -14,13 +14,13 @@ from cropstar.config import AugmentationConfig, RegularConfig, TrainConfig
 from cropstar.datasets.batches import Batch, Dataset, collate
 from cropstar.datasets.fields import ParcelId, Target, choose_target
 from cropstar.datasets.splits import PARTS, PatchWindow, Split
-from cropstar.datasets.transforms import Draw, augment, regularise
+from cropstar.datasets.transforms import Draw, SensorChannels, augment, regularise
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import Season
 from cropstar.geo.windows import split as split_windows
 from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.fingerprint import Normalisation, measure_normalisation
+from cropstar.store.fingerprint import Normalisation, bands_present, measure_by_sensor
 from cropstar.store.reader import Image, TileReader
 from cropstar.store.store import Store
 from cropstar.store.tile import PATCH
@@ -46,9 +46,9 @@ def open_parts(
     target = target or choose_target(config, store)
     require_samples(store, config, target, spatial=spatial)
     parts, normalisation = _open_samples(store, split, config, normalisation, target)
-    season = store.fingerprint.season
+    season, sensors = store.fingerprint.season, SensorChannels.of(store.fingerprint)
     return {
-        part: Prepared(samples, season, regular or RegularConfig()) for part, samples in parts.items()
+        part: Prepared(samples, season, regular or RegularConfig(), sensors) for part, samples in parts.items()
     }, normalisation
 
 
@@ -115,8 +115,15 @@ class LabelledDataset(Dataset, Protocol):
 class Prepared:
     """The samples of another data set on regular dates; unchanged if `regular.every` is null."""
 
-    def __init__(self, samples: LabelledDataset, season: Season, regular: RegularConfig) -> None:
+    def __init__(
+        self,
+        samples: LabelledDataset,
+        season: Season,
+        regular: RegularConfig,
+        sensors: SensorChannels | None = None,  # of several
+    ) -> None:
         self.samples = samples
+        self.sensors = sensors
         self.part = samples.part
         self.batch_size = samples.batch_size
         self.season = season
@@ -133,12 +140,12 @@ class Prepared:
 
     def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
         """For training. Dates are hidden before they are averaged and filled, as clouds would hide them."""
-        return self.on_regular_dates(augment(self.samples.batch(indexes), config, draw))
+        return self.on_regular_dates(augment(self.samples.batch(indexes), config, draw, self.sensors))
 
     def on_regular_dates(self, batch: Batch) -> Batch:
         if self.regular.every is None:
             return batch
-        dated = regularise(batch.x, batch.valid, batch.days, self.season, self.regular)
+        dated = regularise(batch.x, batch.valid, batch.days, self.season, self.regular, self.sensors)
         return Batch(*dated, batch.labels, batch.parcels, taught=batch.taught)
 
 
@@ -196,7 +203,7 @@ class PatchDataset:
         for number in np.unique(numbers[inside]):
             running[numbers == number] = self._running[image.scene, int(number)]
         return {
-            "x": self._normalisation.apply(image.values(window), fingerprint.scale, fingerprint.offset),
+            "x": self._normalisation.inputs(image.values(window), fingerprint, image.sensors),
             "valid": image.valid(window),
             "days": image.days,
             "labels": np.where(inside, image.labels(window), UNLABELLED).astype(np.int64),
@@ -217,14 +224,23 @@ def labelled_windows(store: Store, split: Split, part: str, size: int) -> Iterat
 def measure_patches(store: Store, split: Split) -> Normalisation:
     """Statistics of the training parcels only: nothing of validation and test enters the model."""
 
-    def observations() -> Iterator[NDArray[Any]]:
+    def observations() -> Iterator[SensorValues]:
         for place in labelled_windows(store, split, "train", PATCH):
             image, window = place.image(store), place.window
             inside = split.mask(image.scene, image.parcels(window), "train", place)
             chosen = image.valid(window) & inside  # (T,H,W)
-            yield np.moveaxis(image.values(window), 1, -1)[chosen]
+            yield np.moveaxis(image.values(window), 1, -1)[chosen], _sensors_of(chosen, image.sensors)
 
-    return measure_normalisation(observations(), store.fingerprint.scale, store.fingerprint.offset)
+    return measure_by_sensor(observations(), store.fingerprint)
+
+
+SensorValues = tuple[NDArray[Any], NDArray[np.integer[Any]]]  # stored values (N, C), and the sensor of each (N,)
+
+
+def _sensors_of(chosen: NDArray[np.bool_], sensors: NDArray[np.int8] | None) -> NDArray[np.integer[Any]]:
+    """Of the chosen observations (T, ...), in their order."""
+    dates = np.nonzero(chosen)[0]
+    return np.zeros(len(dates), dtype=np.int8) if sensors is None else sensors[dates]
 
 
 # --- parcels of images as series: on each date the mean of a parcel's clear pixels
@@ -235,6 +251,7 @@ class PooledSeries:
     days: NDArray[np.int32]  # (T,)
     values: NDArray[np.float32]  # (T, C) means of stored values, zero where not valid
     valid: NDArray[np.bool_]  # (T,)
+    sensors: NDArray[np.int8] | None  # (T,) of several
 
 
 class ParcelDataset:
@@ -273,7 +290,7 @@ class ParcelDataset:
     def _sample(self, parcel: ParcelId) -> dict[str, NDArray[Any]]:
         series = self._pooled[parcel]
         return {
-            "x": self._normalisation.apply(series.values, self._fingerprint.scale, self._fingerprint.offset),
+            "x": self._normalisation.inputs(series.values, self._fingerprint, series.sensors),
             "valid": series.valid,
             "days": series.days,
             "labels": np.array(self._labels[parcel], dtype=np.int64),
@@ -284,12 +301,13 @@ class ParcelDataset:
 def measure_pooled(pooled: dict[ParcelId, PooledSeries], store: Store, split: Split) -> Normalisation:
     """Statistics of the training parcels only."""
 
-    def observations() -> Iterator[NDArray[Any]]:
+    def observations() -> Iterator[SensorValues]:
         for parcel in sorted(pooled):
             if split.part_of.get(parcel) == "train":
-                yield pooled[parcel].values[pooled[parcel].valid]
+                valid = pooled[parcel].valid
+                yield pooled[parcel].values[valid], _sensors_of(valid, pooled[parcel].sensors)
 
-    return measure_normalisation(observations(), store.fingerprint.scale, store.fingerprint.offset)
+    return measure_by_sensor(observations(), store.fingerprint)
 
 
 def pool_parcels(store: Store, split: Split) -> dict[ParcelId, PooledSeries]:
@@ -298,33 +316,44 @@ def pool_parcels(store: Store, split: Split) -> dict[ParcelId, PooledSeries]:
     tiles = store.tiles
     for reader in track(tiles, len(tiles), "pool parcels", "tile"):
         for image in reader.images:
+            sensors = np.zeros(len(image.days), dtype=np.int8) if image.sensors is None else image.sensors
             for parcel, days, counts, sums, size in _parcel_sums(image, split):
-                pools.setdefault(parcel, _ParcelMeans()).add(days, counts, sums, size)
-    return {parcel: pool.series() for parcel, pool in pools.items()}
+                pools.setdefault(parcel, _ParcelMeans()).add(days, sensors, counts, sums, size)
+    several = store.fingerprint.several
+    return {parcel: pool.series(several=several) for parcel, pool in pools.items()}
 
 
 class _ParcelMeans:
     """Sums over the pieces of a parcel."""
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._sums: dict[int, NDArray[np.float64]] = {}
+        self._counts: dict[tuple[int, int], int] = {}  # by day and sensor
+        self._sums: dict[tuple[int, int], NDArray[np.float64]] = {}
         self._size = 0
 
-    def add(self, days: NDArray[np.int32], counts: NDArray[np.int64], sums: NDArray[np.float64], size: int) -> None:
-        """Days (T,), clear pixels (T,), sums over them (T, C), and how many pixels the piece has."""
+    def add(
+        self,
+        days: NDArray[np.int32],
+        sensors: NDArray[np.int8],
+        counts: NDArray[np.int64],
+        sums: NDArray[np.float64],
+        size: int,
+    ) -> None:
+        """Days (T,), whose they are, clear pixels (T,), sums over them (T, C), and how many pixels the piece has."""
         self._size += size
-        for place, day in enumerate(days.tolist()):
-            self._counts[day] = self._counts.get(day, 0) + int(counts[place])
-            self._sums[day] = self._sums.get(day, np.zeros(sums.shape[1])) + sums[place]
+        for place, event in enumerate(zip(days.tolist(), sensors.tolist(), strict=True)):
+            self._counts[event] = self._counts.get(event, 0) + int(counts[place])
+            self._sums[event] = self._sums.get(event, np.zeros(sums.shape[1])) + sums[place]
 
-    def series(self) -> PooledSeries:
-        days = np.array(sorted(self._sums), dtype=np.int32)
-        counts = np.array([self._counts[day] for day in days.tolist()])
-        sums = np.stack([self._sums[day] for day in days.tolist()])  # (T, C)
+    def series(self, *, several: bool) -> PooledSeries:
+        events = sorted(self._sums)
+        days = np.array([day for day, _ in events], dtype=np.int32)
+        sensors = np.array([sensor for _, sensor in events], dtype=np.int8) if several else None
+        counts = np.array([self._counts[event] for event in events])
+        sums = np.stack([self._sums[event] for event in events])  # (T, C)
         valid = (counts > 0) & (counts >= CLEAR_SHARE * self._size)
         values = np.where(valid[:, None], sums / np.maximum(counts, 1)[:, None], 0).astype(np.float32)
-        return PooledSeries(days, values, valid)
+        return PooledSeries(days, values, valid, sensors)
 
 
 def _parcel_sums(
@@ -374,7 +403,9 @@ class SeriesDataset:
         self._store = store
         self._dated = dated
         self._names = [entry.name for entry in store.manifest.tiles]
-        self._factor, self._shift = normalisation.factors(store.fingerprint.scale, store.fingerprint.offset)
+        data = store.fingerprint
+        self._factor, self._shift = normalisation.factors(data.scales, data.offsets)
+        self._present = bands_present(data) if data.several else None
         running = split.running_numbers()
         tiles = {name: number for number, name in enumerate(self._names)}
         samples = []
@@ -421,6 +452,7 @@ class SeriesDataset:
         x *= self._factor
         x += self._shift
         x[np.arange(longest) >= lengths[:, None]] = 0
+        x = x if self._present is None else self._of_sensors(x, indexes, lengths)
         labels, parcels = self._labels[indexes], self._parcels[indexes]
         if not self._dated:
             return Batch(*map(torch.from_numpy, (x, valid, days, labels, parcels)))
@@ -428,6 +460,20 @@ class SeriesDataset:
         for row, index in enumerate(indexes):
             by_date[row, : lengths[row]] = self._date_labels(index)
         return Batch(*map(torch.from_numpy, (x, valid, days, by_date, parcels, by_date == labels[:, None])))
+
+    def _of_sensors(
+        self, x: NDArray[np.float32], indexes: list[int], lengths: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Normalised bands (B, T, C) with a flag for each sensor, and zero where a date is of another one."""
+        assert self._present is not None
+        whole = np.ones((*x.shape[:2], self._present.shape[1]), dtype=np.float32)
+        whole[:, :, : x.shape[2]] = x
+        for row, (index, length) in enumerate(zip(indexes, lengths.tolist(), strict=True)):
+            sensors = self._reader(index).sensors
+            assert sensors is not None
+            whole[row, :length] *= self._present[sensors[self._starts[index] : self._ends[index]]]
+            whole[row, length:] = 0
+        return whole
 
     def _reader(self, index: int) -> TileReader:
         return self._store.reader(self._names[self._tiles[index]])
@@ -441,12 +487,15 @@ class SeriesDataset:
 def measure_series(store: Store, split: Split) -> Normalisation:
     """Statistics of the training series only."""
 
-    def observations() -> Iterator[NDArray[Any]]:
+    def observations() -> Iterator[SensorValues]:
         for tile, index in _labelled_series(store, split, "train"):
-            values, valid, _ = store.reader(tile).sample(index)
-            yield values[valid]
+            reader = store.reader(tile)
+            values, valid, _ = reader.sample(index)
+            sensors = reader.sensors
+            own = None if sensors is None else sensors[reader.starts[index] : reader.starts[index + 1]]
+            yield values[valid], _sensors_of(valid, own)
 
-    return measure_normalisation(observations(), store.fingerprint.scale, store.fingerprint.offset)
+    return measure_by_sensor(observations(), store.fingerprint)
 
 
 def _unlabelled_series(store: Store) -> Iterator[tuple[str, int]]:

@@ -21,8 +21,42 @@ from torch import Tensor
 from cropstar.config import AugmentationConfig, RegularConfig
 from cropstar.datasets.batches import Batch
 from cropstar.geo.calendar import YEAR, Season
+from cropstar.store.fingerprint import Fingerprint
 
-STREAMS = ("date_dropout", "day_jitter", "flips", "noise", "scale")  # new ones at the end: places are seeds
+STREAMS = (
+    "date_dropout",
+    "day_jitter",
+    "flips",
+    "noise",
+    "scale",
+    "sensor_dropout",
+)  # new ones at the end: places are seeds
+
+
+@dataclass(frozen=True)
+class SensorChannels:
+    """How the channels of a model's input belong to several sensors: their bands, then context, then a flag each."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]  # bands of each
+
+    @classmethod
+    def of(cls, data: Fingerprint) -> SensorChannels | None:
+        """None of one sensor."""
+        return cls(tuple(sensor.name for sensor in data.sensors), data.sensor_sizes) if data.sensor_sizes else None
+
+    def flags(self, x: Tensor) -> Tensor:
+        """Whose date each is, (B, T, S) with one in the place of the sensor; x (B, T, C[, H, W]) is not yet masked."""
+        flags = x[:, :, -len(self.sizes) :]
+        return flags[..., 0, 0] if x.dim() == 5 else flags
+
+    def changeable(self, x: Tensor) -> Tensor:
+        """(B, T, C): one where a date has a band that can be changed: its sensor's own, and context."""
+        flags = self.flags(x)
+        context = x.shape[2] - sum(self.sizes) - len(self.sizes)
+        own = [flags[..., [number]].expand(-1, -1, size) for number, size in enumerate(self.sizes)]
+        rest = flags.amax(dim=2, keepdim=True).expand(-1, -1, context)
+        return torch.cat([*own, rest, torch.zeros_like(flags)], dim=2)
 
 
 @dataclass(frozen=True)
@@ -38,10 +72,12 @@ class Draw:
             yield np.random.default_rng([self.seed, self.epoch, place, STREAMS.index(change)])
 
 
-def augment(batch: Batch, config: AugmentationConfig, draw: Draw) -> Batch:
-    """Apply all configured augmentations."""
+def augment(batch: Batch, config: AugmentationConfig, draw: Draw, sensors: SensorChannels | None = None) -> Batch:
+    """All changes that the configuration asks for; without any, the batch as it is."""
     if len(draw.places) != len(batch.x):
         raise ValueError(f"{len(draw.places)} places for {len(batch.x)} samples")
+    if config.sensor_dropout and sensors is not None:
+        batch = hide_sensors(batch, config.sensor_dropout, draw, sensors)
     if config.date_dropout:
         batch = hide_dates(batch, config.date_dropout, draw)
     if config.day_jitter:
@@ -49,10 +85,23 @@ def augment(batch: Batch, config: AugmentationConfig, draw: Draw) -> Batch:
     if config.flips:
         batch = flip(batch, draw)
     if config.scale:
-        batch = scale_bands(batch, config.scale, draw)
+        batch = scale_bands(batch, config.scale, draw, sensors)
     if config.noise:
-        batch = add_noise(batch, config.noise, draw)
+        batch = add_noise(batch, config.noise, draw, sensors)
     return batch
+
+
+def hide_sensors(batch: Batch, share: float, draw: Draw, sensors: SensorChannels) -> Batch:
+    """Hide all dates of one sensor in some samples, unless nothing else was seen: a model learns to do without."""
+    chosen = np.full(len(batch.x), -1)
+    for place, random in enumerate(draw.generators("sensor_dropout")):
+        if random.random() < share:
+            chosen[place] = random.integers(len(sensors.sizes))
+    flags = sensors.flags(batch.x).numpy()  # (B, T, S)
+    hidden = (chosen[:, None] >= 0) & (flags.argmax(axis=2) == chosen[:, None])  # (B, T)
+    left = batch.valid & _beside(torch.from_numpy(~hidden), batch.valid)
+    spared = ~left.flatten(1).any(dim=1)
+    return replace(batch, valid=torch.where(_beside(spared, batch.valid), batch.valid, left))
 
 
 def hide_dates(batch: Batch, share: float, draw: Draw) -> Batch:
@@ -92,22 +141,26 @@ def turn(image: Tensor, way: int) -> Tensor:
     return quarter if way < 4 else quarter.flip(-1)
 
 
-def scale_bands(batch: Batch, deviation: float, draw: Draw) -> Batch:
+def scale_bands(batch: Batch, deviation: float, draw: Draw, sensors: SensorChannels | None = None) -> Batch:
     """Stretch every band of a sample about its mean in training, which is 0 here, alike on all dates.
 
     The factor's logarithm is drawn, so that half and twice are as likely and no band is turned over.
     """
     bands = batch.x.shape[2]
     drawn = np.stack([random.standard_normal(bands, dtype=np.float32) for random in draw.generators("scale")])  # (B,C)
+    if sensors is not None:
+        drawn[:, -len(sensors.sizes) :] = 0  # flags stay one
     factors = torch.from_numpy(np.exp(deviation * drawn)).unsqueeze(1)
     return replace(batch, x=batch.x * _beside(factors, batch.x))
 
 
-def add_noise(batch: Batch, deviation: float, draw: Draw) -> Batch:
+def add_noise(batch: Batch, deviation: float, draw: Draw, sensors: SensorChannels | None = None) -> Batch:
     """Normal noise on every band of every clear observation; bands have a deviation of 1 themselves."""
     shape = tuple(batch.x.shape[1:])
     noise = np.stack([random.standard_normal(shape, dtype=np.float32) for random in draw.generators("noise")])
     clear = _beside(batch.valid.unsqueeze(2), batch.x)
+    if sensors is not None:
+        clear = clear * _beside(sensors.changeable(batch.x), batch.x)
     return replace(batch, x=batch.x + torch.from_numpy(noise) * clear * deviation)
 
 
@@ -124,25 +177,72 @@ def count_periods(season: Season, every: int) -> int:
     return season.length // every + 1
 
 
+Dated = tuple[Tensor, Tensor, Tensor]
+
+
+def count_regular(
+    dates: int, season: Season, config: RegularConfig, sensors: SensorChannels | None, of_sensor: Sequence[int] = ()
+) -> int:
+    """How many dates a model gets to see of so many; `of_sensor` are those of each of several sensors."""
+    if config.every is None:
+        return dates
+    every = config.by_sensor(sensors.names if sensors else ())
+    kept = of_sensor if sensors else [dates]
+    return sum(own if days is None else count_periods(season, days) for own, days in zip(kept, every, strict=True))
+
+
 def regularise(
-    x: Tensor, valid: Tensor, days: Tensor, season: Season, config: RegularConfig
-) -> tuple[Tensor, Tensor, Tensor]:
+    x: Tensor,
+    valid: Tensor,
+    days: Tensor,
+    season: Season,
+    config: RegularConfig,
+    sensors: SensorChannels | None = None,
+) -> Dated:
     """x (B,T,C) or (B,T,C,H,W), valid (B,T[,H,W]) and days (B,T) with one date for each stretch of the season (B,P).
 
     A stretch has the mean of its clear observations and is not valid where it has none; its day is the one in its
     middle. Filled linearly, a stretch without any lies on the line between its clear neighbours; before the first and
     after the last one nothing is made up: it stays not valid. Dates outside of the season are left out.
+
+    Of several sensors each has stretches of its own, or its dates as they are; all of them follow each other in time.
     """
     if config.every is None:
         return x, valid, days
     starts = torch.from_numpy(season_starts(days.cpu().numpy(), season)).to(days)  # (B,)
-    periods = count_periods(season, config.every)
-    place = torch.div(days - starts[:, None], config.every, rounding_mode="floor").long()  # (B,T)
+    every = config.by_sensor(sensors.names if sensors else ())
+    if sensors is None:
+        assert every[0] is not None
+        return _periods(x, valid, days, starts, season, every[0], config.fill)
+    flags = sensors.flags(x)
+    parts = []
+    for number, own in enumerate(every):
+        of_sensor = flags[:, :, number] > 0  # (B, T)
+        seen = valid & of_sensor.reshape(*of_sensor.shape, *(1,) * (valid.dim() - 2))
+        if own is not None:
+            parts.append(_periods(x, seen, days, starts, season, own, config.fill))
+        else:
+            kept = of_sensor.any(dim=0)
+            parts.append((x[:, kept], seen[:, kept], days[:, kept]))
+    x, valid, days = (torch.cat(column, dim=1) for column in zip(*parts, strict=True))
+    order = torch.argsort(days, dim=1, stable=True)
+    return _taken(x, order), _taken(valid, order), days.gather(1, order)
+
+
+def _taken(tensor: Tensor, order: Tensor) -> Tensor:
+    """Dates (B, T, ...) in the order (B, T) of each sample."""
+    return torch.stack([own[places] for own, places in zip(tensor, order, strict=True)])
+
+
+def _periods(x: Tensor, valid: Tensor, days: Tensor, starts: Tensor, season: Season, every: int, fill: str) -> Dated:
+    """Of one sensor; `starts` (B,) are the first days of the season."""
+    periods = count_periods(season, every)
+    place = torch.div(days - starts[:, None], every, rounding_mode="floor").long()  # (B,T)
     place = torch.where((place >= 0) & (place < periods), place, periods)  # the place past the end is thrown away
     means, clear = _period_means(x, valid, place, periods)
-    if config.fill == "linear":
+    if fill == "linear":
         means, clear = _fill_gaps(means, clear)
-    middles = torch.arange(periods, device=days.device) * config.every + config.every // 2
+    middles = torch.arange(periods, device=days.device) * every + every // 2
     return means, clear, (starts[:, None] + middles).to(days.dtype)
 
 

@@ -34,6 +34,7 @@ def flat_bands(sensors: Sequence[Sensor], context: Sequence[str] = ()) -> tuple[
 
 # --- Sentinel-2
 
+OPTICAL = "S2"  # its name among several sensors
 SCALE = 1e-4  # reflectance of one count: Sentinel-2's quantification, and that of all who do not say otherwise
 SCENE_CLASSIFICATION = "SCL"
 # Dark areas, vegetation, bare soil, water, unclassified. Not valid: nodata, saturated, cloud shadow,
@@ -103,6 +104,77 @@ def sentinel2_band(text: str, *, common_names: bool = False) -> str | None:
 def band_name(text: str) -> str:
     """The one name of a band: Sentinel-2's own, of anything else the text in capitals."""
     return sentinel2_band(text) or text.strip().upper()
+
+
+# --- Sentinel-1: backscatter, which is kept in decibels
+
+# As stored: -45 to 20.5 dB in steps of a thousandth, with zero for nothing; what Sentinel-1 can tell apart is 0.1 dB.
+DECIBEL_SCALE, DECIBEL_OFFSET = 0.001, -45.0
+RADAR_BANDS = ("VV", "VH", "HH", "HV")
+ORBITS = {"a": "ASC", "d": "DESC"}
+ORBIT = r"asc(?:ending)?|desc(?:ending)?|dsc"
+RADAR = re.compile(
+    rf"(?:(?:s(?:entinel)?[-_ ]?1[a-d]?|sar|radar)[-_. ]+)?(?:(?:grd|rtc|iw|sigma0|gamma0|beta0|sigma|gamma)[-_. ]+)*"
+    rf"(?:(?P<before>{ORBIT})[-_. ]+)?(?P<band>vv|vh|hh|hv)(?:[-_. ]+(?:db|linear|lin|mean|[12]0m))*"
+    rf"(?:[-_. ]+(?P<after>{ORBIT}))?(?:[-_. ]+(?:db|mean|[12]0m))*",
+    re.IGNORECASE | re.ASCII,
+)
+ORBIT_WORD = re.compile(rf"(?<![a-z])(?:{ORBIT})(?![a-z])", re.IGNORECASE | re.ASCII)
+
+
+def radar_band(text: str) -> tuple[str, str] | None:
+    """The polarisation that a text names, and the name of its sensor: S1, or S1-ASC or S1-DESC where it says so."""
+    match = RADAR.fullmatch(text.strip())
+    if match is None:
+        return None
+    return match["band"].upper(), radar_name(match["before"] or match["after"] or "")
+
+
+def radar_name(text: str) -> str:
+    """The name of the sensor by the orbit that a text speaks of: the two directions differ by up to 3 dB."""
+    match = ORBIT_WORD.search(text)
+    return f"S1-{ORBITS[match[0][0].lower()]}" if match else "S1"
+
+
+def is_radar(bands: Collection[str]) -> bool:
+    """Whether all bands are backscatter."""
+    return bool(bands) and all(radar_band(band) is not None for band in bands)
+
+
+def backscatter_kind(values: NDArray[Any]) -> str:
+    """What numbers of backscatter are: "dB", "linear" power, or "DN" (dB = 20 log10(DN) - 83).
+
+    Values are without nodata, as physical as their file says. A ValueError says why they are neither.
+    """
+    negative = float((values < 0).mean())
+    low, middle, high = np.percentile(values, (1, 50, 99))
+    if negative >= 0.9 and low > -70 and high < 30:
+        return "dB"
+    if negative <= 0.01 and 0 < middle <= 10:
+        return "linear"
+    if negative == 0 and middle >= 100 and high <= 65_535 and np.array_equal(values, np.round(values)):
+        return "DN"
+    if 0.01 < negative < 0.9 and low > -70:
+        raise ValueError(f"{negative:.0%} of the values are below zero: decibels and linear power are mixed")
+    raise ValueError(f"half of the values are below {middle:g}: neither decibels (-35 to 5) nor linear power (0 to 1)")
+
+
+def to_decibels(values: NDArray[Any], kind: str) -> NDArray[np.float32]:
+    """Backscatter of a kind in dB; of no power at all, minus infinity."""
+    wide = np.asarray(values, dtype=np.float32)
+    if kind == "dB":
+        return wide
+    with np.errstate(divide="ignore", invalid="ignore"):
+        power: NDArray[np.float32] = np.log10(wide)
+    return 20 * power - 83 if kind == "DN" else 10 * power
+
+
+def decibel_counts(decibels: NDArray[Any]) -> NDArray[np.uint16]:
+    """As they are stored, see DECIBEL_SCALE; no number at all becomes zero."""
+    with np.errstate(invalid="ignore"):
+        counts = np.floor((np.asarray(decibels, dtype=np.float64) - DECIBEL_OFFSET) / DECIBEL_SCALE + 0.5)
+    kept: NDArray[np.uint16] = np.nan_to_num(np.clip(counts, 1, 65_535), nan=0).astype(np.uint16)
+    return kept
 
 
 def in_order(bands: Iterable[str]) -> list[str]:

@@ -80,6 +80,9 @@ class Shape:
     thermal: int | None = None  # which band holds growing degree-days, for model.day_encoding thermal
     lineages: tuple[tuple[int, ...], ...] | None = None  # of each class: its node on every level, for model.hierarchy
     season: tuple[int, int] | None = None  # first day of the year and length in days, for model.pool season
+    # Of several sensors the bands of each. `bands` are then all channels: the sensors' bands, context, and a flag for
+    # each sensor, one where a date is its own.
+    sensors: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; what the data do not have is left out, as in files from before it was known."""
@@ -91,7 +94,15 @@ class Shape:
         lineages = data.get("lineages")
         tree = None if lineages is None else tuple(tuple(map(int, lineage)) for lineage in lineages)
         season = data.get("season")
-        return cls(**{**data, "lineages": tree, "season": None if season is None else (int(season[0]), int(season[1]))})
+        sensors = data.get("sensors")
+        return cls(
+            **{
+                **data,
+                "lineages": tree,
+                "season": None if season is None else (int(season[0]), int(season[1])),
+                "sensors": None if sensors is None else tuple(map(int, sensors)),
+            }
+        )
 
 
 Builder = Callable[[ModelConfig, Shape], Classifier]

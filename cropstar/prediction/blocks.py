@@ -55,6 +55,7 @@ from cropstar.prediction.predictor import (
 from cropstar.prediction.request import MapFiles, MapRequest
 from cropstar.runtime import logger
 from cropstar.sources.base import Series
+from cropstar.sources.sensors import owners_of
 from cropstar.store.files import atomic_path, locked, require_own_folder
 
 BLOCKS = ".blocks"
@@ -291,6 +292,7 @@ def _job_facts(predictor: Predictor, series: Series, plan: WindowPlan) -> dict[s
         "dates": [day.isoformat() for day in series.dates],
         "bands": list(series.bands),
         "scale": [series.scale, series.offset],
+        **({"owners": owners_of(series).tolist()} if predictor.card.fingerprint.sensors else {}),
         "provenance": series.provenance,
         "files": [_trace(path) for path in files_of(series)],
     }

@@ -132,6 +132,7 @@ def open_job(
     scratch = Path(tempfile.gettempdir()) if request.shared else output.parent
     series = source.open(predictor.card.fingerprint.bands, reading, request.reading, scratch=scratch)
     try:
+        series = predictor.read_by_model(series, source.path)
         predictor.require_fits(series, source.path, any_dates=request.any_dates)
         if layout is not None and predictor.halo(series) < predictor.exact_halo(series):
             why = f"a state needs the exact margin of {predictor.exact_halo(series)} pixels"
@@ -158,7 +159,7 @@ def _state_layout(request: MapRequest, predictor: Predictor) -> StateLayout | No
     if request.state is None:
         return None
     require_streaming(predictor, "--state")
-    return layout_of(predictor.model, len(predictor.card.fingerprint.bands))
+    return layout_of(predictor.model, predictor.card.fingerprint.channels)
 
 
 def bytes_beside(request: MapRequest, layout: StateLayout | None, dates: int) -> int:

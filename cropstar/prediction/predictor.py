@@ -31,8 +31,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from cropstar.config import RegularConfig
-from cropstar.datasets.transforms import count_periods, regularise
-from cropstar.errors import ArtifactError, ResourceError, UsageError
+from cropstar.datasets.transforms import SensorChannels, count_regular, regularise
+from cropstar.errors import ArtifactError, MismatchError, ResourceError, UsageError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.raster import GDAL_CACHE_MEGABYTES
 from cropstar.geo.windows import Window
@@ -40,7 +40,9 @@ from cropstar.models.backends import half_precision, use_backend
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
+from cropstar.runtime import logger
 from cropstar.sources.base import Observations, Series
+from cropstar.sources.sensors import ModelSeries, context_of, of_one_sensor, owners_of
 from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192  # of a model of series: more only take memory
@@ -67,11 +69,12 @@ class Predictor:
         self.path = path
         self.card, weights, self.digest = read_model(path)
         model = restore_model(self.card.model, self.card.shape, weights, path).to(device)
-        self.model, self.backend = use_backend(model, backend, device, bands=len(self.card.fingerprint.bands))
+        self.model, self.backend = use_backend(model, backend, device, bands=self.card.fingerprint.channels)
         self.series_at_once = SERIES_AT_ONCE
         self.device = device
         self.half = half
         self._margin = margin
+        self._sensors = SensorChannels.of(self.card.fingerprint)
         self._regular = RegularConfig.model_validate(self.card.provenance.get("regular", {}))
         self._temperature = temperature_of(self.card, path)
 
@@ -79,6 +82,26 @@ class Predictor:
     def by_date(self) -> bool:
         """Whether it steps through the dates: only the state is held, not the activations of a whole season."""
         return self.model.streaming and self._regular.every is None
+
+    def read_by_model(self, series: Series, path: Path, *, alone: bool = False) -> Series:
+        """The series with the sensors and bands of the model, where there are several.
+
+        `alone` takes dates of any of its sensors; else the one that is missing is warned of, or refused by a model that
+        never learnt to do without.
+        """
+        fingerprint = self.card.fingerprint
+        if not fingerprint.sensors:
+            return of_one_sensor(series, fingerprint.bands)
+        found = ModelSeries(series, fingerprint, path)
+        for own, learnt in found.renamed:
+            logger.warning("%s: images of %s are read as the model's %s", path, own, learnt)
+        if found.missing and not alone:
+            why = f"there is no date of {', '.join(found.missing)}"
+            if not self.card.provenance.get("sensor_dropout"):
+                remedy = "add its images with --add, or train with --set augmentation.sensor_dropout=0.3"
+                raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
+            logger.warning("%s: %s; the model was trained to do without, and is less sure", path, why)
+        return found
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:
         """Refuse a series that does not fit the model, before anything is computed."""
@@ -100,9 +123,10 @@ class Predictor:
         return exact if self._margin is None else min(exact, self._margin)
 
     def length(self, series: Series) -> int:
-        """The number of dates that the model sees."""
-        every = self._regular.every
-        return len(series.dates) if every is None else count_periods(self.card.fingerprint.season, every)
+        """How many dates the model gets to see."""
+        owners = owners_of(series)
+        counts = np.bincount(owners, minlength=len(self.card.fingerprint.sensors)).tolist()
+        return count_regular(len(series.dates), self.card.fingerprint.season, self._regular, self._sensors, counts)
 
     def read(self, series: Series, window: Window) -> Observations:
         """Read the observations of a window with its margin."""
@@ -136,7 +160,7 @@ class Predictor:
             scores = self.model.classify(state)
             seen = torch.from_numpy(observations.valid[:, *window.relative_to(outer).slices].any(axis=0))
         else:
-            inputs = regularise(*self.inputs(series, observations), self.card.fingerprint.season, self._regular)
+            inputs = self.regular(*self.inputs(series, observations))
             scores, place = self.model(*inputs), outer
             seen = inputs[1][0, :, *window.relative_to(outer).slices].any(dim=0)
         return scores[0, :, *window.relative_to(place).slices], seen
@@ -167,7 +191,7 @@ class Predictor:
         for start in range(0, window.height * window.width, self.series_at_once):
             some = slice(start, start + self.series_at_once)
             inputs = self.inputs(series, Observations(flat.values[:, :, some], flat.valid[:, some]))
-            x, valid, days = regularise(*inputs, self.card.fingerprint.season, self._regular)
+            x, valid, days = self.regular(*inputs)
             scores.append(self.scores_of_series(x, valid, days))
             seen.append(valid.any(dim=1))
         return torch.cat(scores).T.unflatten(1, (window.height, window.width)), torch.cat(seen).unflatten(
@@ -180,12 +204,20 @@ class Predictor:
         scores: Tensor = self.model(x, valid, days)
         return scores
 
+    def regular(self, x: Tensor, valid: Tensor, days: Tensor) -> Inputs:
+        """On regular dates, where the model learnt on such."""
+        return regularise(x, valid, days, self.card.fingerprint.season, self._regular, self._sensors)
+
     def inputs(self, series: Series, observations: Observations, dates: slice = slice(None)) -> Inputs:
         """Of images (T, C, h, w) the one sample of a batch, of series (T, C, N) a batch of N; on the device."""
-        # The model's bands by name: the file may have them in another order, and more of them.
-        chosen = [series.bands.index(band) for band in self.card.fingerprint.bands]
-        values = observations.values if chosen == list(range(len(series.bands))) else observations.values[:, chosen]
-        x = torch.from_numpy(self.card.normalisation.apply(values, series.scale, series.offset))
+        fingerprint, normalisation = self.card.fingerprint, self.card.normalisation
+        if fingerprint.sensors:  # `read_by_model` gave it their bands
+            x = torch.from_numpy(normalisation.inputs(observations.values, fingerprint, owners_of(series)[dates]))
+        else:
+            # The model's bands by name: the file may have them in another order, and more of them.
+            chosen = [series.bands.index(band) for band in fingerprint.bands]
+            values = observations.values if chosen == list(range(len(series.bands))) else observations.values[:, chosen]
+            x = torch.from_numpy(normalisation.apply(values, series.scale, series.offset))
         valid = torch.from_numpy(np.ascontiguousarray(observations.valid))
         x, valid = (x.unsqueeze(0), valid.unsqueeze(0)) if self.model.spatial else (x.permute(2, 0, 1), valid.T)
         days = torch.from_numpy(to_days(series.dates)[dates]).expand(len(x), -1)
@@ -421,8 +453,8 @@ def plan_windows(
     dates, bands = len(series.dates), len(series.bands)
     halo, shape = predictor.halo(series), series.grid.shape
     length = predictor.length(series)
-    model = bytes_per_pixel(predictor.model, len(predictor.card.fingerprint.bands), length, by_date=predictor.by_date)
-    image = dates * (2 * bands + 1)  # values and validity
+    model = bytes_per_pixel(predictor.model, predictor.card.fingerprint.channels, length, by_date=predictor.by_date)
+    image = dates * ((4 if context_of(series) else 2) * bands + 1)  # values and validity
     reading = image * (READ + MAKING) + 4 * dates
     fixed = PROGRAM + GDAL_CACHE_MEGABYTES * 2**20
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from cropstar.config import LaxPath, Options
@@ -425,12 +426,15 @@ class StoredSeries:
         self.dates: tuple[date, ...] = tuple(EPOCH + timedelta(days=day) for day in self._days)
         self.bands: Bands = fingerprint.bands
         self.scale, self.offset = fingerprint.scale, fingerprint.offset
+        self.sensors, self.context = fingerprint.sensors, fingerprint.context
+        self.owners = readers[0].sensors  # None of one sensor
         self.provenance: dict[str, Any] = {"source": "store", "scene": scene, "recipe": said.get("recipe")}
 
     def read(self, window: Window) -> Observations:
         """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""
         shape = (window.height, window.width)
-        values = np.zeros((len(self.dates), len(self.bands), *shape), dtype=np.uint16)
+        kind = np.float32 if self.context else np.uint16
+        values: NDArray[Any] = np.zeros((len(self.dates), len(self.bands), *shape), dtype=kind)
         valid = np.zeros((len(self.dates), *shape), dtype=bool)
         for place, reader in self._tiles:
             shared = place.overlap(window)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,6 +61,7 @@ from cropstar.prediction.request import MapFiles, MapInput, UpdateRequest
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
+from cropstar.sources.sensors import owners_of
 from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
@@ -100,7 +102,7 @@ class SeasonCard:
             predictor.card.fingerprint,
             series.grid,
             series.dates,
-            layout_of(predictor.model, len(predictor.card.fingerprint.bands)),
+            layout_of(predictor.model, predictor.card.fingerprint.channels),
             predictor.model.spatial,
             output.resolve(),
             series.scale,
@@ -442,7 +444,7 @@ def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
         why = f"the state is of model {reader.card.model[:12]}, this is {predictor.digest[:12]}"
         raise MismatchError("not the model of the state", path=path, why=why, remedy="give the one that made the state")
     require_streaming(predictor, "update")
-    if layout_of(predictor.model, len(predictor.card.fingerprint.bands)) != reader.card.layout:
+    if layout_of(predictor.model, predictor.card.fingerprint.channels) != reader.card.layout:
         why = "it does not have the hidden state of the model"
         raise ArtifactError("the state cannot be used", path=reader.path, why=why, remedy=REMEDY)
     return predictor
@@ -547,7 +549,8 @@ class LaterSeries:
 
     def __init__(self, pieces: Sequence[Series], bands: Bands) -> None:
         self._pieces = pieces
-        self._order = np.argsort([day.toordinal() for piece in pieces for day in piece.dates], kind="stable")
+        owners = np.concatenate([owners_of(piece) for piece in pieces])
+        self._order = np.lexsort((owners, np.array([day.toordinal() for piece in pieces for day in piece.dates])))
         days = [day for piece in pieces for day in piece.dates]
         self.name, self.grid = pieces[0].name, pieces[0].grid
         self.dates: tuple[date, ...] = tuple(days[place] for place in self._order)
@@ -555,6 +558,7 @@ class LaterSeries:
         self.scale, self.offset = pieces[0].scale, pieces[0].offset
         self.provenance: dict[str, Any] = pieces[0].provenance
         self.files: list[Path] = [path for piece in pieces for path in piece.files]
+        self.owners: NDArray[np.int8] = owners[self._order]
 
     def read(self, window: Window) -> Observations:
         read = [piece.read(window) for piece in self._pieces]
@@ -584,6 +588,7 @@ def open_later(
             remembered = card.reading if each.scene is None else {}
             series = each.open(bands, learnt, {**remembered, **reading}, scratch=scratch)
             pieces.append(series)
+            series = pieces[-1] = predictor.read_by_model(series, each.path, alone=True)
             predictor.require_fits(series, each.path, any_dates=any_dates)
             _require_later(series, each.path, card)
             if (series.scale, series.offset) != (pieces[0].scale, pieces[0].offset):
@@ -592,7 +597,8 @@ def open_later(
                     "images of different scales", path=each.path, why=why, remedy="update with one at a time"
                 )
         later = LaterSeries(pieces, bands)
-        twice = [day for day, following in zip(later.dates, later.dates[1:], strict=False) if day == following]
+        events = list(zip(later.dates, later.owners.tolist(), strict=True))
+        twice = [day for (day, owner), following in pairwise(events) if (day, owner) == following]
         if twice:
             raise MismatchError("two images of the same date", why=str(twice[0]), remedy="give each date once")
     except BaseException:

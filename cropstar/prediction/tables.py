@@ -30,8 +30,10 @@ from numpy.typing import NDArray
 from cropstar.config import RegularConfig
 from cropstar.datasets.samples import Prepared, SeriesDataset
 from cropstar.datasets.splits import Split
+from cropstar.datasets.transforms import SensorChannels
 from cropstar.errors import MismatchError, UsageError
 from cropstar.geo.calendar import from_days
+from cropstar.geo.weather import THERMAL_BAND
 from cropstar.models.calibration import ConformalSets
 from cropstar.prediction.layers import entropy, lead
 from cropstar.prediction.parcels import probability_columns
@@ -43,6 +45,7 @@ from cropstar.sources.table import TableOptions, TableScene, open_table, present
 from cropstar.sources.table_files import PARQUET_ENDINGS, column_is_whole, require_pyarrow
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.files import atomic_path
+from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import Store, is_store
 
 SERIES_AT_ONCE = 4096
@@ -147,14 +150,19 @@ def _read_table(path: Path, predictor: Predictor, reading: Mapping[str, Any]) ->
     The scale that a table's values look like may not be the one that was given with --scale in training.
     """
     fingerprint = predictor.card.fingerprint
-    bands = tuple(reading.get("bands") or fingerprint.bands)
+    own = [band for band in fingerprint.bands if band not in fingerprint.context]
+    bands = tuple(reading.get("bands") or own)
     if "bands" not in reading:
         missing = [band for band in bands if band not in present_bands(path)]
-        if missing:
+        bands = tuple(band for band in bands if band not in missing)
+        if missing and not _does_without(missing, predictor, path):
             why = f"no column for {', '.join(missing)} (the model needs {', '.join(fingerprint.bands)})"
             remedy = "name columns with --bands, such as --bands B04=red,B08=nir"
             raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
-    given = {**reading, "bands": bands, "keep_unlabelled": True, "needs_labels": False}
+    given = {**reading, "bands": bands, "keep_unlabelled": True, "needs_labels": False, **_of_sensors(fingerprint)}
+    if THERMAL_BAND in fingerprint.context and "temperature" not in reading:
+        why, remedy = "it was trained with the warmth of every date", "name a column of temperature with --temperature"
+        raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
     if "scale" in reading or "offset" in reading:
         return open_table(path, TableOptions(**given))
     trained = {**given, "scale": fingerprint.scale, "offset": fingerprint.offset}
@@ -177,14 +185,38 @@ def _read_table(path: Path, predictor: Predictor, reading: Mapping[str, Any]) ->
     return scenes
 
 
+def _of_sensors(fingerprint: Fingerprint) -> dict[str, Any]:
+    """Options of tables that a model of several sensors, or with context, needs."""
+    context = tuple(name for name in fingerprint.context if name != THERMAL_BAND)
+    return {"sensors": fingerprint.sensors, "context": context} if fingerprint.sensors else {}
+
+
+def _does_without(missing: Sequence[str], predictor: Predictor, path: Path) -> bool:
+    """Whether the columns that are missing are those of whole sensors, and the model learnt to do without one."""
+    fingerprint = predictor.card.fingerprint
+    columns = [fingerprint.bands[own] for own in fingerprint.columns]
+    absent = [place for place, own in enumerate(columns) if set(own) <= set(missing)]
+    whole = {band for place in absent for band in columns[place]} == set(missing)
+    learnt = bool(predictor.card.provenance.get("sensor_dropout"))
+    if not (fingerprint.several and whole and learnt and len(absent) < len(columns)):
+        return False
+    names = ", ".join(fingerprint.sensors[place].name for place in absent)
+    logger.warning("%s: no columns of %s; the model was trained to do without, and is less sure", path, names)
+    return True
+
+
 def _distance(scenes: Sequence[TableScene], predictor: Predictor) -> float:
     """How many standard deviations the typical value of the nearest band is from its mean in training."""
-    own = scenes[0].fingerprint
-    chosen = [own.bands.index(band) for band in predictor.card.fingerprint.bands if band in own.bands]
-    if len(chosen) < len(predictor.card.fingerprint.bands):
+    own, model = scenes[0].fingerprint, predictor.card.fingerprint
+    if own.bands != model.bands and (own.sensors or not set(model.bands) <= set(own.bands)):
         return 0.0  # refused for its bands
-    factor, shift = predictor.card.normalisation.factors(own.scale, own.offset)
-    return float(np.abs(scenes[0].typical_values()[chosen] * factor + shift).min())
+    chosen = [own.bands.index(band) for band in model.bands if band not in model.context]
+    scales, offsets = (np.broadcast_to(each, len(own.bands)) for each in (own.scales, own.offsets))
+    factor, shift = predictor.card.normalisation.factors(
+        *(each[[own.bands.index(band) for band in model.bands]] for each in (scales, offsets))
+    )
+    typical = scenes[0].typical_values()[chosen] * factor[: len(chosen)] + shift[: len(chosen)]
+    return float(np.nanmin(np.abs(typical)))
 
 
 def _require_fits(store: Store, path: Path, predictor: Predictor, *, any_dates: bool) -> None:
@@ -224,7 +256,7 @@ def classify(store: Store, predictor: Predictor) -> tuple[Floats, NDArray[np.int
         store, Split(dict.fromkeys(labels, EVERY), labels), EVERY, card.normalisation, SERIES_AT_ONCE
     )
     regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
-    prepared = Prepared(samples, card.fingerprint.season, regular)
+    prepared = Prepared(samples, card.fingerprint.season, regular, SensorChannels.of(card.fingerprint))
     found: list[Floats] = []
     counts: list[NDArray[np.int64]] = []
     starts = range(0, len(samples), SERIES_AT_ONCE)

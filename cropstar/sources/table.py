@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from dataclasses import field as dataclass_field
 from datetime import date
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +18,25 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import EPOCH, Season, from_days
-from cropstar.geo.sensors import SCALE, SENTINEL2, band_name, clear_sky, in_order, sentinel2_band
+from cropstar.geo.sensors import (
+    DECIBEL_OFFSET,
+    DECIBEL_SCALE,
+    OPTICAL,
+    RADAR_BANDS,
+    SCALE,
+    SENTINEL2,
+    Sensor,
+    backscatter_kind,
+    band_name,
+    clear_sky,
+    decibel_counts,
+    in_order,
+    is_radar,
+    radar_band,
+    sentinel2_band,
+    to_decibels,
+)
+from cropstar.geo.weather import THERMAL_BAND, Warmth, to_celsius
 from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.registry import suggestion
 from cropstar.runtime import event, logger
@@ -26,7 +46,7 @@ from cropstar.sources.table_files import open_file
 from cropstar.sources.texts import natural_ranks
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.tile import ParcelTable, SeriesTile
+from cropstar.store.tile import ParcelTable, SensorArrays, SeriesTile
 
 __all__ = ["TableOptions", "TableScene", "guess_column", "open_table", "reflectance_band"]
 
@@ -53,8 +73,8 @@ class TableScene:
         self._samples = samples
         self._chosen = chosen
         self._samples_per_tile = samples_per_tile
-        first, last = samples.starts[chosen.start], samples.starts[chosen.stop]
-        self._dates = from_days(np.unique(samples.days[first:last]))
+        days = [rows.days[rows.starts[chosen.start] : rows.starts[chosen.stop]] for rows in samples.rows]
+        self._dates = from_days(np.unique(np.concatenate(days)))
         self.fingerprint = fingerprint.with_season(Season.of(self._dates))
 
     def tile_specs(self) -> list[TileSpec]:
@@ -63,17 +83,16 @@ class TableScene:
     def build(self, spec: TileSpec) -> SeriesTile:
         samples, window = self._samples, spec.window
         start, stop = self._chosen.start + window.top, self._chosen.start + window.bottom
-        starts = samples.starts[start : stop + 1]
-        rows = slice(int(starts[0]), int(starts[-1]))
+        first, *others = (rows.select(start, stop) for rows in samples.rows)
         numbers = np.arange(window.top + 1, window.bottom + 1, dtype=np.int32)
         return SeriesTile(
             scene=self.name,
             recipe=self.recipe,
             fingerprint=self.fingerprint,
-            starts=starts - starts[0],
-            days=samples.days[rows],
-            values=samples.values[rows],
-            valid=samples.valid[rows],
+            starts=first.starts,
+            days=first.days,
+            values=first.values,
+            valid=first.valid,
             table=ParcelTable(
                 numbers,
                 samples.keys[start:stop],
@@ -81,21 +100,27 @@ class TableScene:
                 fields=None if samples.fields is None else samples.fields[start:stop],
             ),
             provenance=self.provenance,
+            others=tuple(
+                SensorArrays(rows.days, rows.values, rows.valid, starts=rows.starts, context=rows.context)
+                for rows in others
+            ),
+            context=first.context,
         )
 
     def typical_values(self) -> NDArray[np.float64]:
         """The median of each band over all valid observations of the table (C,), in its own scale."""
-        typical: NDArray[np.float64] = np.median(self._samples.values[self._samples.valid], axis=0)
-        return typical
+        with warnings.catch_warnings():  # not a number of a sensor that saw nothing
+            warnings.simplefilter("ignore", RuntimeWarning)
+            return np.concatenate([np.median(rows.values[rows.valid], axis=0) for rows in self._samples.rows])
 
     def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
-        first, last = self._samples.starts[self._chosen.start], self._samples.starts[self._chosen.stop]
+        """What the manifest says of the scene."""
+        counts = [rows.starts[self._chosen.stop] - rows.starts[self._chosen.start] for rows in self._samples.rows]
         return {
             "recipe": self.recipe,
             "dates": [day.isoformat() for day in self._dates],
             "samples": len(self._chosen),
-            "observations": int(last - first),
+            "observations": int(sum(counts)),
             **self.provenance,
         }
 
@@ -124,10 +149,13 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
             "nodata": options.nodata,
             "keep_unlabelled": options.keep_unlabelled,
             "samples_per_tile": options.samples_per_tile,
+            **({"warmth": options.warmth.to_json()} if options.temperature is not None else {}),
         },
     )
-    season = Season.of(from_days([samples.days.min(), samples.days.max()]))
-    fingerprint = Fingerprint(tuple(columns.bands), samples.scale, options.offset, 0.0, season, samples.classes)
+    seen = np.concatenate([rows.days for rows in samples.rows if len(rows.days)])
+    season = Season.of(from_days([seen.min(), seen.max()]))
+    context = [*columns.context, *([THERMAL_BAND] if options.temperature is not None else [])]
+    fingerprint = Fingerprint.of(samples.sensors, 0.0, season, samples.classes, context)
     _log_summary(samples, columns, options, path, [name for name in file.columns if name not in columns.used])
 
     scenes: dict[str, TableScene] = {}
@@ -156,8 +184,9 @@ def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, pat
     roles += f", field {columns.field}" if columns.field else ""
     offset = f" {options.offset:+g}" if options.offset else ""
     event(
-        f"{path.name}: {roles}, mask {columns.mask or 'none'}, bands {' '.join(columns.bands)}; "
-        f"reflectance = value x {samples.scale:g}{offset}; not used: {short_list(unused) or 'nothing'}",
+        f"{path.name}: {roles}, mask {columns.mask or 'none'}, bands {' '.join(columns.bands) or 'none'}; "
+        f"reflectance = value x {samples.scale:g}{offset}; {_further_columns(columns)}"
+        f"not used: {short_list(unused) or 'nothing'}",
         columns=columns.to_json(),
         scale=samples.scale,
         samples=len(samples.keys),
@@ -170,6 +199,12 @@ def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, pat
             path.name,
             columns.group,
         )
+
+
+def _further_columns(columns: Columns) -> str:
+    told = [f"sensor {name} {' '.join(bands)} in dB" for name, bands in columns.radar.items()]
+    told += [f"context {' '.join(columns.context)}"] if columns.context else []
+    return "".join(f"{text}; " for text in told)
 
 
 # --- Columns: named by the user, or guessed when the name is plain
@@ -204,6 +239,15 @@ class TableOptions:
     keep_unlabelled: bool = False
     needs_labels: bool = True  # False of a table that is to be classified
     samples_per_tile: int = 4096
+    context: tuple[str, ...] = ()  # columns that every date has whichever sensor saw it: terrain, weather
+    temperature: str | None = None  # a column: the mean of the days since the row before
+    base_temperature: float = 0.0
+    warm_from: str = "01-01"  # the day of the year on which warmth begins to count
+    sensors: tuple[Sensor, ...] = ()  # those of a model: one without columns has no observation
+
+    @property
+    def warmth(self) -> Warmth:
+        return Warmth(self.base_temperature, self.warm_from)
 
 
 @dataclass(frozen=True)
@@ -215,8 +259,11 @@ class Columns:
     label: str | None  # None where none is needed
     group: str | None
     mask: str | None
-    bands: dict[str, str]  # the band's name, then its column
+    bands: dict[str, str]  # of optical images: the band's name, then its column
     field: str | None = None  # None: every id is a field of its own
+    radar: dict[str, dict[str, str]] = dataclass_field(default_factory=dict)  # the same of each radar sensor
+    context: dict[str, str] = dataclass_field(default_factory=dict)  # and of what every date has
+    temperature: str | None = None
 
     @property
     def texts(self) -> list[str]:
@@ -229,11 +276,14 @@ class Columns:
 
     @property
     def numbers(self) -> list[str]:
-        return [*self.bands.values(), *([self.mask] if self.mask is not None else [])]
+        radar = [column for bands in self.radar.values() for column in bands.values()]
+        named = [*self.bands.values(), *radar, *self.context.values(), self.mask, self.temperature]
+        return list(dict.fromkeys(column for column in named if column is not None))
 
     def to_json(self) -> dict[str, Any]:
         """Without a column of fields as before there could be one: recipes of older stores stay the same."""
-        return {role: column for role, column in asdict(self).items() if role != "field" or column is not None}
+        later = ("field", "radar", "context", "temperature")
+        return {role: column for role, column in asdict(self).items() if role not in later or column}
 
 
 def reflectance_band(column: str) -> str | None:
@@ -268,15 +318,21 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
         if column is not None:
             _require_column(column, present, path, f"--{role}-column")
     group = None if found["group"] == NO_GROUP else found["group"]
-    bands = _named_bands(present, options.bands, path) if options.bands else _guessed_bands(present, path)
+    optical, radar = _named_bands(present, options.bands, path) if options.bands else _guessed_bands(present, path)
+    context = {column.strip(): column for column in options.context}
+    for column in [*options.context, *([options.temperature] if options.temperature is not None else [])]:
+        _require_column(column, present, path, "--context" if column in options.context else "--temperature")
     key, date = str(found["id"]), str(found["date"])
-    return Columns(key, date, found["label"], group, options.mask_column, bands, options.field_column)
+    plain = Columns(key, date, found["label"], group, options.mask_column, optical, options.field_column)
+    return replace(plain, radar=radar, context=context, temperature=options.temperature)
 
 
 def present_bands(path: Path) -> set[str]:
-    """The bands that a table has a column of, by their names and by Sentinel-2's own."""
+    """The bands that a table has a column of, by their names and by those that sensors give them."""
     columns = open_file(path).columns
-    return {band_name(column) for column in columns}
+    radar = [known for column in columns if (known := radar_band(column))]
+    spelt = {text for band, sensor in radar for text in (band, f"{sensor}:{band}")}
+    return {*(band_name(column) for column in columns), *spelt}
 
 
 def guess_column(role: str, present: Sequence[str]) -> str | None:
@@ -285,37 +341,61 @@ def guess_column(role: str, present: Sequence[str]) -> str | None:
     return next((plain[name] for name in GUESSES[role] if name in plain), None)
 
 
-def _guessed_bands(present: Sequence[str], path: Path) -> dict[str, str]:
-    """Sentinel-2's bands in their own order, so that two tables agree whatever the order of their columns."""
+BandColumns = tuple[dict[str, str], dict[str, dict[str, str]]]  # of optical bands, and of each radar sensor
+
+
+def _guessed_bands(present: Sequence[str], path: Path) -> BandColumns:
+    """Sentinel-2's bands and radar's in their own order, so that tables with other orders of columns agree."""
     found: dict[str, str] = {}
+    radar: dict[str, dict[str, str]] = {}
     for column in present:
-        band = reflectance_band(column)
-        if band in found:
-            why = f"{found[band]} and {column} are both {band}"
+        band, backscatter = reflectance_band(column), radar_band(column)
+        own = found
+        if backscatter is not None:
+            band, own = backscatter[0], radar.setdefault(backscatter[1], {})
+        if band in own:
+            why = f"{own[band]} and {column} are both {band}"
             raise InputError("a band appears twice", path=path, why=why, remedy="choose the columns with --bands")
         if band is not None:
-            found[band] = column
-    if not found:
+            own[band] = column
+    if not found and not radar:
         remedy = "name them with --bands, such as --bands B04=red,B08=nir"
         raise InputError("no band columns", path=path, why=_listed(present), remedy=remedy)
-    return {band: found[band] for band in in_order(found)}
+    return {band: found[band] for band in in_order(found)}, _radar_in_order(radar)
 
 
-def _named_bands(present: Sequence[str], wanted: Sequence[str], path: Path) -> dict[str, str]:
-    """The user's bands in the user's order: `red`, `B04` (in any spelling that the table has) or `B04=red`."""
+def _radar_in_order(radar: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    return {name: {band: radar[name][band] for band in RADAR_BANDS if band in radar[name]} for name in sorted(radar)}
+
+
+def _named_bands(present: Sequence[str], wanted: Sequence[str], path: Path) -> BandColumns:
+    """The user's bands in the user's order: `red`, `B04` (in any spelling that the table has) or `B04=red`.
+
+    Polarisations, by the name of the band, are of a radar sensor; `S1-ASC:VV` says of which.
+    """
     spelt = {band: column for column in reversed(present) if (band := reflectance_band(column))}
+    backscatter = {known: column for column in reversed(present) if (known := radar_band(column))}
     found: dict[str, str] = {}
+    radar: dict[str, dict[str, str]] = {}
     for entry in wanted:
         name, equals, column = entry.rpartition("=") if entry not in present else ("", "", entry)
-        band = reflectance_band(entry)
-        if column not in present and not equals and band in spelt:
+        sensor, colon, band = (name if equals else entry).rpartition(":")
+        seen = radar_band(band if colon else name if equals else entry)
+        if seen is not None:
+            seen = (seen[0], sensor or seen[1])
+            if column not in present and not equals:  # the only orbit that the table has, where none is named
+                alike = [known for known in backscatter if known[0] == seen[0] and (not sensor or known[1] == sensor)]
+                known = seen if seen in backscatter else alike[0] if len(alike) == 1 else None
+                seen, column = (known, backscatter[known]) if known is not None else (seen, column)
+        elif column not in present and not equals and (band := reflectance_band(entry) or "") in spelt:
             column = spelt[band]
         _require_column(column, present, path, "--bands")
-        name = band_name(name if equals else column)
-        if not name or name in found:
+        name = seen[0] if seen else band_name(name if equals else column)
+        own = radar.setdefault(seen[1], {}) if seen else found
+        if not name or name in own:
             raise UsageError(f"the band '{name}' is named twice or not at all", why=", ".join(wanted))
-        found[name] = column
-    return found
+        own[name] = column
+    return found, radar
 
 
 def _require_column(name: str, present: Sequence[str], path: Path, option: str) -> None:
@@ -335,6 +415,24 @@ LONGEST_TEXT = 200  # tiles keep texts of one length
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """The observations of one sensor: sample i has the rows starts[i]:starts[i+1], in the order of their dates."""
+
+    starts: NDArray[np.int64]  # (N+1,)
+    days: NDArray[np.int32]  # (rows,)
+    values: NDArray[Any]  # (rows, C)
+    valid: NDArray[np.bool_]  # (rows,)
+    context: NDArray[np.float32] | None = None  # (rows, D)
+
+    def select(self, start: int, stop: int) -> _Rows:
+        """Those of some samples."""
+        starts = self.starts[start : stop + 1]
+        rows = slice(int(starts[0]), int(starts[-1]))
+        context = None if self.context is None else self.context[rows]
+        return _Rows(starts - starts[0], self.days[rows], self.values[rows], self.valid[rows], context)
+
+
+@dataclass(frozen=True)
 class _Samples:
     """All samples of a table, sorted by group, then key, each in the natural order (2 before 10)."""
 
@@ -342,11 +440,9 @@ class _Samples:
     groups: list[str]  # one per sample; "" where the table has no groups
     fields: list[str] | None  # one per sample; None where every id is a field of its own
     labels: NDArray[np.int16]  # (N,)
-    starts: NDArray[np.int64]  # (N+1,): sample i has the rows starts[i]:starts[i+1], in the order of their dates
-    days: NDArray[np.int32]  # (rows,)
-    values: NDArray[Any]  # (rows, C)
-    valid: NDArray[np.bool_]  # (rows,)
-    scale: float
+    rows: tuple[_Rows, ...]  # of each sensor
+    sensors: tuple[Sensor, ...]
+    scale: float  # of the first sensor
     classes: ClassTable
 
 
@@ -364,7 +460,7 @@ def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions
         fields.require_complete("field", path, f"fill the column '{columns.field}' or leave out --field-column")
     _require_few_groups_and_short_texts(ids, groups, labels, fields, columns, path)
     days = encode_days(frame[columns.date], path)
-    read = _read_values(frame, columns, options, path)
+    read = _read_sensors(frame, columns, options, path)
 
     id_ranks, group_ranks = natural_ranks(ids.texts), natural_ranks(groups.texts)
     sample = group_ranks[groups.codes] * len(ids.texts) + id_ranks[ids.codes]  # (rows,)
@@ -379,8 +475,10 @@ def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions
     order, sample, own_label = order[keep], sample[keep], own_label[keep]
 
     firsts = np.flatnonzero(np.diff(sample, prepend=MISSING))
-    valid = read.valid[order]
+    valid = np.logical_or.reduce([own.valid for own in read])[order]  # by any sensor
     _warn_unseen(int((~np.logical_or.reduceat(valid, firsts)).sum()), path)
+    starts = np.append(firsts, len(order)).astype(np.int64)
+    context = _read_context(frame, columns, options, path, days, order, starts)
     rows = order[firsts]  # one row of each sample
     names = {int(code): labels.texts[code] for code in np.unique(own_label) if code != MISSING}
     classes = ClassTable.from_names(names.values())
@@ -390,12 +488,37 @@ def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions
         groups=[groups.texts[code] for code in groups.codes[rows]],
         fields=None if fields is None else [fields.texts[code] for code in fields.codes[rows]],
         labels=np.array([numbers[int(code)] for code in own_label[firsts]], dtype=np.int16),
-        starts=np.append(firsts, len(order)).astype(np.int64),
-        days=days[order],
-        values=read.values[order],
-        valid=valid,
-        scale=read.scale,
+        rows=_rows_by_sensor(read, order, starts, days, context),
+        sensors=tuple(own.sensor for own in read),
+        scale=read[0].sensor.scale,
         classes=classes,
+    )
+
+
+def _rows_by_sensor(
+    read: Sequence[_Values],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    days: NDArray[np.int32],
+    context: NDArray[np.float32] | None,
+) -> tuple[_Rows, ...]:
+    """The rows in their order; of several sensors each has those that it saw, and no others."""
+
+    def rows(own: _Values, kept: NDArray[np.bool_] | slice, starts: NDArray[np.int64]) -> _Rows:
+        chosen = order[kept]
+        some = None if context is None else context[kept]
+        return _Rows(starts, days[chosen], own.values[chosen], own.valid[chosen], some)
+
+    if len(read) == 1:
+        return (rows(read[0], slice(None), starts),)
+    sample = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    masks = [own.valid[order] for own in read]
+    seen = np.logical_or.reduceat(np.logical_or.reduce(masks), starts[:-1])
+    masks[0][starts[:-1][~seen]] = True  # a sample that nobody saw keeps a date, which stays not valid
+    counts = [np.bincount(sample[mask], minlength=len(starts) - 1) for mask in masks]
+    return tuple(
+        rows(own, mask, np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
+        for own, mask, count in zip(read, masks, counts, strict=True)
     )
 
 
@@ -495,6 +618,8 @@ def _warn_unseen(count: int, path: Path) -> None:
 
 # --- Values: which observations are valid, and what their scale is
 
+DECIBELS = "give all of it in dB, or all of it in linear power"
+KINDS = {"dB": "decibels", "linear": "linear power", "DN": "digital numbers (dB = 20 log10(DN) - 83)"}
 LOOKED_AT = 1_000_000  # values that the guess of the scale looks at
 SCENE_CLASSES_NAME = re.compile(r"(.*[-_. ])?scl", re.IGNORECASE)
 GOOD_WORDS = re.compile(r"valid|clear|usable", re.IGNORECASE)
@@ -502,11 +627,93 @@ GOOD_WORDS = re.compile(r"valid|clear|usable", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class _Values:
-    """reflectance = values * scale + offset; rows that are not valid hold zero."""
+    """What a sensor saw; rows that are not valid hold zero."""
 
+    sensor: Sensor
     values: NDArray[Any]  # (rows, C): uint16 where the source has whole numbers, else float32
     valid: NDArray[np.bool_]  # (rows,)
-    scale: float
+
+
+def _read_sensors(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> list[_Values]:
+    """Optical bands first; a missing value of one sensor leaves the others as they are."""
+    found = [_read_values(frame, columns, options, path)] if columns.bands else []
+    found += [_read_radar(frame, name, bands, options, path) for name, bands in columns.radar.items()]
+    return [_read_for(sensor, found, len(frame), path) for sensor in options.sensors] or found
+
+
+def _read_for(wanted: Sensor, found: Sequence[_Values], rows: int, path: Path) -> _Values:
+    """What there is of a sensor of a model: by its name, or as one of its kind; else nothing."""
+    radar = is_radar(wanted.bands)
+    alike = [own for own in found if set(own.sensor.bands) == set(wanted.bands) and is_radar(own.sensor.bands) == radar]
+    own = next((each for each in alike if each.sensor.name == wanted.name), next(iter(alike), None))
+    if own is None:
+        return _Values(wanted, np.zeros((rows, len(wanted.bands)), dtype=np.uint16), np.zeros(rows, dtype=bool))
+    if own.sensor.name != wanted.name:
+        logger.warning("%s: columns of %s are read as the model's %s", path.name, own.sensor.name, wanted.name)
+    order = [own.sensor.bands.index(band) for band in wanted.bands]
+    return _Values(replace(own.sensor, name=wanted.name, bands=wanted.bands), own.values[:, order], own.valid)
+
+
+def _read_radar(frame: pd.DataFrame, name: str, bands: dict[str, str], options: TableOptions, path: Path) -> _Values:
+    """Backscatter in dB, whatever the table has it in."""
+    numbers = np.stack([_numbers_of(frame[column], path) for column in bands.values()], axis=1)
+    valid = (np.isfinite(numbers) & ~np.isin(numbers, options.nodata)).all(axis=1)
+    valid &= (numbers != 0).any(axis=1)
+    if not valid.any():
+        why = f"{', '.join(bands.values())} have no value together"
+        remedy = "check them and --nodata, or leave them out with --bands"
+        raise InputError("no valid observation of radar", path=path, why=why, remedy=remedy)
+    kinds = {}
+    for place, column in enumerate(bands.values()):
+        try:
+            kinds[column] = backscatter_kind(numbers[valid, place])
+        except ValueError as failure:
+            raise InputError(
+                f"unclear backscatter in '{column}'", path=path, why=str(failure), remedy=DECIBELS
+            ) from None
+    if len(set(kinds.values())) > 1:
+        why = ", ".join(f"{column} is {kind}" for column, kind in kinds.items())
+        raise InputError("decibels and linear power are mixed", path=path, why=why, remedy=DECIBELS)
+    decibels = to_decibels(numbers, next(iter(kinds.values())))
+    valid &= np.isfinite(decibels).all(axis=1)
+    event(f"{path.name}: {name} {' '.join(bands)} taken for {KINDS[next(iter(kinds.values()))]}, stored in dB")
+    values = decibel_counts(decibels)
+    values[~valid] = 0
+    return _Values(Sensor(name, tuple(bands), DECIBEL_SCALE, DECIBEL_OFFSET), values, valid)
+
+
+def _read_context(
+    frame: pd.DataFrame,
+    columns: Columns,
+    options: TableOptions,
+    path: Path,
+    days: NDArray[np.int32],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
+) -> NDArray[np.float32] | None:
+    """(rows, D) in the order of the rows: columns, and the warmth so far; a gap has the value before or after it."""
+    named = [*columns.context.values(), *([columns.temperature] if columns.temperature is not None else [])]
+    if not named:
+        return None
+    found = []
+    sample = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    for column in named:
+        numbers = _numbers_of(frame[column], path)
+        known = pd.Series(np.where(np.isin(numbers, options.nodata), np.nan, numbers)[order])
+        by_sample = known.groupby(sample)
+        filled = by_sample.ffill().fillna(by_sample.bfill())
+        if filled.isna().all():
+            why = "it has no value"
+            raise InputError(f"nothing in the column '{column}'", path=path, why=why, remedy="leave it out")
+        found.append(filled.fillna(filled.median()).to_numpy(np.float64))
+    if columns.temperature is not None:
+        try:
+            daily = to_celsius(found.pop())
+        except ValueError as failure:
+            what = f"no temperature in the column '{columns.temperature}'"
+            raise InputError(what, path=path, why=str(failure), remedy="give degrees, or kelvins") from None
+        found.append(options.warmth.of_rows(days[order], daily, starts))
+    return np.stack(found, axis=1).astype(np.float32)
 
 
 def _without_empty_bands(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> Columns:
@@ -522,7 +729,7 @@ def _without_empty_bands(frame: pd.DataFrame, columns: Columns, options: TableOp
     if options.bands:
         why = f"{told} hold nodata in every row"
         raise InputError("a band without any value", path=path, why=why, remedy="leave it out of --bands")
-    if len(empty) == len(columns.bands):
+    if len(empty) == len(columns.bands) and not columns.radar:
         why = f"all bands hold nodata in every row: {told}"
         raise InputError("no valid observation", path=path, why=why, remedy="check the band columns and --nodata")
     logger.warning("%s: left out, nodata in every row: %s", path.name, told)
@@ -557,7 +764,9 @@ def _read_values(frame: pd.DataFrame, columns: Columns, options: TableOptions, p
     values[~valid] = 0
     whole = fits_uint16(values)
     scale = options.scale if options.scale is not None else guess_scale(values[valid], whole, path)
-    return _Values(values.astype(np.uint16) if whole else values, valid, scale)
+    name = OPTICAL if set(columns.bands) <= set(SENTINEL2) else "optical"
+    sensor = Sensor(name, tuple(columns.bands), scale, options.offset)
+    return _Values(sensor, values.astype(np.uint16) if whole else values, valid)
 
 
 def guess_scale(values: NDArray[np.float32], whole: bool, path: Path) -> float:

@@ -218,6 +218,7 @@ class ProvenanceRow(BaseModel):
     reading: dict[str, Any] = {}
     regular: RegularConfig = RegularConfig()
     target: str | None = None
+    sensor_dropout: float = Field(0.0, ge=0, lt=1)
     distil: dict[str, Any] = {}
     class_fields: dict[str, list[Annotated[int, Field(ge=0)]]] = {}
     out_of_fold: int = Field(0, ge=0)
@@ -256,7 +257,8 @@ class StateRow(BaseModel):
 
     @model_validator(mode="after")
     def _in_order(self) -> StateRow:
-        if any(day >= following for day, following in pairwise(self.dates)):
+        several = len(self.fingerprint.get("sensors") or ()) > 1  # which may see a place on one day
+        if any(day > following or (day == following and not several) for day, following in pairwise(self.dates)):
             raise ValueError("its dates are not in order")
         return self
 

@@ -37,13 +37,13 @@ class TaughtSamples(Prepared):
     """Training samples with the teacher's probabilities, (K[, H, W]) each."""
 
     def __init__(self, prepared: Prepared, answers: Sequence[Tensor]) -> None:
-        super().__init__(prepared.samples, prepared.season, prepared.regular)
+        super().__init__(prepared.samples, prepared.season, prepared.regular, prepared.sensors)
         self._answers = answers
 
     def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
         batch = self.samples.batch(indexes)
         taught = torch.stack([self._answers[index] for index in indexes])
-        return self.on_regular_dates(augment(replace(batch, taught=taught), config, draw))
+        return self.on_regular_dates(augment(replace(batch, taught=taught), config, draw, self.sensors))
 
 
 def forward_taught(model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -74,7 +74,7 @@ class Teacher:
         self._store, self._device = store, device
         self._order = _require_fits(self._subject, store, config)
         _require_unseen(self._subject, store, split)
-        bands = len(store.fingerprint.bands)
+        bands = store.fingerprint.channels
         self._model, _ = use_backend(self._subject.model.to(device).eval(), "auto", device, bands=bands)
         self._temperature = _temperature(self._subject)
         self.digest = self._subject.digest

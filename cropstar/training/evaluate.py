@@ -22,6 +22,7 @@ from cropstar.datasets.samples import (
     pool_parcels,
 )
 from cropstar.datasets.splits import PixelSplit, Split, split_parcels
+from cropstar.datasets.transforms import SensorChannels
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
@@ -75,7 +76,7 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
     """Figures, calibration and how many of the parcels the training had seen, as plain data."""
     keep_large_buffers()
     subject = open_evaluated(path, options.store)
-    bands = len(subject.card.fingerprint.bands)
+    bands = subject.card.fingerprint.channels
     model, _ = use_backend(subject.model, options.backend, options.device, bands=bands)
     subject = replace(subject, model=model)
     with ExitStack() as hold:
@@ -339,7 +340,7 @@ def open_samples(
             "no parcel to evaluate the model on", path=store.folder, remedy="choose another --part or store"
         )
     regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
-    return Relabelled(Prepared(samples, card.fingerprint.season, regular), numbers)
+    return Relabelled(Prepared(samples, card.fingerprint.season, regular, SensorChannels.of(card.fingerprint)), numbers)
 
 
 def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainConfig) -> LabelledDataset:

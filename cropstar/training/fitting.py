@@ -20,7 +20,14 @@ from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, Interrupted, UsageError
 from cropstar.models.contract import Shape
-from cropstar.models.networks.trees import DayGrid, FittedClassifier, Floats, OnTrees, features_of, log_probabilities
+from cropstar.models.networks.trees import (
+    DayGrid,
+    FittedClassifier,
+    Floats,
+    OnTrees,
+    log_probabilities,
+    sensor_features,
+)
 from cropstar.runtime import event, progress_bar, stop_on_request, track
 from cropstar.training.metrics import ScoreSample
 from cropstar.training.trainer import Progress, SaveModel, Task, fit
@@ -127,7 +134,7 @@ def _fit_at_once(
     season = task.training.season
     grid = DayGrid(season.start, season.length)
     parts = {"train": task.training, **({} if validation is None else {"validation": validation})}
-    samples = gather(parts, task.classes, grid, seed)
+    samples = gather(parts, task.classes, grid, seed, sensors=model.sensors)
     event(f"{len(samples):,} series of {samples.features.shape[1]} features", samples=len(samples))
     with _growing(model.name, on_share) as on_trees:
         unseen = model.fit(samples.features, samples.labels, grid, seed, on_trees, samples.parcels)
@@ -153,7 +160,12 @@ def _fit_at_once(
 
 
 def gather(
-    parts: Mapping[str, Prepared], classes: int, grid: DayGrid, seed: int, most: int = MOST_PIXELS
+    parts: Mapping[str, Prepared],
+    classes: int,
+    grid: DayGrid,
+    seed: int,
+    most: int = MOST_PIXELS,
+    sensors: tuple[int, ...] | None = None,
 ) -> FeatureTable:
     """Every series, or the labelled pixels of images, at most so many, drawn by the seed; none without a clear date."""
     totals = {name: int(part.class_counts(classes).sum()) for name, part in parts.items()}
@@ -182,7 +194,7 @@ def gather(
                 column.numpy()[kept] for column in (series.x, series.valid, series.days, series.labels, series.parcels)
             )
             if len(x):
-                features = features_of(x, valid, days.astype(np.int64), grid)
+                features = sensor_features(x, valid, days.astype(np.int64), grid, sensors)
                 tables.append((features, labels.astype(np.int64), parcels, np.full(len(x), name == "validation")))
     if not tables:
         raise InputError("no clear observation of a training parcel", remedy="check the masks and the dates")
@@ -202,7 +214,7 @@ def cross_fitted(
     with _growing(f"calibrate {model.name}") as on_trees:
         for fold in range(int(fold_of.max()) + 1):
             held_out = fold_of == fold
-            other = type(model)(config, Shape(model.bands, model.classes, 1))
+            other = type(model)(config, Shape(model.bands, model.classes, 1, sensors=model.sensors))
             rest = samples[~held_out]
             other.fit(rest.features, rest.labels, grid, seed, on_trees, rest.parcels)
             found[held_out] = other.ask(samples.features[held_out])

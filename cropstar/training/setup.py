@@ -14,7 +14,7 @@ from cropstar.config import TrainConfig
 from cropstar.datasets.fields import FieldName, Fields, ParcelId, Target, assign_units, blocks_of, choose_target
 from cropstar.datasets.samples import Prepared, open_parts, require_samples
 from cropstar.datasets.splits import PixelSplit, Split
-from cropstar.datasets.transforms import count_periods
+from cropstar.datasets.transforms import SensorChannels, count_regular
 from cropstar.errors import InputError, UsageError
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier, Shape, require_maps
@@ -52,14 +52,15 @@ class Setup:
     def shape(self, config: TrainConfig) -> Shape:
         """Of what not every model looks at, only what this one, or a member of the ensemble, does."""
         models = [config.model, *config.beside]
-        bands, season = self.store.fingerprint.bands, self.store.fingerprint.season
+        data, season = self.store.fingerprint, self.store.fingerprint.season
         return Shape(
-            len(bands),
+            data.channels,
             self.classes,
             _longest(self.store, config),
-            find_thermal(bands) if any(model.day_encoding == "thermal" for model in models) else None,
+            find_thermal(data.bands) if any(model.day_encoding == "thermal" for model in models) else None,
             (self.lineages or None) if any(model.hierarchy for model in models) else None,
             (season.start, season.length) if any(model.pool == "season" for model in models) else None,
+            data.sensor_sizes,
         )
 
     def build(self, config: TrainConfig, shape: Shape | None = None) -> Classifier:
@@ -76,7 +77,7 @@ class Setup:
         if self.target == "date" and config.regular.every is not None:
             choose_target(config, self.store)  # refuses it
         require_samples(self.store, config, self.target, spatial=model.spatial)
-        if self.target == "date" and not speaks_by_date(model, len(self.store.fingerprint.bands)):
+        if self.target == "date" and not speaks_by_date(model, self.store.fingerprint.channels):
             why = f"{config.model.name} gives one class to a whole series"
             remedy = "use a model that reads date after date, e.g. --model star"
             raise UsageError("the model cannot classify every date", path=self.store.folder, why=why, remedy=remedy)
@@ -106,9 +107,10 @@ class Setup:
 
 
 def _longest(store: Store, config: TrainConfig) -> int:
-    if config.regular.every is not None:
-        return count_periods(store.fingerprint.season, config.regular.every)
-    return max(reader.length for _, reader in store.readers())
+    longest = max(reader.length for _, reader in store.readers())
+    data = store.fingerprint
+    of_each = [longest // len(data.sensors)] * len(data.sensors) if data.sensors else []  # about, for the memory's span
+    return max(count_regular(longest, data.season, config.regular, SensorChannels.of(data), of_each), 1)
 
 
 @torch.no_grad()

@@ -149,6 +149,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
                 **_dates(config),
                 **({"target": config.target} if config.target else {}),
+                **_sensors(config, store),
                 **({"distil": teacher.facts()} if teacher else {}),
             },
         )
@@ -491,6 +492,12 @@ def _result(
 def _dates(config: TrainConfig) -> dict[str, Any]:
     """How dates were made regular, so that a map is made of the same."""
     return {"regular": config.regular.model_dump(mode="json")} if config.regular.every is not None else {}
+
+
+def _sensors(config: TrainConfig, store: Store) -> dict[str, Any]:
+    """Whether the model learnt to do without one of several sensors, so that a map may."""
+    share = config.augmentation.sensor_dropout
+    return {"sensor_dropout": share} if share and store.fingerprint.several else {}
 
 
 def _reading(store: Store) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,6 +83,35 @@ class DayGrid:
         outside = np.maximum(starts - first[:, None], 0) + np.maximum(last[:, None] - starts - self.length, 0)
         chosen: NDArray[np.int64] = np.take_along_axis(starts, outside.argmin(axis=1)[:, None], axis=1)[:, 0]
         return chosen
+
+
+def sensor_features(
+    x: Floats,
+    valid: NDArray[np.bool_],
+    days: NDArray[np.int64],
+    grid: DayGrid,
+    sensors: tuple[int, ...] | None,
+    means: Floats | None = None,
+) -> Floats:
+    """The same as `features_of` of each of several sensors by itself, and of their context: values, then changes.
+
+    `sensors` are the numbers of their bands (see `Shape`); None: there is one. A sensor that saw nothing of a sample
+    has the means of the training.
+    """
+    if sensors is None:
+        return features_of(x, valid, days, grid, means)
+    flags = x[:, :, -len(sensors) :] > 0  # (B, T, S)
+    ends = np.cumsum([0, *sensors, x.shape[2] - len(sensors) - sum(sensors)])
+    values, changes = [], []
+    for number, (start, end) in enumerate(pairwise(ends.tolist())):
+        if start == end:
+            continue  # no context
+        seen = valid & flags[:, :, number] if number < len(sensors) else valid
+        own = None if means is None else means[grid.values(start) : grid.values(end)]
+        found = features_of(x[:, :, start:end], seen, days, grid, own)
+        values.append(found[:, : grid.values(end - start)])
+        changes.append(found[:, grid.values(end - start) :])
+    return np.concatenate([*values, *changes], axis=1)
 
 
 def features_of(
@@ -277,7 +307,8 @@ class FittedClassifier(Classifier):
                 why="degree-days are a band to it like any other",
                 remedy="leave it out",
             )
-        self.bands, self.classes = shape.bands, shape.classes
+        self.bands, self.classes, self.sensors = shape.bands, shape.classes, shape.sensors
+        self.columns = shape.bands - len(shape.sensors or ())  # that features are made of: not the flags of sensors
         self.tree_count, self.leaf = config.trees or self.usual_trees, config.leaf
         self.grid, self.means, self.trees = DayGrid(1, 0), np.zeros(0, np.float32), None
 
@@ -301,7 +332,7 @@ class FittedClassifier(Classifier):
         Returns probabilities (N, classes) of the samples by trees that never saw their field, where they come for
         free: NaN for a sample without such trees, None of a model that has none.
         """
-        means = features[:, : grid.values(self.bands)].mean(axis=0, dtype=np.float64).astype(np.float32)
+        means = features[:, : grid.values(self.columns)].mean(axis=0, dtype=np.float64).astype(np.float32)
         alone = fields is None or len(np.unique(fields)) == len(fields)
         arrays, unseen = self.grow(features, labels, seed % 2**32, on_trees, None if alone else fields)
         self.become({"season": grid.array(), "means": means, **arrays})
@@ -329,12 +360,12 @@ class FittedClassifier(Classifier):
     def become(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what was fitted; a ValueError says why it cannot be used."""
         grid, means = DayGrid.from_array(arrays["season"]), arrays["means"]
-        if means.dtype != np.float32 or means.shape != (grid.values(self.bands),):
+        if means.dtype != np.float32 or means.shape != (grid.values(self.columns),):
             raise ValueError(f"its means are not those of {self.bands} bands and {len(grid.offsets)} days")
         if not np.isfinite(means).all():
             raise ValueError("one of its means is not a number")
         trees = Trees(*(arrays[f"{TREES}{field.name}"] for field in fields(Trees)))
-        self.take(arrays, trees, grid.features(self.bands))
+        self.take(arrays, trees, grid.features(self.columns))
         self.grid, self.means, self.trees = grid, means, trees
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -356,7 +387,7 @@ class FittedClassifier(Classifier):
     def probabilities(self, x: Floats, valid: NDArray[np.bool_], days: NDArray[np.int64]) -> NDArray[np.float64]:
         if self.trees is None:
             raise RuntimeError("the model is not fitted yet")
-        return self.ask(features_of(x, valid, days, self.grid, self.means))
+        return self.ask(sensor_features(x, valid, days, self.grid, self.sensors, self.means))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         if self.trees is not None:
