@@ -746,6 +746,9 @@ def test_worldcereal_ingests_without_an_option(real_data: Path, tmp_path: Path) 
     (spec,) = scene.tile_specs()
     tile = scene.build(spec)
     frame = pd.read_parquet(real_data / "worldcereal" / "france_2022_months.geoparquet")
-    columns = [f"S2-L2A-{band}" for band in tile.fingerprint.bands]
-    assert "B8A" not in tile.fingerprint.bands
+    optical, radar = tile.fingerprint.sensors
+    columns = [f"S2-L2A-{band}" for band in optical.bands]
+    assert "B8A" not in optical.bands
     assert tile.valid.sum() == (frame[columns] != 65535).all(axis=1).sum() > 8000
+    seen = (frame[[f"S1-SIGMA0-{band}" for band in radar.bands]] != 65535).all(axis=1)
+    assert tile.others[0].valid.sum() == seen.sum() > 8000

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import cropstar
-from cropstar.errors import InputError, UsageError
+from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.sensors import DECIBEL_SCALE, backscatter_kind, decibel_counts, radar_band, radar_name, to_decibels
 from cropstar.geo.weather import Warmth, to_celsius
 from cropstar.sources.table import TableOptions, open_table
@@ -142,11 +142,22 @@ def test_a_whole_training(tmp_path: Path) -> None:
     frame["S2-L2A-B04"] = random.integers(100, 3000, len(frame))
     frame.to_csv(tmp_path / "t.csv", index=False)
     cropstar.ingest(tmp_path / "t.csv", output=tmp_path / "store")
+    folders = {}
     for model in ("star", "rf"):
         settings = {"augmentation.sensor_dropout": 0.3, "augmentation.noise": 0.05, "augmentation.scale": 0.05}
         own: Any = {"settings": settings, "epochs": 25, "hidden": 16} if model == "star" else {}
         run = cropstar.train(store=tmp_path / "store", model=model, runs=tmp_path / model, seed=0, **own)
+        folders[model] = run
         assert run.metrics["parcel"]["overall_accuracy"] > 0.9, model
+        cropstar.predict(tmp_path / "t.csv", model=run, output=tmp_path / f"{model}.csv")
+        found = pd.read_csv(tmp_path / f"{model}.csv")
+        assert (found["class"] == found["declared"]).mean() > 0.9
+    frame.drop(columns=["S2-L2A-B04", "S2-L2A-B08"]).to_csv(tmp_path / "radar.csv", index=False)
+    cropstar.predict(tmp_path / "radar.csv", model=folders["star"], output=tmp_path / "alone.csv")  # learnt to
+    alone = pd.read_csv(tmp_path / "alone.csv")
+    assert (alone["class"] == alone["declared"]).mean() > 0.9
+    with pytest.raises(MismatchError, match="no column for B04, B08"):  # a forest without such training
+        cropstar.predict(tmp_path / "radar.csv", model=run, output=tmp_path / "refused.csv")
 
 
 # --- what columns and numbers are
