@@ -84,7 +84,8 @@ COMMON_NAMES = {
 }
 
 WORD = rf"B0{{0,2}}(?:[1-9]|1[0-2]|8A)|{SCENE_CLASSIFICATION}"  # B2, B02, B002, B8A, B08A
-SENSOR = r"(?:S(?:entinel)?[-_ ]?2[A-D]?[-_. ]{0,3}(?:L[12][A-C][-_. ]{0,3})?)?"  # S2-L2A-B02, Sentinel-2 B05, S2_B8A
+# S2-L2A-B02, Sentinel-2 B05, S2_B8A, OPTICAL-B02
+SENSOR = r"(?:OPTICAL[-_]|S(?:entinel)?[-_ ]?2[A-D]?[-_. ]{0,3}(?:L[12][A-C][-_. ]{0,3})?)?"
 ENDINGS = r"(?:[-_](?:[126]0m|mean|jp2|cog|tiff?))*"  # B02_10m, B2_mean, red-jp2
 SPELLING = re.compile(rf"{SENSOR}(?P<word>{WORD}|{'|'.join(COMMON_NAMES)}){ENDINGS}", re.IGNORECASE | re.ASCII)
 

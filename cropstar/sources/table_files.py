@@ -6,11 +6,14 @@ A table is read whole (of Parquet only the columns that are needed): the rows of
 from __future__ import annotations
 
 import importlib
+import re
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.inputs import require_file
@@ -34,7 +37,12 @@ class TableFile(Protocol):
 
 
 def open_file(path: Path) -> TableFile:
-    """Open a table as what its first bytes say that it is."""
+    """Open a table as what its first bytes say that it is; one of wide rows reads as a long one."""
+    file = _open_as_written(path)
+    return WideTable(file, path) if WideTable.is_wide(file.columns) else file
+
+
+def _open_as_written(path: Path) -> TableFile:
     require_file(path)
     with path.open("rb") as handle:
         start = handle.read(4096)
@@ -117,6 +125,87 @@ class _ParquetTable:
         return InputError("damaged Parquet file", path=self._path, why=str(failure), remedy="get the file again")
 
 
+class WideTable:
+    """A table with one row per field and one column per band and step (`OPTICAL-B02-ts0-10m`, WorldCereal), as rows.
+
+    Step 0 is of `start_date`; the next are months later, or ten days (the 1st, 11th and 21st), whichever makes the last
+    step that of `end_date`. Without `end_date` they are months.
+    """
+
+    STEP = re.compile(r"(?P<band>.+?)[-_]ts(?P<step>\d{1,3})(?P<rest>[-_]\d+m)?", re.ASCII)
+    START, END, DATE = "start_date", "end_date", "timestamp"
+
+    def __init__(self, file: TableFile, path: Path) -> None:
+        self._file, self._path = file, path
+        self._steps: dict[str, dict[int, str]] = {}
+        others = []
+        for column in file.columns:
+            if match := self.STEP.fullmatch(column):
+                self._steps.setdefault(match["band"] + (match["rest"] or ""), {})[int(match["step"])] = column
+            else:
+                others.append(column)
+        self._count = 1 + max(step for steps in self._steps.values() for step in steps)
+        self.columns = [*(column for column in others if column != self.DATE), self.DATE, *self._steps]
+
+    @classmethod
+    def is_wide(cls, columns: list[str]) -> bool:
+        """Whether columns are numbered by step and a column says when the first one was."""
+        steps = {match["step"] for column in columns if (match := cls.STEP.fullmatch(column))}
+        return len(steps) > 1 and cls.START in columns
+
+    def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
+        bands = [name for name in dict.fromkeys([*texts, *numbers]) if name in self._steps]
+        plain = [name for name in texts if name not in self._steps and name != self.DATE]
+        others = [name for name in numbers if name not in self._steps]
+        ends = [self.END] if self.END in self._file.columns else []
+        values = [column for band in bands for column in self._steps[band].values()]
+        wide = self._file.read([*plain, self.START, *ends], [*others, *values])
+        rows = np.repeat(np.arange(len(wide)), self._count)
+        found = {name: wide[name].to_numpy()[rows] for name in (*plain, *others)}
+        found[self.DATE] = self._dates(wide).ravel()
+        for band in bands:
+            nothing = np.full(len(wide), np.nan)
+            steps = self._steps[band]
+            columns = [wide[steps[step]].to_numpy() if step in steps else nothing for step in range(self._count)]
+            found[band] = np.stack(columns, axis=1).ravel()
+        _require_size(len(rows), self._path)
+        return pd.DataFrame(found)
+
+    def _dates(self, wide: pd.DataFrame) -> NDArray[np.object_]:
+        """The ISO date of each step (rows, steps)."""
+        starts = self._days(wide[self.START])
+        months = starts.astype("datetime64[M]")
+        monthly = months[:, None] + np.arange(self._count).astype("timedelta64[M]")
+        monthly = monthly.astype("datetime64[D]") + (starts - months.astype("datetime64[D]"))[:, None]
+        if self.END not in wide:
+            return _as_texts(monthly)
+        ends = self._days(wide[self.END]).astype("datetime64[M]")
+        if (monthly[:, -1].astype("datetime64[M]") == ends).all():
+            return _as_texts(monthly)
+        dekad = np.minimum((starts - months.astype("datetime64[D]")).astype(np.int64) // 10, 2)[:, None]
+        numbers = months.astype(np.int64)[:, None] * 3 + dekad + np.arange(self._count)
+        dekads = (numbers // 3).astype("datetime64[M]").astype("datetime64[D]") + 10 * (numbers % 3)
+        if (dekads[:, -1].astype("datetime64[M]") == ends).all():
+            return _as_texts(dekads)
+        why = f"{self._count} steps from {starts[0]} to {self._days(wide[self.END])[0]} are neither months nor ten days"
+        raise InputError(
+            "the dates of the steps are not clear", path=self._path, why=why, remedy="write one row per date"
+        )
+
+    def _days(self, column: pd.Series[Any]) -> NDArray[np.datetime64]:
+        found = pd.to_datetime(column, errors="coerce", format="ISO8601").to_numpy().astype("datetime64[D]")
+        if np.isnat(found).any():
+            row = int(np.argmax(np.isnat(found)))
+            why = f"'{str(column.iloc[row])[:40]}' in row {row + 1} of column '{column.name}'"
+            raise InputError("not a date", path=self._path, why=why, remedy="write dates as YYYY-MM-DD")
+        return found
+
+
+def _as_texts(days: NDArray[np.datetime64]) -> NDArray[np.object_]:
+    texts: NDArray[np.object_] = days.astype(str).astype(object)
+    return texts
+
+
 def require_pyarrow(path: Path) -> tuple[Any, Any]:
     """pyarrow and its part for Parquet files."""
     try:
@@ -129,7 +218,7 @@ def require_pyarrow(path: Path) -> tuple[Any, Any]:
 
 def column_is_whole(path: Path, column: str) -> bool:
     """Whether a column of a Parquet file is of whole numbers; texts of CSV files are never parsed."""
-    file = open_file(path)
+    file = _open_as_written(path)
     return isinstance(file, _ParquetTable) and file.is_whole(column)
 
 

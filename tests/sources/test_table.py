@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from datetime import UTC, date, datetime, timedelta
@@ -752,3 +753,41 @@ def test_worldcereal_ingests_without_an_option(real_data: Path, tmp_path: Path) 
     assert tile.valid.sum() == (frame[columns] != 65535).all(axis=1).sum() > 8000
     seen = (frame[[f"S1-SIGMA0-{band}" for band in radar.bands]] != 65535).all(axis=1)
     assert tile.others[0].valid.sum() == seen.sum() > 8000
+
+
+def test_a_wide_table_reads_as_a_long_one(tmp_path: Path) -> None:
+    wide = pd.DataFrame({"sample_id": ["a", "b"], "ewoc_code": [11, 12]})
+    wide = wide.assign(start_date=["2016-12-01", "2017-01-01"], end_date=["2017-02-01", "2017-03-01"])
+    for step in range(3):
+        wide[f"OPTICAL-B02-ts{step}-10m"] = [100 + step, 65535 if step == 1 else 200 + step]
+        wide[f"OPTICAL-B11-ts{step}-20m"] = [300 + step, 400 + step]
+        wide[f"SAR-VV-ts{step}-20m"] = 9
+    tile = tile_of(wide, tmp_path)
+    assert tile.fingerprint.bands == ("B02", "B11")
+    assert [str(day) for day in from_days(tile.days)] == [
+        *("2016-12-01", "2017-01-01", "2017-02-01"),
+        *("2017-01-01", "2017-02-01", "2017-03-01"),
+    ]
+    assert tile.values.tolist() == [[100, 300], [101, 301], [102, 302], [200, 400], [0, 0], [202, 402]]
+    assert tile.valid.tolist() == [True, True, True, True, False, True]
+    assert tile.table.keys == ["a", "b"]
+    dekads = tile_of(wide.assign(start_date="2017-01-11", end_date="2017-02-01"), tmp_path)
+    assert [str(day) for day in from_days(dekads.days[:3])] == ["2017-01-11", "2017-01-21", "2017-02-01"]
+    with pytest.raises(InputError, match=r"3 steps from 2017-01-11 to 2017-09-01 are neither months nor ten days"):
+        tile_of(wide.assign(start_date="2017-01-11", end_date="2017-09-01"), tmp_path)
+    with pytest.raises(InputError, match=r"not a date .* 'soon' in row 1 of column 'start_date'"):
+        tile_of(wide.assign(start_date="soon"), tmp_path)
+
+
+def test_worldcereal_wide(real_data: Path) -> None:
+    path = real_data / "worldcereal" / "public_extractions.parquet"
+    (scene,) = open_table(path)
+    (spec,) = scene.tile_specs()
+    tile = scene.build(spec)
+    frame = pd.read_parquet(path).set_index("sample_id")
+    for place in (0, 77, 499):
+        row, rows = frame.loc[tile.table.keys[place]], slice(*tile.starts[place : place + 2])
+        for number, band in enumerate(tile.fingerprint.bands):
+            (column,) = {re.sub(r"ts\d+", "ts{}", name) for name in map(str, frame) if f"-{band}-ts" in name}
+            numbers = np.array([row[column.format(step)] for step in range(12)])
+            assert np.array_equal(tile.values[rows][:, number], np.where(tile.valid[rows], numbers, 0))
