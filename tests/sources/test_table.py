@@ -761,7 +761,6 @@ def test_a_wide_table_reads_as_a_long_one(tmp_path: Path) -> None:
     for step in range(3):
         wide[f"OPTICAL-B02-ts{step}-10m"] = [100 + step, 65535 if step == 1 else 200 + step]
         wide[f"OPTICAL-B11-ts{step}-20m"] = [300 + step, 400 + step]
-        wide[f"SAR-VV-ts{step}-20m"] = 9
     tile = tile_of(wide, tmp_path)
     assert tile.fingerprint.bands == ("B02", "B11")
     assert [str(day) for day in from_days(tile.days)] == [
@@ -777,6 +776,11 @@ def test_a_wide_table_reads_as_a_long_one(tmp_path: Path) -> None:
         tile_of(wide.assign(start_date="2017-01-11", end_date="2017-09-01"), tmp_path)
     with pytest.raises(InputError, match=r"not a date .* 'soon' in row 1 of column 'start_date'"):
         tile_of(wide.assign(start_date="soon"), tmp_path)
+    radar = tile_of(wide.assign(**{f"SAR-VV-ts{step}-20m": [2000 + step, 3000 + step] for step in range(3)}), tmp_path)
+    optical, backscatter = radar.fingerprint.sensors
+    assert (optical.bands, backscatter.bands) == (("B02", "B11"), ("VV",))
+    decibels = radar.others[0].values[:, 0] * backscatter.scale + backscatter.offset
+    assert decibels == pytest.approx(20 * np.log10([2000, 2001, 2002, 3000, 3001, 3002]) - 83, abs=0.01)
 
 
 def test_worldcereal_wide(real_data: Path) -> None:
@@ -787,7 +791,9 @@ def test_worldcereal_wide(real_data: Path) -> None:
     frame = pd.read_parquet(path).set_index("sample_id")
     for place in (0, 77, 499):
         row, rows = frame.loc[tile.table.keys[place]], slice(*tile.starts[place : place + 2])
-        for number, band in enumerate(tile.fingerprint.bands):
+        days = tile.days[rows].astype("datetime64[D]").astype("datetime64[M]")
+        steps = (days - np.datetime64(row["start_date"], "M")).astype(int)
+        for number, band in enumerate(tile.fingerprint.sensors[0].bands):
             (column,) = {re.sub(r"ts\d+", "ts{}", name) for name in map(str, frame) if f"-{band}-ts" in name}
-            numbers = np.array([row[column.format(step)] for step in range(12)])
+            numbers = np.array([row[column.format(step)] for step in steps])
             assert np.array_equal(tile.values[rows][:, number], np.where(tile.valid[rows], numbers, 0))
