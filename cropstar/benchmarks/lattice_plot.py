@@ -99,7 +99,7 @@ def draw_lattice(
         figure = new_figure(frame.width, frame.height)
         _headings(figure, frame, cells, kinds, caption)
         for number, (loss, quantity) in enumerate(kinds):
-            maps = [_positive(_thin(getattr(found[cell, loss], quantity)), quantity) for cell in cells]
+            maps = [_positive(thin_steps(getattr(found[cell, loss], quantity)), quantity) for cell in cells]
             colours, scale = _colours(maps, quantity)
             for column, cell in enumerate(cells):
                 box = frame.box(*frame.place(column, number), *frame.panel)
@@ -235,7 +235,7 @@ def _colour_bar(figure: Figure, frame: Frame, image: Any, number: int, cells: in
     axis.set_minor_formatter(NullFormatter())
 
 
-def _thin(values: Floats) -> Floats:
+def thin_steps(values: Floats) -> Floats:
     """At most so many columns, each the mean of its steps."""
     steps = values.shape[1]
     if steps <= MOST_COLUMNS:

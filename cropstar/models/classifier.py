@@ -68,7 +68,7 @@ class RecurrentClassifier(Classifier):
         if not self.spatial and not watched():  # by one way alone: another one has other last bits
             return self.advance(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1), state)
         stem, layers, pooled = self._apart(state)
-        prepared = self._prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1)).squeeze(1)
+        prepared = self.prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1)).squeeze(1)
         if self.stem is not None:
             prepared, stem = self.stem.step(prepared, valid, stem)
         layers = self.stack.step(prepared, valid, days, layers)
@@ -81,7 +81,7 @@ class RecurrentClassifier(Classifier):
         if self.spatial or not isinstance(self.stack, RecurrentStack):
             return super().advance(x, valid, days, state)
         stem, layers, pooled = self._apart(state)
-        prepared = self._prepare(x, valid, days)
+        prepared = self.prepare(x, valid, days)
         known = self._by_kernel(prepared, valid, days, stem, layers, pooled)
         if known is not None:
             return known
@@ -169,10 +169,10 @@ class RecurrentClassifier(Classifier):
 
     def _entering(self, x: Tensor, valid: Tensor, days: Tensor, *, in_front: bool = False) -> Tensor:
         """What the lowest recurrent layer reads of all dates."""
-        prepared = self._prepare(x, valid, days)
+        prepared = self.prepare(x, valid, days)
         return prepared if self.stem is None else self.stem(prepared, valid, in_front=in_front)
 
-    def _prepare(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+    def prepare(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         """Day channels, and zeros under the mask: neighbours of a cloudy pixel must not see the cloud.
 
         A masked pixel then looks to a convolution just like one beyond the raster's edge.

@@ -76,7 +76,7 @@ class Predictor:
         self._margin = margin
         self._sensors = SensorChannels.of(self.card.fingerprint)
         self._regular = RegularConfig.model_validate(self.card.provenance.get("regular", {}))
-        self._temperature = temperature_of(self.card, path)
+        self.temperature = temperature_of(self.card, path)
 
     @property
     def by_date(self) -> bool:
@@ -148,7 +148,7 @@ class Predictor:
 
     def calibrated(self, scores: Tensor) -> NDArray[np.float32]:
         """Probabilities of scores, classes first."""
-        chosen: NDArray[np.float32] = torch.softmax(scores.float() / self._temperature, dim=0).cpu().numpy()
+        chosen: NDArray[np.float32] = torch.softmax(scores.float() / self.temperature, dim=0).cpu().numpy()
         return chosen
 
     def _images(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:

@@ -334,14 +334,14 @@ class ScoreSample:
         self._parts: list[tuple[NDArray[Any], ...]] = [
             (np.zeros((0, classes), np.float32), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
         ]
-        self._kept = self._rows = 0
+        self._kept = self.held = 0
 
     def add(self, scores: NDArray[Any], labels: NDArray[Any], parcels: NDArray[Any]) -> None:
         """Scores (N, K), labels and parcels (N,) of a batch."""
         drawn = self._generator.random(len(labels))
         self._parts.append((scores.astype(np.float32), labels.astype(np.int64), parcels.astype(np.int64), drawn))
-        self._rows += len(labels)
-        if self._rows > 2 * self._kept + SLACK:
+        self.held += len(labels)
+        if self.held > 2 * self._kept + SLACK:
             self._thin()
 
     def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
@@ -358,4 +358,4 @@ class ScoreSample:
         ranks = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
         chosen = order[ranks < self._most]
         self._parts = [tuple(column[chosen] for column in whole)]
-        self._kept = self._rows = len(chosen)
+        self._kept = self.held = len(chosen)

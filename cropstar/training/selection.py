@@ -146,7 +146,7 @@ def select(
 ) -> Selection:
     """Compare the candidates within so many minutes, over all starts of the run; a tie goes to the cheaper one."""
     minutes = BUDGET if minutes is None else minutes
-    splits = list(_folds(config, setup, split))
+    splits = list(comparison_folds(config, setup, split))
     names = OF_IMAGES if setup.target == "pixel" else OF_SERIES
     comparison = _Comparison(setup, splits, run.folder / "candidates", checkpoint_seconds)
     event(f"comparing {', '.join(names)} in {len(splits)} folds, at most {minutes:g} min", budget=minutes)
@@ -300,7 +300,7 @@ def write_weights(path: Path, model: Classifier) -> None:
     write_tensors(path, "weights", {}, weights_of(model))
 
 
-def _folds(config: TrainConfig, setup: Setup, split: Split) -> Iterator[Split]:
+def comparison_folds(config: TrainConfig, setup: Setup, split: Split) -> Iterator[Split]:
     """Splits whose test part is a fold of the training part; whole groups where the split holds groups out."""
     fields = Fields.of(setup.store, dated=setup.target == "date")
     for inner in setup.folds(split, config, FOLDS):

@@ -10,7 +10,7 @@ import pytest
 from matplotlib import colormaps
 from matplotlib.image import imread
 
-from cropstar.benchmarks.lattice_plot import MOST_COLUMNS, Pattern, _thin, cell_title, draw_lattice
+from cropstar.benchmarks.lattice_plot import MOST_COLUMNS, Pattern, cell_title, draw_lattice, thin_steps
 from cropstar.reports.drawing import DPI
 
 
@@ -94,16 +94,16 @@ def test_places_without_a_gradient_are_grey() -> None:
 
 def test_thinning_keeps_means() -> None:
     values = np.arange(2 * 784, dtype=float).reshape(2, 784)
-    thinned = _thin(values)
+    thinned = thin_steps(values)
     assert thinned.shape == (2, MOST_COLUMNS)
     assert thinned.mean(axis=1) == pytest.approx(values.mean(axis=1), rel=0.01)
     assert (np.diff(thinned) > 0).all()
     values[0, :100] = np.nan
-    thinned = _thin(values)
+    thinned = thin_steps(values)
     assert np.isnan(thinned[0, 0])
     assert np.isfinite(thinned[1]).all()
     short = np.ones((2, 10))
-    assert _thin(short) is short
+    assert thin_steps(short) is short
 
 
 def test_the_same_drawing_is_the_same_bytes() -> None:

@@ -63,14 +63,14 @@ def test_the_best_candidate_is_trained(store: Path, tmp_path: Path) -> None:
 
 def test_no_fold_holds_a_test_parcel(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    wanted = selection._folds
+    wanted = selection.comparison_folds
 
     def noted(*arguments: Any) -> Any:
         splits = list(wanted(*arguments))
         seen.extend(splits)
         return splits
 
-    monkeypatch.setattr(selection, "_folds", noted)
+    monkeypatch.setattr(selection, "comparison_folds", noted)
     _, result = chosen(store, tmp_path / "runs")
     test = {(scene, number) for scene, own in result["split"]["parcels"]["test"].items() for number in own}
     rest = 48 - len(test)

@@ -191,7 +191,7 @@ def test_a_sample_keeps_some_of_every_parcel_by_chance(monkeypatch: pytest.Monke
     numbers = np.arange(len(parcels))
     for rows in np.array_split(numbers, 40):
         sample.add(np.stack([rows, parcels[rows]], axis=1), parcels[rows] % 3, parcels[rows])
-        assert sample._rows < 600  # what is held, not what passed
+        assert sample.held < 600
     scores, labels, kept = sample.arrays()
     assert dict(zip(*np.unique(kept, return_counts=True), strict=True)) == {2: 10, 5: 3, 7: 10, 9: 10}
     np.testing.assert_array_equal(scores[:, 1], kept)  # rows stay together

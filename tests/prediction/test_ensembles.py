@@ -54,7 +54,7 @@ def test_windows_are_exact(names: tuple[str, ...], small_scene: Path, tmp_path: 
             np.testing.assert_allclose(part, whole[:, *window.slices], rtol=0, atol=1e-5)
         members = [Predictor(tmp_path / f"model-{number}", CPU) for number in range(len(names))]
         for number, own in enumerate(members):
-            own._temperature = 0.5 + number
+            own.temperature = 0.5 + number
         apart = [own.probabilities(series, Window(0, 0, *series.grid.shape))[0] for own in members]
         np.testing.assert_allclose(whole, np.mean(apart, axis=0), rtol=0, atol=1e-5)
     finally:

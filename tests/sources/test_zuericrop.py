@@ -17,7 +17,14 @@ from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.geo.windows import Window
 from cropstar.sources.ingest import ingest
-from cropstar.sources.zuericrop import ZueriCropOptions, fold_of, looks_like_zuericrop, open_zuericrop, spread_dates
+from cropstar.sources.zuericrop import (
+    ZueriCropOptions,
+    fold_of,
+    looks_like_zuericrop,
+    open_zuericrop,
+    read_labels,
+    spread_dates,
+)
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from tests.sources.examples.zuericrop import FILE_BANDS, HEADER, LABELS, USED, Collection, a_collection
@@ -112,7 +119,7 @@ def test_the_published_label_table(real_data: Path, tmp_path: Path) -> None:
     labels = real_data / "zuericrop" / "labels.csv"
     scenes = [open_zuericrop(path, ZueriCropOptions(labels=labels, level=level))[0] for level in (1, 2, 3)]
     assert [len(scene.fingerprint.classes) for scene in scenes] == [5, 16, 48]
-    assert [scene._labels.codes for scene in scenes] == [80, 80, 80]
+    assert [read_labels(labels, level).codes for level in (1, 2, 3)] == [80, 80, 80]
     fine = scenes[2].fingerprint.classes
     assert fine[fine.number_of("Sugar_beets")].lineage == ("Field crops", "BroadLeafRowCrop")
     for depth, scene in enumerate(scenes[:2]):

@@ -78,7 +78,7 @@ def test_the_numbers_are_those_of_the_layers(tmp_path: Path) -> None:
         assert row["weight_norm"][depth] == pytest.approx(float(weights.detach().norm()), rel=1e-5)
     torch.manual_seed(0)
     outputs, _ = model.stack(
-        model._prepare(torch.randn(3, 5, 4), torch.ones(3, 5, dtype=torch.bool), torch.arange(5).expand(3, 5)),
+        model.prepare(torch.randn(3, 5, 4), torch.ones(3, 5, dtype=torch.bool), torch.arange(5).expand(3, 5)),
         torch.ones(3, 5, dtype=torch.bool),
         torch.arange(5).expand(3, 5),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import struct
@@ -20,7 +21,7 @@ from cropstar.sources import base
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.sentinel2 import Sentinel2Options, Sentinel2Series, find_products, open_sentinel2
 from cropstar.sources.sentinel2 import series as module
-from cropstar.sources.sentinel2.series import DEFAULT_BANDS
+from cropstar.sources.sentinel2.series import DEFAULT_BANDS, BandFiles
 from tests.sources.examples.safe import (
     CORNER,
     FEW,
@@ -533,28 +534,34 @@ def test_side_files_are_not_looked_at(tmp_path: Path) -> None:
     series.close()
 
 
+def open_images() -> int:
+    """The JPEG 2000 files that this process has open."""
+    return sum(str(link.resolve()).endswith(".jp2") for link in Path("/proc/self/fd").iterdir())
+
+
 def test_no_more_files_are_open_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MAXIMUM_OPEN", 4)
     for day in ("2023-05-01", "2023-05-11", "2023-05-21"):
         write_product(tmp_path, day=day, seed=int(day[-2:]))
     (series,) = open_sentinel2(tmp_path)
     first, second = series.read(WHOLE), series.read(WHOLE)
-    held = [link for link in Path("/proc/self/fd").iterdir() if str(link.resolve()).endswith(".jp2")]
-    assert len(held) <= 4
+    assert open_images() <= 4
     series.close()
     assert np.array_equal(first.values, second.values)
     assert (first.values[:, 0] == [some_pixels("B02", seed) for seed in (1, 11, 21)]).all()
 
 
-def test_after_a_fork_files_are_opened_anew(tmp_path: Path) -> None:
-    (series,) = open_sentinel2(write_product(tmp_path))
-    before, parents = series.read(WHOLE), dict(series._files._open)
-    series._files._process = -1
-    after, own = series.read(WHOLE), series._files._open
-    assert len(own) == len(parents) == 3
-    assert all(own[place][0] is not parents[place][0] for place in own)
-    assert np.array_equal(before.values, after.values)
-    series.close()
+def test_after_a_fork_files_are_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (product,) = find_products(write_product(tmp_path))
+    files, place = BandFiles(), product.files["B02"]
+    before = files.dataset(place)
+    child = os.getpid() + 1
+    monkeypatch.setattr(os, "getpid", lambda: child)
+    assert files.dataset(place) is not before
+    assert not before.closed  # the parent still reads it
+    assert np.array_equal(files.read(place, WHOLE), before.read(1))
+    files.close()
+    before.close()
 
 
 def test_a_copy_for_another_process_opens_its_own_files(tmp_path: Path) -> None:
