@@ -20,7 +20,14 @@ def start(arguments: list[str], cwd: Path) -> subprocess.Popen[str]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=usual_signals,
     )
+
+
+def usual_signals() -> None:
+    """As in a terminal: a background job or nohup ignores SIGINT, some callers block signals, and children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
 
 
 def run_to_the_end(arguments: list[str], cwd: Path) -> tuple[str, float]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cropstar.store.store import MANIFEST, TILES
+from tests.faults.killing import usual_signals
 from tests.faults.test_kill_ingest import content
 from tests.sources.examples.granules import write_granule
 
@@ -37,8 +38,7 @@ def start(granule: Path, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A background job or nohup ignores SIGINT, and so would what it starts.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=usual_signals,
     )
 
 

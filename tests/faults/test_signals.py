@@ -1,0 +1,151 @@
+"""SIGINT and SIGTERM at any moment, also twice: one line and 130 or 143, from the first moment to the last."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.killing import run_to_the_end, start
+from tests.prediction.making import untrained
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+NUMBERS = sorted(CODES)
+
+
+@pytest.fixture(scope="module")
+def model(small_scene: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained(tmp_path_factory.mktemp("model") / "model.safetensors", small_scene / "tile.tif")
+
+
+def predict(small_scene: Path, model: Path, output: str = "map.tif") -> list[str]:
+    return ["predict", str(small_scene / "tile.tif"), "--model", str(model), "-o", output, "--window", "16"]
+
+
+def wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not happened():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def catches(process: subprocess.Popen[str], number: int) -> bool:
+    """Whether the process has a handler for the signal."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    mask = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
+    return bool(int(mask, 16) & 1 << (number - 1))
+
+
+def loads_torch(process: subprocess.Popen[str]) -> bool:
+    return "libtorch" in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def the_end(process: subprocess.Popen[str], number: int) -> str:
+    """The last line of a process that a signal ended, if it ended as is documented."""
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == CODES[signal.Signals(number)], said
+    assert "Traceback" not in said
+    line = said.strip().splitlines()[-1]
+    assert line.startswith("error: stopped by a signal: ")
+    return line
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_at_the_start_nothing_was_begun(number: int, small_scene: Path, model: Path, tmp_path: Path) -> None:
+    process = start(predict(small_scene, model), tmp_path)
+    wait_for(lambda: catches(process, signal.SIGTERM), process)
+    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
+    assert "nothing was begun" in the_end(process, number)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_while_torch_is_imported(number: int, small_scene: Path, model: Path, tmp_path: Path) -> None:
+    """Half of torch cannot be left: an exception there once ended in SIGABRT."""
+    process = start(predict(small_scene, model), tmp_path)
+    wait_for(lambda: loads_torch(process), process)
+    for each in (number, signal.SIGTERM, signal.SIGINT):
+        process.send_signal(each)
+        time.sleep(0.01)
+    the_end(process, number)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_further_signals_do_not_disturb_saving(small_store: Path, tmp_path: Path) -> None:
+    settings = ["--layers", "2", "--hidden", "8", "--batch", "2", "--epochs", "500", "--checkpoint-seconds", "1000"]
+    split = ["--set", "split.validation=0.3", "--set", "split.test=0.3", "--set", "patch=12"]
+    process = start(["train", "--store", str(small_store), *settings, *split], tmp_path)
+    wait_for(lambda: bool(list(tmp_path.glob("data/runs/*/metrics.jsonl"))), process)
+    process.send_signal(signal.SIGTERM)
+    while process.poll() is None:
+        process.send_signal(random.choice(NUMBERS))
+        time.sleep(0.005)
+    assert "the state after batch" in the_end(process, signal.SIGTERM)
+    assert list(tmp_path.glob("data/runs/*/checkpoints/*.safetensors"))
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_further_signals_do_not_disturb_a_prediction(small_scene: Path, model: Path, tmp_path: Path) -> None:
+    process = start(predict(small_scene, model), tmp_path)
+    wait_for(lambda: bool(list(tmp_path.glob(".*.blocks/*.npz"))), process)
+    process.send_signal(signal.SIGINT)
+    while process.poll() is None:
+        process.send_signal(random.choice(NUMBERS))
+        time.sleep(0.005)
+    assert "what was finished is kept" in the_end(process, signal.SIGINT)
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("signals", [200])
+def test_signals_at_random_moments(
+    signals: int, small_scene: Path, small_store: Path, model: Path, tmp_path: Path
+) -> None:
+    """Half of them in the first 0.3 seconds, half of them doubled.
+
+    Python itself takes some hundredths of a second before it runs any line of ours: until then a signal ends it as it
+    would end any program.
+    """
+    ingest = ["ingest", str(small_scene / "tile.tif"), "--tile-size", "16", "-o", "store"]
+    train = ["train", "--store", str(small_store), "--layers", "1", "--hidden", "4", "--epochs", "2"]
+    commands = [predict(small_scene, model), ingest, [*train, "--set", "split.validation=0.3"]]
+    seconds = []
+    for number, command in enumerate(commands):
+        (tmp_path / str(number)).mkdir()
+        seconds.append(run_to_the_end(command, tmp_path / str(number))[1])
+    moments, ends = random.Random(signals), {"documented": 0, "before Python was ready": 0, "done": 0}
+    for turn in range(signals):
+        which = moments.randrange(len(commands))
+        place = tmp_path / "place"
+        place.mkdir()
+        first, second = moments.choice(NUMBERS), moments.choice([None, *NUMBERS])
+        process = start(commands[which], place)
+        time.sleep(moments.uniform(0, 0.3) if turn % 2 else moments.uniform(0.3, 1.05 * seconds[which]))
+        ready = process.poll() is not None or catches(process, signal.SIGTERM)
+        process.send_signal(first)
+        if second is not None:
+            time.sleep(moments.choice([0, 0.001, 0.01, 0.1]))
+            process.send_signal(second)
+        if not ready:
+            process.communicate(timeout=120)
+            assert process.returncode in (-first, -(second or first), 1, *CODES.values())
+            ends["before Python was ready"] += 1
+        elif process.wait(timeout=120) == 0:  # it came through, or was on its way out
+            process.communicate()
+            ends["done"] += 1
+        else:
+            the_end(process, first)
+            ends["documented"] += 1
+        assert not list(place.rglob("*.partial"))
+        shutil.rmtree(place)
+    print(ends)
+    assert ends["documented"] > signals / 3
