@@ -10,6 +10,7 @@ nothing was seen, is kept with nulls. Models of parcels say a class of the whole
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ import rasterio
 from numpy.typing import NDArray
 
 from cropstar.datasets.samples import CLEAR_SHARE
-from cropstar.errors import NO_ROOM, InputError, ResourceError, UsageError, machine_error
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.layers import STEPS
@@ -134,39 +135,27 @@ def write_frame(frame: Any, output: Path) -> None:
             names = {str(name).lower() for name in frame.columns}
             # A column called fid would be taken for GDAL's own numbers, which must be whole and differ.
             own = {"FID": "gpkg_fid"} if "fid" in names else {}
-            _write_geopackage(frame.drop(columns=others), partial, layer=output.stem, **own)
-            if _count_features(partial) != len(frame):
-                why = "it could not be written completely"
-                raise ResourceError("cannot write", path=output, why=why, remedy=NO_ROOM)
+            # In memory first: where the disk is full GDAL blames a column, or leaves out the index and says nothing.
+            image = io.BytesIO()
+            _write_geopackage(frame.drop(columns=others), image, layer=output.stem, **own)
+            partial.write_bytes(image.getbuffer())
         except ImportError:
             remedy = "install it with: pip install 'cropstar[parquet]'"
             raise UsageError("GeoParquet files need pyarrow", path=output, remedy=remedy) from None
-        except (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, ValueError, TypeError) as failure:
-            if (error := machine_error(failure, str(output))) is not None:
-                raise error from None
+        except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError, TypeError) as failure:
             remedy = "leave that column out of the parcels"
             raise InputError("cannot write the parcels", path=output, why=str(failure), remedy=remedy) from None
 
 
-def _write_geopackage(frame: Any, path: Path, **settings: str) -> None:
+def _write_geopackage(frame: Any, image: io.BytesIO, **settings: str) -> None:
     import pyogrio
 
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": EVER})
     try:
-        with warnings.catch_warnings():  # that a file in the making does not end in .gpkg
-            warnings.simplefilter("ignore")
-            frame.to_file(path, driver="GPKG", engine="pyogrio", **settings)
+        frame.to_file(image, driver="GPKG", engine="pyogrio", **settings)
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
-
-
-def _count_features(path: Path) -> int:
-    import pyogrio
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return int(pyogrio.read_info(path, force_feature_count=True)["features"])
 
 
 def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool_]]:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cropstar.config import TrainConfig
-from cropstar.errors import InputError, ResourceError, UsageError
+from cropstar.errors import InputError, ResourceError, UsageError, expected_error
 from cropstar.geo.windows import Window
 from cropstar.prediction import blocks
 from cropstar.prediction.job import predict
@@ -34,6 +34,7 @@ from cropstar.prediction.parcels import (
     learnt_parcels,
     pool_parcels,
     require_parcels,
+    write_frame,
 )
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.request import MapOptions, MapRequest, StoredSeries, scenes_of
@@ -45,6 +46,7 @@ from cropstar.training.evaluation import score
 from tests.prediction.making import CLASSES as MODEL_CLASSES
 from tests.prediction.making import untrained
 from tests.prediction.maps import CLASSES, Landscape, a_landscape, place, square, write
+from tests.prediction.test_outputs import largest_file
 
 pytest.importorskip("exactextract")
 
@@ -374,3 +376,22 @@ def test_no_room_for_the_map(small_scene: Path, tmp_path: Path, monkeypatch: pyt
     with pytest.raises(ResourceError, match="the disk is too small"):
         predict(raster, tmp_path / "map.tif", MapRequest(model=model, device="cpu"))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("name", ["parcels.gpkg", "parcels.parquet"])
+def test_a_full_disk_is_not_blamed_on_a_column(name: str, tmp_path: Path) -> None:
+    squares = [shapely.box(side, 0, side + 1, 1) for side in range(300)]
+    frame = geopandas.GeoDataFrame(
+        {"crop": [f"wheat {n}" * 20 for n in range(300)]}, geometry=squares, crs="EPSG:32632"
+    )
+    write_frame(frame, tmp_path / name)
+    whole = (tmp_path / name).stat().st_size
+    (tmp_path / name).unlink()
+    for largest in range(0, whole, max(whole // 25, 1)):
+        with largest_file(largest), pytest.raises((ResourceError, OSError)) as caught:
+            write_frame(frame, tmp_path / name)
+        error = expected_error(caught.value)
+        assert error is not None
+        assert error.exit_code == 6, error
+        assert "free some disk space" in str(error)
+        assert list(tmp_path.iterdir()) == []
