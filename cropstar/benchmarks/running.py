@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -39,6 +38,7 @@ from cropstar.models.zoo import load_weights, weights_of
 from cropstar.registry import did_you_mean
 from cropstar.runtime import DATA, event, keep_large_buffers, peak_memory_megabytes
 from cropstar.store.files import write_json
+from cropstar.store.gate import read_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.training.monitoring import EventFiles, require_tensorboard
 from cropstar.training.optimisation import Precision
@@ -260,7 +260,7 @@ def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Sett
 def read_facts(folder: Path) -> dict[str, Any]:
     """The task, settings and data of a run."""
     try:
-        known = json.loads(Run(folder).data.read_text(encoding="utf-8"))
+        known = read_json(Run(folder).data)
     except (OSError, ValueError) as failure:
         raise ArtifactError("no run of a benchmark", path=folder, why=str(failure), remedy="check the folder") from None
     if isinstance(known, dict) and "fingerprint" in known:
@@ -285,7 +285,7 @@ def _ended_by_budget(run: Run) -> bool:
     if not run.finished:
         return False
     try:
-        return bool(json.loads(run.result.read_text(encoding="utf-8"))["budget"]["ended"] == "budget")
+        return bool(read_json(run.result)["budget"]["ended"] == "budget")
     except (ValueError, KeyError, TypeError):
         why = "it does not say why the run ended"
         raise ArtifactError("damaged", path=run.result, why=why, remedy="remove it to continue the run") from None

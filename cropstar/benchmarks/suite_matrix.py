@@ -36,6 +36,7 @@ from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.contract import NETWORKS
 from cropstar.models.zoo import parse_name
 from cropstar.registry import did_you_mean
+from cropstar.store import gate
 
 MAXIMUM_CELLS = 10_000  # a run folder each
 SHIPPED = ("paper", "short")  # in configs/bench, beside the settings of each task
@@ -279,7 +280,7 @@ def _read_run(suite: Path, cell: SuiteTraining) -> SuiteOutcome:
 
 def read_json(path: Path) -> dict[str, Any]:
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = gate.read_json(path)
     except ValueError as failure:
         raise ArtifactError("damaged", path=path, why=str(failure), remedy="remove its folder") from None
     if not isinstance(known, dict):

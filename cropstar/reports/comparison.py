@@ -15,6 +15,7 @@ from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new
 from cropstar.reports.results import CONFIG, PLURALS, RESULT, damaged, read_result, with_interval
 from cropstar.reports.wording import DASH, count, duration, percent, plural, printable, score
 from cropstar.store.files import atomic_path
+from cropstar.store.gate import read_json
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -159,7 +160,7 @@ def _tested_on(folder: Path, result: dict[str, Any]) -> tuple[str, str, str]:
     classes = [entry["name"] for entry in result["classes"]]
     data = folder / "data.json"
     try:
-        scenes = json.loads(data.read_text(encoding="utf-8"))["scenes"] if data.is_file() else result["data"]["store"]
+        scenes = read_json(data)["scenes"] if data.is_file() else result["data"]["store"]
     except (ValueError, KeyError, TypeError) as failure:
         why = f"{type(failure).__name__}: {failure}"
         raise ArtifactError(

@@ -13,7 +13,7 @@ from typing import Any
 from cropstar.errors import ArtifactError
 from cropstar.reports.wording import DASH, areas, count, cut, percent, plural, printable, score
 from cropstar.store.classes import choose_colours
-from cropstar.store.gate import read_json
+from cropstar.store.gate import ResultRow, checked, read_json
 
 RESULT = "result.json"
 CONFIG = "config.yaml"
@@ -50,6 +50,10 @@ def read_result(folder: Path) -> dict[str, Any]:
     if missing:
         raise damaged(path, f"it lacks {', '.join(missing)}")
     assert isinstance(result, dict)
+    try:
+        checked(ResultRow, result)
+    except ValueError as failure:
+        raise damaged(path, str(failure)) from None
     return result
 
 

@@ -263,6 +263,60 @@ class StateRow(BaseModel):
         return self
 
 
+Figure = Annotated[float, Field(gt=-1e15, lt=1e15)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class FiguresRow(BaseModel):
+    """Of one way of counting; figures without a sample to count are null."""
+
+    model_config = DATA
+
+    overall_accuracy: Figure | None
+    macro_f1: Figure | None
+    confusion: list[list[Count]] = Field(max_length=65_535)
+    classes: list[dict[str, Any]] = Field(max_length=65_535)
+    intervals: dict[str, Any] = {}
+
+
+class TestRow(BaseModel):
+    model_config = DATA
+
+    parcel: FiguresRow
+    pixel: FiguresRow
+
+
+class LearntRow(BaseModel):
+    model_config = DATA
+
+    name: Text
+    layers: Count
+    hidden: Count
+    parameters: Count
+
+
+class SplitRow(BaseModel):
+    model_config = DATA
+
+    by: Text
+    counts: dict[Text, list[Count]]
+
+
+class ResultRow(BaseModel):
+    """What is read of the result of a run; the rest is for people."""
+
+    model_config = DATA
+
+    classes: list[dict[str, Any]] = Field(max_length=65_535)
+    data: dict[str, Any]
+    split: SplitRow
+    model: LearntRow
+    history: list[dict[str, Any]] = Field(max_length=1_000_000)
+    best_epoch: Count | None
+    test: TestRow
+    throughput: dict[str, Figure | None]
+
+
 class TileRow(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

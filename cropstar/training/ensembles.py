@@ -24,6 +24,7 @@ from cropstar.geo.calendar import Season
 from cropstar.models.calibration import calibrate, fit_temperature, learn_sets, measure_coverage, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
+from cropstar.store.gate import read_json
 from cropstar.training.evaluation import COVERAGE, Collectors, EarlinessTally, Evaluation, Judgement, evaluate
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
@@ -71,7 +72,7 @@ def finished_outcome(run: Run) -> Outcome | None:
     if not run.finished:
         return None
     try:
-        data = json.loads(run.result.read_text(encoding="utf-8"))
+        data = read_json(run.result)
         return Outcome(Progress(**data["progress"]), float(data["temperature"]), data["validation"])
     except (ValueError, KeyError, TypeError) as failure:
         why = f"it cannot be understood ({failure})"

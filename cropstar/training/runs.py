@@ -28,6 +28,7 @@ from typing import Any
 from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.store.files import locked, sweep, write_text
+from cropstar.store.gate import read_json
 
 MODEL = "model.safetensors"
 CHECKPOINTS_KEPT = 2
@@ -85,7 +86,7 @@ class Run:
 
     def headline(self) -> str:
         """The figures on the test parcels in one line."""
-        result = json.loads(self.result.read_text(encoding="utf-8"))
+        result = read_json(self.result)
         pixel, parcel = (
             f"overall accuracy {figures['overall_accuracy'] or 0:.3f}, macro-F1 {figures['macro_f1'] or 0:.3f}"
             f"{_over_classes(figures, result['classes'])}"
@@ -172,7 +173,7 @@ def newest_model(root: Path) -> Path | None:
 
 
 def _read(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.exists() else None
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 
 
 def _numbered(root: Path, stem: str) -> dict[int, Path]:

@@ -10,7 +10,6 @@ take longer than what is left of the budget is skipped as soon as that shows.
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -31,6 +30,7 @@ from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, name_ensemble, weights_of
 from cropstar.runtime import event, logger
 from cropstar.store.files import write_json
+from cropstar.store.gate import read_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
 from cropstar.training.evaluation import Collectors, evaluate
@@ -368,7 +368,7 @@ def _say(row: Candidate) -> None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

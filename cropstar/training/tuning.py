@@ -32,6 +32,7 @@ from cropstar.errors import ArtifactError, CropstarError, MismatchError, Resourc
 from cropstar.models.contract import Classifier
 from cropstar.runtime import event, keep_large_buffers, logger, progress_bar
 from cropstar.store.files import locked, write_json, write_text
+from cropstar.store.gate import read_json
 from cropstar.store.store import Store
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run
@@ -275,7 +276,7 @@ def _claim(options: TuneOptions, settings: dict[str, Any], hold: ExitStack) -> P
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except ValueError as failure:
         remedy = "choose another folder with -o"
         raise ArtifactError("not the settings of a tuning", path=path, why=str(failure), remedy=remedy) from None

@@ -47,10 +47,13 @@ def loads_torch(process: subprocess.Popen[str]) -> bool:
     return "libtorch" in Path(f"/proc/{process.pid}/maps").read_text()
 
 
-def the_end(process: subprocess.Popen[str], number: int) -> str:
-    """The last line of a process that a signal ended, if it ended as is documented."""
+def the_end(process: subprocess.Popen[str], *numbers: int) -> str:
+    """The last line of a process that a signal ended, if it ended as is documented.
+
+    Of several that come before Python runs its next line, any may be the first.
+    """
     _, said = process.communicate(timeout=120)
-    assert process.returncode == CODES[signal.Signals(number)], said
+    assert process.returncode in [CODES[signal.Signals(number)] for number in numbers], said
     assert "Traceback" not in said
     line = said.strip().splitlines()[-1]
     assert line.startswith("error: stopped by a signal: ")
@@ -63,7 +66,7 @@ def test_at_the_start_nothing_was_begun(number: int, small_scene: Path, model: P
     wait_for(lambda: catches(process, signal.SIGTERM), process)
     process.send_signal(number)
     process.send_signal(signal.SIGTERM)
-    assert "nothing was begun" in the_end(process, number)
+    assert "nothing was begun" in the_end(process, number, signal.SIGTERM)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,7 +78,7 @@ def test_while_torch_is_imported(number: int, small_scene: Path, model: Path, tm
     for each in (number, signal.SIGTERM, signal.SIGINT):
         process.send_signal(each)
         time.sleep(0.01)
-    the_end(process, number)
+    the_end(process, *NUMBERS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,7 +91,7 @@ def test_further_signals_do_not_disturb_saving(small_store: Path, tmp_path: Path
     while process.poll() is None:
         process.send_signal(random.choice(NUMBERS))
         time.sleep(0.005)
-    assert "the state after batch" in the_end(process, signal.SIGTERM)
+    assert "the state after batch" in the_end(process, *NUMBERS)
     assert list(tmp_path.glob("data/runs/*/checkpoints/*.safetensors"))
     assert not list(tmp_path.rglob("*.partial"))
 
@@ -100,7 +103,7 @@ def test_further_signals_do_not_disturb_a_prediction(small_scene: Path, model: P
     while process.poll() is None:
         process.send_signal(random.choice(NUMBERS))
         time.sleep(0.005)
-    assert "what was finished is kept" in the_end(process, signal.SIGINT)
+    assert "what was finished is kept" in the_end(process, *NUMBERS)
     assert not list(tmp_path.rglob("*.partial"))
 
 
@@ -143,7 +146,7 @@ def test_signals_at_random_moments(
             process.communicate()
             ends["done"] += 1
         else:
-            the_end(process, first)
+            the_end(process, first, second or first)
             ends["documented"] += 1
         assert not list(place.rglob("*.partial"))
         shutil.rmtree(place)
