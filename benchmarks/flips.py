@@ -96,8 +96,8 @@ class Blocks:
         (found,) = self.folder.read([self.window], {"valid-dates": (1, np.dtype(np.uint16))})
         return digest(found.classes, found.layers["valid-dates"])
 
-    def read_state(self, _: Path) -> str:
-        ((_, counts, parts),) = self.folder.read_states([self.window], ((8,),))
+    def read_state(self, path: Path) -> str:
+        ((*_, counts, parts),) = self.folder.read_states([self.window], ((8,),))
         return digest(counts, *parts)
 
 

@@ -79,6 +79,24 @@ def new_sheet(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def place_pixels(figure: Figure, picture: NDArray[np.uint8], left: int, bottom: int) -> None:
+    """Copy a picture (h, w, 3) into a figure pixel by pixel: no colour appears that it does not have.
+
+    Matplotlib's own `figimage` does so by way of floats, which takes half a gigabyte of a large map.
+    """
+    from matplotlib.artist import Artist
+
+    class Pixels(Artist):
+        def draw(self, renderer: Any) -> None:
+            opaque = np.full((*picture.shape[:2], 4), 255, dtype=np.uint8)
+            opaque[..., :3] = picture[::-1]  # from below, as renderers count
+            context = renderer.new_gc()
+            renderer.draw_image(context, left, bottom, opaque)
+            context.restore()
+
+    figure.add_artist(Pixels()).set_zorder(0.5)  # above the axes, whose lines would cover its edge
+
+
 def encode(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     """The finished picture, without the date and the software version that would make two runs differ."""
     metadata: dict[str, Any] = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}

@@ -24,6 +24,7 @@ from cropstar.reports.drawing import (
     house_style,
     nearest_pixels,
     new_sheet,
+    place_pixels,
     rgb,
     whole_pixels,
 )
@@ -93,8 +94,7 @@ def _compose(picture: NDArray[np.uint8], grid: Grid, entries: list[LegendEntry],
     for number, line in enumerate(lines):
         axes.text(MARGIN, MARGIN + 0.12 + number * TITLE_LINE, line, fontsize=TITLE_SIZE, weight="bold")
     axes.text(MARGIN, top - 0.15, describe(grid), fontsize=8, color=MUTED)
-    # figimage copies pixel by pixel: no colour appears that is not a class.
-    figure.figimage(picture, round(MARGIN * DPI), round((bottom - top) * DPI) - height)
+    place_pixels(figure, picture, round(MARGIN * DPI), round((bottom - top) * DPI) - height)
     _frame(axes, MARGIN, top, map_width, map_height)
     if stretched:
         axes.text(

@@ -27,6 +27,7 @@ from cropstar.reports.drawing import (
     house_style,
     nearest_pixels,
     new_sheet,
+    place_pixels,
     rgb,
     style_axes,
     whole_pixels,
@@ -298,7 +299,7 @@ def _place_image(figure: Figure, axes: Axes, picture: NDArray[np.uint8], left: f
     height, width = picture.shape[:2]
     sheet = round(figure.get_size_inches()[1] * DPI)
     column, row = round(left * DPI), round(top * DPI)
-    figure.figimage(picture, column, sheet - row - height)
+    place_pixels(figure, picture, column, sheet - row - height)
     corner = ((column - 0.5) / DPI, (row - 0.5) / DPI)
     axes.add_patch(Rectangle(corner, (width + 1) / DPI, (height + 1) / DPI, fill=False, edgecolor=HAIRLINE, lw=0.4))
 

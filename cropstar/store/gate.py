@@ -274,8 +274,8 @@ class FiguresRow(BaseModel):
 
     overall_accuracy: Figure | None
     macro_f1: Figure | None
-    confusion: list[list[Count]] = Field(max_length=65_535)
-    classes: list[dict[str, Any]] = Field(max_length=65_535)
+    confusion: list[list[Count]] = Field([], max_length=65_535)
+    classes: list[dict[str, Any]] = Field([], max_length=65_535)
     intervals: dict[str, Any] = {}
 
 
