@@ -25,7 +25,7 @@ import rasterio
 from rasterio.transform import from_origin
 
 MODELS = ("star", "convstar", "bistar", "lstm", "convgru", "gru", "tcn", "transformer")
-FILES = (
+FILES: tuple[list[str], ...] = (
     [],
     [],
     ["--probabilities", "--confidence"],
