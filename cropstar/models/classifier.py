@@ -7,7 +7,7 @@ from torch import Tensor
 
 from cropstar.models.cells.cell import State
 from cropstar.models.contract import Classifier, ModelState
-from cropstar.models.encoding import with_days
+from cropstar.models.encoding import is_complete, most_valid, with_days
 from cropstar.models.heads import Head
 from cropstar.models.pooling import LastState, SeasonState
 from cropstar.models.stack import BidirectionalStack, RecurrentStack, StackState
@@ -154,10 +154,9 @@ class RecurrentClassifier(Classifier):
 
         A masked date changes no state, so that nothing is lost; the stem has no more sorting to do.
         """
-        if self.stem is None or self.spatial or watched() or bool(valid.all()):
+        if self.stem is None or self.spatial or watched() or is_complete(valid):
             return x, valid, days, False
-        length = max(int(valid.sum(dim=1).max()), 1)
-        order = valid_first(valid)[:, :length]
+        order = valid_first(valid)[:, : most_valid(valid)]
         if isinstance(self.pool, SeasonState) and self.pool.beyond_a_year:
             return x, valid, days, False  # whose bins count from the first date, valid or not
         return (

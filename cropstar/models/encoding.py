@@ -78,8 +78,7 @@ class ObservedSeries:
 def observe(x: Tensor, valid: Tensor, days: Tensor) -> ObservedSeries:
     """x (B, T, C), valid (B, T), days (B, T); one date stays, be it masked: nothing has length zero."""
     counts = valid.sum(dim=1, keepdim=True)
-    present = torch.arange(valid.shape[1], device=valid.device) < counts
-    present = present[:, : max(int(present.any(dim=0).sum()), 1)]
+    present = torch.arange(most_valid(valid), device=valid.device) < counts
     order = torch.argsort(valid.logical_not().to(torch.uint8), dim=1, stable=True)[:, : present.shape[1]]
     values = x.gather(1, order.unsqueeze(2).expand(-1, -1, x.shape[2]))
     return ObservedSeries(
@@ -156,3 +155,33 @@ def encode_positions(observed: ObservedSeries, width: int, day_encoding: str, th
     angle = place.unsqueeze(2) * rate  # (B, N, pairs)
     waves = torch.stack([angle.sin(), angle.cos()], dim=3).flatten(2)[..., :width]
     return waves.to(observed.values.dtype)
+
+
+# --- short cuts that a mask allows, where asking it costs no waiting for a GPU
+#
+# A processor would stand still until a GPU has computed the answer, at every date. So only masks that lie in its own
+# memory are asked; elsewhere the general way is gone, which gives the same results.
+
+
+def is_complete(mask: Tensor) -> bool:
+    """Whether nothing is masked; False where that is not known."""
+    return _on_host(mask) and bool(mask.all())
+
+
+def complete_dates(mask: Tensor) -> list[bool]:
+    """The same for every date of a mask (T, ...)."""
+    return mask.flatten(1).all(dim=1).tolist() if _on_host(mask) else [False] * len(mask)
+
+
+def most_valid(valid: Tensor) -> int:
+    """The largest number of valid dates of a series (B, T), one at least; all dates where that is not known."""
+    return max(int(valid.sum(dim=1).max()), 1) if _on_host(valid) else valid.shape[1]
+
+
+def bins_in_use(chosen: Tensor) -> list[bool]:
+    """Which bins of one-hot codes (B, n) any series uses; all where that is not known."""
+    return chosen.any(dim=0).tolist() if _on_host(chosen) else [True] * chosen.shape[1]
+
+
+def _on_host(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"

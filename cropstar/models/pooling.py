@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.models.cells.cell import State
+from cropstar.models.encoding import bins_in_use
 from cropstar.native.star import BinSums
 
 YEAR = 365.25
@@ -134,7 +135,7 @@ class SeasonState(LastState):
             first = beginning.flatten(1)[:, 0]
         chosen = nn.functional.one_hot(self.bin_of(days, first), self.bins)  # (B, n)
         seen = valid.unsqueeze(1).to(output.dtype)
-        touched = chosen.any(dim=0).tolist()
+        touched = bins_in_use(chosen)
         for number in range(self.bins):
             if touched[number]:
                 inside = chosen[:, number].reshape(-1, 1, *space).to(output.dtype)

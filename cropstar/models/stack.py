@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.models.cells.cell import Cell, State
+from cropstar.models.encoding import complete_dates, is_complete
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native.star import BinSums, StemWindow, star_stack
 from cropstar.native.tensors import Packed, fits, gradients_wanted
@@ -106,7 +107,7 @@ class RecurrentStack(nn.Module):
         if packed is not None:
             return self._together(packed, x.unsqueeze(1), valid.unsqueeze(1), state)[1]
         mask = valid.unsqueeze(1)
-        complete = bool(mask.all())
+        complete = is_complete(mask)
         day = spread_days(days, x)
         after: list[State] = []
         for depth, cell in enumerate(self.layers()):
@@ -223,8 +224,7 @@ def _as_norm(module: nn.Module) -> MaskedBatchNorm:
 def in_time(x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, Tensor, list[bool], Tensor]:
     """Dates first: x (T, B, C, ...), mask (T, B, 1, ...), the dates on which nothing is masked, and the days."""
     mask = valid.transpose(0, 1).unsqueeze(2)
-    complete = mask.flatten(1).all(dim=1).tolist()
-    return x.transpose(0, 1), mask, complete, spread_days(days, x[:, 0]).transpose(0, 1)
+    return x.transpose(0, 1), mask, complete_dates(mask), spread_days(days, x[:, 0]).transpose(0, 1)
 
 
 def spread_days(days: Tensor, like: Tensor) -> Tensor:

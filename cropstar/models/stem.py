@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.models.cells.cell import State
+from cropstar.models.encoding import is_complete
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native import available
 from cropstar.native.star import StemWindow
@@ -97,7 +98,7 @@ class Stem(nn.Module):
         """
         if watched() and not self.centred:  # sorting by a mask has no counterpart in ONNX
             return self.follow(x, valid, None)[0]
-        order = None if in_front or bool(valid.all()) else valid_first(valid)
+        order = None if in_front or is_complete(valid) else valid_first(valid)
         if order is not None:
             x, valid = x.gather(1, _like(order, x)), valid.gather(1, order)
         for layer in self.parts():

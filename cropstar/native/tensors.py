@@ -58,6 +58,11 @@ def watched() -> bool:
     )
 
 
+def autocasting(device: str) -> bool:
+    """Whether torch chooses types by itself; some kinds of devices do not know the question."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def gradients_wanted(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from cropstar.native.tensors import Weights, refuse_second_derivative, watched
+from cropstar.native.tensors import Weights, autocasting, refuse_second_derivative, watched
 
 
 def can_run_layer(sequence: Tensor, weights: Weights) -> bool:
     """Under tracing, `vmap` or autocast the plain loop says all that is asked for; this function would hide it."""
     same = all(part.dtype == sequence.dtype for part in weights)
-    return same and not watched() and not torch.is_autocast_enabled(sequence.device.type) and sequence.numel() > 0
+    return same and not watched() and not autocasting(sequence.device.type) and sequence.numel() > 0
 
 
 def run_layer(
