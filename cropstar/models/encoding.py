@@ -175,7 +175,7 @@ def complete_dates(mask: Tensor) -> list[bool]:
 
 def most_valid(valid: Tensor) -> int:
     """The largest number of valid dates of a series (B, T), one at least; all dates where that is not known."""
-    return max(int(valid.sum(dim=1).max()), 1) if _on_host(valid) else valid.shape[1]
+    return max([1, *valid.sum(dim=1).tolist()]) if _on_host(valid) else valid.shape[1]
 
 
 def bins_in_use(chosen: Tensor) -> list[bool]:
