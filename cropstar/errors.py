@@ -154,7 +154,7 @@ def _machine_number(failure: BaseException) -> int | None:
 
 
 def from_os_error(failure: OSError) -> CropstarError:
-    """The operating system's word turned into ours: a full disk is a resource, the rest is input."""
+    """An OSError as a CropstarError: a full disk is a ResourceError, the rest an InputError."""
     reason = failure.strerror or str(failure)
     path = failure.filename
     if (error := machine_error(failure)) is not None:

@@ -569,7 +569,7 @@ def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[
 
     for each in inputs:
         if not holds_series(each):
-            why = f"{each} is no table of series"
+            why = f"{each} is not a table of series"
             raise UsageError("tables and images in one call", why=why, remedy="predict them one after the other")
     _refuse(options, MAPS_ALONE, "tables")
     outputs = find_outputs([MapInput(each) for each in inputs], _path(options["output"]))

@@ -66,7 +66,7 @@ SMALL = "Few fields, doubtful labels"
     "--folds",
     type=click.IntRange(2, 20),
     metavar="K",
-    help="Cross-validate: K models, each judged on fields it never saw; the model itself learns from all fields.",
+    help="Cross-validate: K models, each evaluated on fields it never saw; the final model learns from all fields.",
 )
 @headed(
     SMALL,

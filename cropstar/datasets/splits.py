@@ -371,7 +371,7 @@ def describe_split(store: Store, split: Split) -> dict[str, Any]:
     about = {key: value for key, value in split.about.items() if key != "units"}
     how = DESCRIPTIONS[about["by"]].format(**about)
     if about.get("test") == 0:
-        how = f"no test part, all fields are judged out of fold, dealt by {about['by']}"
+        how = f"no test part, all fields are evaluated out of fold, split by {about['by']}"
     if "folds" in about:
         how += f"; fold {about['fold']} of {about['folds']} for the test"
     units = {part: len(names) for part, names in split.about.get("units", {}).items()}

@@ -1,4 +1,4 @@
-"""Sensors and their bands: what a sensor is to a store, Sentinel-2's spellings and scene classes, radar in decibels."""
+"""Sensors and their bands: Sentinel-2's names and scene classes, radar in decibels."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Warmth:
                 raise ValueError
             date(2001, int(match[1]), int(match[2]))
         except ValueError:
-            why = f"'{self.start}' is no day of the year"
+            why = f"'{self.start}' is not a day of the year"
             raise UsageError("wrong value of --warm-from", why=why, remedy="write month and day: 01-01") from None
         if not -50 <= self.base <= 50:
             raise UsageError("wrong value of --base-temperature", why=f"{self.base:g} degrees", remedy="give 0 to 10")

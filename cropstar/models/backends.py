@@ -99,7 +99,7 @@ def _require_triton(cells: list[Cell], device: torch.device) -> None:
     if why:
         raise ResourceError("no backend triton here", why=why, remedy=LEAVE_OUT)
     if not cells or not all(_has_kernel(cell) for cell in cells):
-        why = "the kernels know the cell star in the variant paper, without revisit"
+        why = "the kernels support the cell star in the variant paper, without revisit"
         raise UsageError("--backend triton cannot compute this", why=why, remedy=LEAVE_OUT)
 
 

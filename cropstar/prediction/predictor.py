@@ -100,7 +100,7 @@ class Predictor:
             if not self.card.provenance.get("sensor_dropout"):
                 remedy = "add its images with --add, or train with --set augmentation.sensor_dropout=0.3"
                 raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
-            logger.warning("%s: %s; the model was trained to do without, and is less sure", path, why)
+            logger.warning("%s: %s; the model can do without, with lower confidence", path, why)
         return found
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:

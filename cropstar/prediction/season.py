@@ -343,7 +343,7 @@ def _offsets(file: h5py.File, card: SeasonCard, size: int) -> dict[str, int]:
     for name, (shape, kind) in _kinds(card).items():
         dataset = file[name]
         if not isinstance(dataset, h5py.Dataset) or dataset.shape != shape or dataset.dtype != kind:
-            raise ValueError(f"{name} has the shape {getattr(dataset, 'shape', None)} where {shape} is said")
+            raise ValueError(f"{name} has the shape {getattr(dataset, 'shape', None)} instead of {shape}")
         if (offset := dataset.id.get_offset()) is None:
             raise ValueError(f"{name} does not lie in one piece")
         if offset + kind.itemsize * math.prod(shape) > size:

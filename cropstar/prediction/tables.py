@@ -88,7 +88,7 @@ def predict_tables(inputs: Sequence[Path], outputs: Sequence[Path], request: Ser
     predictor = Predictor(request.model, choose_device(request.device), backend=request.backend)
     if predictor.model.spatial:
         why = f"{predictor.card.model.get('name')} needs images, and a series has no neighbours"
-        raise MismatchError("the model reads images", path=request.model, why=why, remedy="take a series model")
+        raise MismatchError("the model reads images", path=request.model, why=why, remedy="use a series model")
     return [_predict(path, output, predictor, request) for path, output in zip(inputs, outputs, strict=True)]
 
 
@@ -172,12 +172,12 @@ def _read_table(path: Path, predictor: Predictor, reading: Mapping[str, Any]) ->
         if not failure.what.startswith("the scale"):
             raise
         scenes = open_table(path, TableOptions(**trained))
-        logger.warning("%s: taken with the scale of the model's training, %g", path, fingerprint.scale)
+        logger.warning("%s: using the scale of the model's training, %g", path, fingerprint.scale)
     if _distance(scenes, predictor) > 1 and scenes[0].fingerprint.scale != fingerprint.scale:
         others = open_table(path, TableOptions(**trained))
         if _distance(others, predictor) < _distance(scenes, predictor):
             scenes = others
-            logger.warning("%s: taken with the scale of the model's training, %g", path, fingerprint.scale)
+            logger.warning("%s: using the scale of the model's training, %g", path, fingerprint.scale)
     if _distance(scenes, predictor) > FAR:
         why = "its values are far from all that the model was trained on"
         remedy = "give the scale with --scale: reflectance = value * scale"
@@ -201,7 +201,7 @@ def _does_without(missing: Sequence[str], predictor: Predictor, path: Path) -> b
     if not (fingerprint.several and whole and learnt and len(absent) < len(columns)):
         return False
     names = ", ".join(fingerprint.sensors[place].name for place in absent)
-    logger.warning("%s: no columns of %s; the model was trained to do without, and is less sure", path, names)
+    logger.warning("%s: no columns of %s; the model can do without, with lower confidence", path, names)
     return True
 
 

@@ -210,14 +210,14 @@ def _sentences(data: dict[str, Any]) -> Sentences:
 def _of_folds(data: dict[str, Any], share: str, sample: str) -> Sentences:
     """Of a training without a test part: every parcel was judged by the model of a fold that had not seen it."""
     folds, by = data["split"]["out_of_fold"], data["split"]["by"]
-    dealt = "class by class" if by == "parcel" else f"whole {by}s together"
+    dealt = "stratified by class" if by == "parcel" else f"with whole {by}s kept together"
     members = len(data["ensemble"]["members"]) if data.get("ensemble") else 1
     averaged = f", {members} times, whose probabilities are averaged" if members > 1 else ""
     clean = " Suspect labels were left out of that model alone." if data.get("clean") else ""
     return Sentences(
-        lead=f"Of all parcels, each judged by a model that never saw it, {share} were given the right crop.",
-        dealt=f"There is no test part: parcels were dealt to {folds} folds, {dealt}, and every parcel was judged once, "
-        f"by a model that was trained on the other {folds - 1} folds.",
+        lead=f"Of all parcels, each classified by a model that never saw it, {share} were given the right crop.",
+        dealt=f"There is no test part: parcels were split into {folds} folds, {dealt}, and every parcel was evaluated "
+        f"once, by a model that was trained on the other {folds - 1} folds.",
         shown=f"The figures are those of these {folds} models. The model file holds one more with the same settings, "
         f"trained on all parcels{averaged}.{clean}",
         counted="Every parcel is learnt from and, out of fold, judged.",

@@ -176,7 +176,7 @@ def _field_words(facts: dict[str, Any]) -> str:
     if not counts:
         return ""
     if provenance.get("out_of_fold"):
-        return f"{sum(counts['train']):,}, all judged out of fold, in {provenance['out_of_fold']} folds"
+        return f"{sum(counts['train']):,}, all evaluated out of fold, in {provenance['out_of_fold']} folds"
     words = ", ".join(f"{sum(own):,} for {part}" for part, own in counts.items())
     columns = zip(facts["classes"], *counts.values(), strict=False)
     untested = [

@@ -100,7 +100,9 @@ def _band_index(dataset: Any, layer: str | None, path: Path) -> int:
     if layer is None:
         if dataset.count > 1:
             why = f"it has {dataset.count} bands"
-            raise UsageError("which band has the labels", path=path, why=why, remedy="give --label-column 1")
+            raise UsageError(
+                "cannot tell which band has the labels", path=path, why=why, remedy="give --label-column 1"
+            )
         return 1
     if layer in names:
         return names.index(layer) + 1
@@ -133,7 +135,7 @@ def _variable(file: Any, layer: str | None, path: Path) -> str:
         return layer
     if layer is None and len(found) == 1:
         return str(found[0])
-    what = "which variable has the labels" if layer is None else f"no variable '{layer}'"
+    what = "cannot tell which variable has the labels" if layer is None else f"no variable '{layer}'"
     why = f"the rasters of whole numbers are {', '.join(found) or 'none'}"
     raise UsageError(what, path=path, why=why, remedy="name it with --label-column")
 
@@ -199,7 +201,9 @@ def _window_on(own: Grid, grid: Grid, path: Path) -> Window:
         raise InputError("the label raster does not cover the images", path=path, why=why, remedy=remedy)
     if (right - left) * (bottom - top) > MAXIMUM_PIXELS:
         why = f"{right - left} x {bottom - top} pixels lie on the images"
-        raise InputError("labels of too small pixels", path=path, why=why, remedy="bring it to the grid of the images")
+        raise InputError(
+            "the pixels of the labels are too small", path=path, why=why, remedy="bring it to the grid of the images"
+        )
     return Window(top, left, bottom - top, right - left)
 
 

@@ -137,7 +137,7 @@ def target_lock(final: Path, what: str, *, shared: bool = False) -> Iterator[boo
         except BlockingIOError:
             os.close(handle)
             raise ArtifactError(
-                f"{what} is locked", path=final, why="another cropstar writes it", remedy="wait for it to end"
+                f"{what} is locked", path=final, why="another cropstar is writing it", remedy="wait for it to end"
             ) from None
         try:
             same = os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
@@ -166,7 +166,7 @@ def require_own_folder(folder: Path) -> None:
 
 
 def planted(path: Path) -> ArtifactError:
-    why = "it is a link or no folder, and cropstar made none of these"
+    why = "it is a link or a file, which cropstar does not make there"
     return ArtifactError("a work folder that leads elsewhere", path=path, why=why, remedy="look at it and remove it")
 
 

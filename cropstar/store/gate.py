@@ -99,7 +99,7 @@ def _calendar_day(text: str) -> str:
 
 def _path_name(text: str) -> str:
     if any(sign < " " or sign == "\x7f" for sign in text):
-        raise ValueError("a path with signs that no name has")
+        raise ValueError("a path with control characters")
     text.encode("utf-8")
     return text
 

@@ -141,7 +141,7 @@ def _choose_part(subject: EvaluatedModel, store: Store, options: EvaluateOptions
     if options.part is not None:
         return options.part
     if subject.config.split.out_of_fold and options.store is None:
-        why = "every field was judged out of fold and then learnt from"
+        why = "every field was evaluated out of fold and then used for training"
         remedy = "see the report of the run, or give another --store"
         raise UsageError("the run has no test part", path=subject.file, why=why, remedy=remedy)
     if own_split or (subject.run is not None and _recipes(store) == subject.scenes):

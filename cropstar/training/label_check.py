@@ -122,7 +122,7 @@ class FieldProbabilities:
             if found.probabilities.shape != (len(parcels), len(classes)) or len(found.labels) != len(parcels):
                 raise ValueError("its arrays do not fit each other")
             if not np.isfinite(found.probabilities).all() or (found.labels < 0).any():
-                raise ValueError("its values are no probabilities")
+                raise ValueError("its values are not probabilities")
         except (KeyError, ValueError, IndexError, TypeError) as failure:
             raise ArtifactError(
                 "the probabilities of the run cannot be used", path=path, why=str(failure), remedy="train again"

@@ -149,7 +149,7 @@ def require_forest(config: TrainConfig) -> None:
 
 
 def say_baselines(baselines: Sequence[dict[str, Any]], tested: Evaluation) -> None:
-    """In one line, and a warning where the model is no better than naming the most frequent class."""
+    """Log the baselines in one line, and warn if the model is no better than the most frequent class."""
     unit = "pixel" if tested.unit != "parcel" else "parcel"
     words = []
     for row in baselines:

@@ -391,7 +391,7 @@ def _require_choice(
         raise UsageError(f"'{AUTO}' does not use {name}", remedy="name a model, or leave it out")
     folded = {"--folds": config.split.out_of_fold, "--clean": config.clean}
     for name in (name for name, given in folded.items() if given):
-        why = "the choice would have seen every field that it is judged on" if name == "--folds" else None
+        why = "the choice would have seen every field that it is evaluated on" if name == "--folds" else None
         raise UsageError(f"'{AUTO}' does not use {name}", why=why, remedy="name a model, or leave it out")
     require_selectable(config, store, split)
 

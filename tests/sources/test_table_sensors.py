@@ -120,7 +120,7 @@ def test_context_beside_one_sensor(tmp_path: Path) -> None:
         ({"S1-SIGMA0-VV": 65535}, {}, InputError, "no valid observation of radar"),
         ({}, {"context": ("height",)}, UsageError, "height"),
         ({}, {"temperature": "S1-SIGMA0-VV"}, InputError, "neither degrees nor kelvins"),
-        ({}, {"temperature": "AGERA5-TMEAN", "warm_from": "13-01"}, UsageError, "no day of the year"),
+        ({}, {"temperature": "AGERA5-TMEAN", "warm_from": "13-01"}, UsageError, "not a day of the year"),
     ],
 )
 def test_bad_columns(
