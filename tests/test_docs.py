@@ -53,6 +53,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_contributing_names_files_that_exist() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:cropstar/)?((?:[a-z_0-9]+/)+[a-z_0-9]+\.py)`", text))
+    assert len(named) > 20
+    for path in named:
+        assert (REPOSITORY / "cropstar" / path).exists() or (REPOSITORY / path).exists(), path
+
+
 def test_the_example_of_a_class_table_is_one(tmp_path: Path) -> None:
     guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
     example = guide.split("```yaml\n")[1].split("```")[0]
