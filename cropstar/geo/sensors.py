@@ -47,6 +47,22 @@ def clear_sky(scene_classes: NDArray[Any], clear: Collection[int] = CLEAR_SCENE_
     return np.isin(scene_classes, list(clear))
 
 
+# Quality bands of bits: those of which one hides the ground, and values without data.
+LANDSAT_QA, HLS_FMASK = "QA_PIXEL", "FMASK"
+HIDING_BITS = {
+    LANDSAT_QA: 0b111111,  # fill, dilated cloud, cirrus, cloud, cloud shadow, snow
+    HLS_FMASK: 0b011110,  # cloud, next to cloud or shadow, cloud shadow, snow
+}
+EMPTY_QUALITY = {LANDSAT_QA: 0, HLS_FMASK: 255}
+
+
+def clear_bits(quality: NDArray[Any], kind: str) -> NDArray[np.bool_]:
+    """True where Landsat's QA_PIXEL or the Fmask of HLS saw the ground."""
+    numbers = quality.astype(np.int64)
+    clear: NDArray[np.bool_] = ((numbers & HIDING_BITS[kind]) == 0) & (numbers != EMPTY_QUALITY[kind])
+    return clear
+
+
 def observed(values: NDArray[Any], nodata: float | None) -> NDArray[np.bool_]:
     """True where every band of a date has data; values is (T, C, H, W), the answer (T, H, W).
 
@@ -182,3 +198,16 @@ def in_order(bands: Iterable[str]) -> list[str]:
     """Sentinel-2's bands in the order of its band ids, then the others as they come; each once."""
     places = {band: place for place, band in enumerate(SENTINEL2)}
     return sorted(dict.fromkeys(bands), key=lambda band: places.get(band, len(places)))
+
+
+# --- Landsat and HLS: bands by the names of the Sentinel-2 bands of the same wavelengths
+
+OLI = {"B1": "B01", "B2": "B02", "B3": "B03", "B4": "B04", "B5": "B8A", "B6": "B11", "B7": "B12"}  # Landsat 8 and 9
+TM = {"B1": "B02", "B2": "B03", "B3": "B04", "B4": "B8A", "B5": "B11", "B7": "B12"}  # Landsat 4 to 7
+LANDSAT_RADIOMETRY = (2.75e-5, -0.2)  # of surface reflectance in Collection 2; its files do not say so
+INDICES = frozenset(  # computed from bands: no reflectance
+    (
+        *("NDVI", "EVI", "EVI2", "SAVI", "OSAVI", "MSAVI", "NDWI", "MNDWI"),
+        *("NDMI", "NBR", "NDRE", "GNDVI", "NDSI", "LAI", "FAPAR"),
+    )
+)

@@ -22,7 +22,19 @@ from pydantic import ConfigDict, field_validator, model_validator
 
 from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.sensors import CLEAR_SCENE_CLASSES, WORD, band_name, in_order
+from cropstar.geo.sensors import (
+    CLEAR_SCENE_CLASSES,
+    HLS_FMASK,
+    INDICES,
+    LANDSAT_QA,
+    OLI,
+    SCENE_CLASSIFICATION,
+    SENTINEL2,
+    TM,
+    WORD,
+    band_name,
+    in_order,
+)
 from cropstar.inputs import require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
@@ -167,9 +179,12 @@ def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
     pattern, mask_pattern = options.file_pattern, options.mask_pattern
     files: dict[str | None, list[DatedFile]] = defaultdict(list)
     masks: dict[str | None, list[tuple[date, Path]]] = defaultdict(list)
-    others = []
+    others, indices = [], []
     for relative in geotiffs(folder):
         path = folder / relative
+        if not pattern and indices_in(relative.stem) and not bands_in(relative.stem):
+            indices.append(path)
+            continue
         if mask_pattern and (name := mask_pattern.match(relative)) and name.day:
             masks[name.tile].append((name.day, path))
             continue
@@ -179,12 +194,15 @@ def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
         else:
             files[name.tile].append(DatedFile(path, name.day, name.band))
     if not files:
-        raise _nothing_found(folder, options, others)
+        raise _nothing_found(folder, options, [*others, *indices])
     if others:
         reason = f"not named as {options.pattern}" if pattern else "no band of a date by their names"
         logger.info(
             "%d GeoTIFFs left out, %s: %s", len(others), reason, short_list((path.name for path in others), SHOWN)
         )
+    if indices:
+        names = sorted({name for path in indices for name in indices_in(path.stem)})
+        logger.warning("%d files of indices left out: %s are no bands", len(indices), ", ".join(names))
     if mask_pattern and not masks:
         why = f"none is named as {options.masks}"
         raise InputError("no masks", path=folder, why=why, remedy="check --masks, or leave it out")
@@ -261,6 +279,15 @@ BANDS = re.compile(rf"{BEGIN}(?:{WORD}){END}", re.ASCII | re.IGNORECASE)
 # Zone 1 to 60, latitude band, column and row of the military grid; I and O are never used.
 MGRS = r"(?:0[1-9]|[1-5]\d|60)[C-HJ-NP-X][A-HJ-NP-Z][A-HJ-NP-V]"
 TILES = re.compile(rf"{BEGIN}T?({MGRS}){END}", re.ASCII | re.IGNORECASE)
+LANDSAT = re.compile(
+    rf"{BEGIN}(?P<satellite>L[COTEM]0[45789])_L2S[PR]_(?P<tile>\d{{6}})_(?P<day>\d{{8}})_\d{{8}}_\d\d_\w\w_(?P<layer>\w+)$",
+    re.ASCII | re.IGNORECASE,
+)
+HLS = re.compile(
+    rf"{BEGIN}HLS\.(?P<kind>[SL])30\.T(?P<tile>{MGRS})\.(?P<day>\d{{7}})T\d{{6}}\.v\d\.\d\.(?P<layer>\w+)$",
+    re.ASCII | re.IGNORECASE,
+)
+SITS_CLOUDS = re.compile(rf"SENTINEL-2_.*_CLOUD{END}", re.ASCII | re.IGNORECASE)  # sits calls the SCL band so
 # Rasters that come with the bands and are none: true colour, aerosol, water vapour, probabilities.
 COMPANIONS = re.compile(rf"{BEGIN}(?:TCI|AOT|WVP|CLDPRB|SNWPRB){END}", re.ASCII | re.IGNORECASE)
 
@@ -280,6 +307,13 @@ class UnclearName(ValueError):
 
 def guess_name(relative: PurePosixPath) -> Name:
     """The name of a file, by its path below the folder."""
+    if match := LANDSAT.search(relative.stem):
+        named = OLI if match["satellite"].upper() in ("LC08", "LC09") else TM
+        return _product_layer(match, {f"SR_{own}": band for own, band in named.items()}, LANDSAT_QA)
+    if match := HLS.search(relative.stem):
+        of_landsat = {f"B{int(own[1:]):02d}": band for own, band in OLI.items()}
+        of_sentinel = {band: band for band in SENTINEL2 if band not in ("B09", "B10")}
+        return _product_layer(match, of_landsat if match["kind"].upper() == "L" else of_sentinel, HLS_FMASK)
     parts = [relative.stem, *reversed(relative.parent.parts)]
     days = _nearest(days_in(part) for part in parts)
     if len(days) > 1:
@@ -288,8 +322,39 @@ def guess_name(relative: PurePosixPath) -> Name:
     if len(tiles) > 1:
         raise UnclearName(f"the name has the tiles {' and '.join(tiles)}")
     bands = _nearest(bands_in(part) for part in parts)
+    if not bands and SITS_CLOUDS.search(relative.stem):
+        bands = [SCENE_CLASSIFICATION]
     # Several bands in a name: a file of them all, which says itself in what order.
     return Name(days[0] if days else None, bands[0] if len(bands) == 1 else None, tiles[0] if tiles else None)
+
+
+def _product_layer(match: re.Match[str], bands: Mapping[str, str], quality: str) -> Name:
+    """One file of a Landsat or HLS product; angles, thermal bands and the like are no bands of a date."""
+    layer = match["layer"].upper()
+    band = SCENE_CLASSIFICATION if layer == quality else bands.get(layer)
+    if band is None:
+        return Name(None)
+    text = match["day"]
+    day = date(int(text[:4]), 1, 1) + timedelta(int(text[4:]) - 1) if len(text) == 7 else _parse_day(text)
+    return Name(day, band, tile_name(match["tile"]))
+
+
+def quality_kind(path: Path) -> str | None:
+    """Which quality band of bits a file is; None of a scene classification."""
+    for pattern, kind in ((LANDSAT, LANDSAT_QA), (HLS, HLS_FMASK)):
+        if (match := pattern.search(path.stem)) and match["layer"].upper() == kind:
+            return kind
+    return None
+
+
+def is_landsat(path: Path) -> bool:
+    """Whether a file is a band of a Landsat Collection 2 product, by its name."""
+    return LANDSAT.search(path.stem) is not None
+
+
+def indices_in(text: str) -> list[str]:
+    """The vegetation indices that a name has."""
+    return [word for word in re.split(r"[^A-Za-z0-9]+", text.upper()) if word in INDICES]
 
 
 def _is_companion(relative: PurePosixPath) -> bool:

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from rasterio.errors import RasterioError
 
-from cropstar.errors import InputError
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, grid_difference, resample
-from cropstar.geo.sensors import SCALE
+from cropstar.geo.sensors import LANDSAT_RADIOMETRY, SCALE
 from cropstar.geo.windows import Window
 from cropstar.runtime import logger
 from cropstar.sources.base import HandleCache, empty_dates_note
+from cropstar.sources.stack.names import is_landsat, quality_kind
 
 LEAST_PIXELS, MOST_PIXELS = 2**16, 2**24  # of a look for data: thin strips are read together, as are bands
 
@@ -46,11 +47,16 @@ class BandLayer:
     nodata: float | None
     size: tuple[int, int]
     block: tuple[int, int]
+    quality: str | None = None  # of a mask: a band of bits, see `geo.sensors.clear_bits`
+    raw: bool = False  # its numbers are classes, never reflectance
 
     @classmethod
-    def of(cls, entry: BandEntry, header: Header, alignment: Alignment) -> BandLayer:
+    def of(cls, entry: BandEntry, header: Header, alignment: Alignment, *, raw: bool = False) -> BandLayer:
         nodata = header.nodata[entry.index - 1]
-        return cls(entry.path, entry.index, alignment, nodata, header.grid.shape, header.block)
+        if header.gain is not None and not raw:
+            nodata = NO_COUNT
+        quality = quality_kind(entry.path) if raw else None
+        return cls(entry.path, entry.index, alignment, nodata, header.grid.shape, header.block, quality, raw)
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def _needed_layers(day: Day) -> list[frozenset[BandLayer]]:
     As `geo.sensors.observed` has it: each band that knows its nodata, and of the others one.
     """
     known = [layer for layer in day.layers if layer.nodata is not None]
-    if day.scene_classes:
+    if day.scene_classes and not day.scene_classes.quality:  # of bits, zero may be a clear day
         known.insert(0, day.scene_classes)
     unknown = frozenset(layer for layer in day.layers if layer.nodata is None)
     return [*(frozenset([layer]) for layer in known), *([unknown] if unknown else [])]
@@ -124,8 +130,11 @@ def _with_data(layers: Iterable[BandLayer], files: OpenRasters, looks: int | Non
         for look in islice(_windows_to_look_at(left[0].size, left[0].block), looks):
             most = max(MOST_PIXELS // (look.height * look.width), 1)
             for some in (left[start : start + most] for start in range(0, len(left), most)):
-                pixels = files.read(path, [layer.index for layer in some], look)
-                seen.update(layer for layer, own in zip(some, pixels, strict=True) if _is_data(own, layer.nodata).any())
+                for raw in {layer.raw for layer in some}:
+                    same = [layer for layer in some if layer.raw == raw]
+                    pixels = files.read(path, [layer.index for layer in same], look, raw=raw)
+                    pairs = zip(same, pixels, strict=True)
+                    seen.update(layer for layer, own in pairs if _is_data(own, layer.nodata).any())
             left = [layer for layer in left if layer not in seen]
             if not left:
                 break
@@ -146,6 +155,7 @@ def _windows_to_look_at(size: tuple[int, int], block: tuple[int, int]) -> Iterat
 
 # --- Headers, and whether a file can be a part of a series at all
 
+FRACTIONS = ("float32", "float64")
 INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 # GDAL decodes whole blocks: a whole granule in one strip still fits, a lie of the header does not.
 MAXIMUM_BLOCK_BYTES, MAXIMUM_PIXEL_BYTES = 2**30, 8
@@ -161,6 +171,7 @@ class Header:
     nodata: tuple[float | None, ...]
     radiometry: tuple[tuple[float, float], ...]
     block: tuple[int, int]
+    gain: tuple[float, float] | None = None  # of fractions: what makes counts of Sentinel-2's scale of them
 
     @property
     def count(self) -> int:
@@ -177,29 +188,32 @@ def read_header(path: Path, files: OpenRasters, *, mask: bool = False) -> Header
             why = f"values are {dataset.dtypes[0]}"
             raise InputError("not a mask", path=path, why=why, remedy="store 0 for clear and 1 for not clear")
     else:
-        _require_scaled_integers(dataset, path)
+        _require_numbers(dataset, path)
     try:
         names = [dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or "" for index in dataset.indexes]
     except UnicodeDecodeError as failure:
         why, remedy = f"its tags are not UTF-8 ({failure.reason})", "write them again as UTF-8, or remove them"
         raise InputError("unreadable tags", path=path, why=why, remedy=remedy) from None
     pairs = list(zip(dataset.scales, dataset.offsets, strict=True))
+    gain = None if mask or dataset.dtypes[0] in INTEGERS else files.count_fractions(path)
+    unset = LANDSAT_RADIOMETRY if is_landsat(path) and gain is None else (SCALE, 0.0)
     return Header(
         path,
         Grid.of(dataset),
         tuple(name.strip() for name in names),
         dataset.nodatavals,
-        tuple((SCALE, 0.0) if pair == (1.0, 0.0) else (float(pair[0]), float(pair[1])) for pair in pairs),
+        tuple(unset if pair == (1.0, 0.0) or gain is not None else (float(pair[0]), float(pair[1])) for pair in pairs),
         dataset.block_shapes[0],
+        gain,
     )
 
 
-def _require_scaled_integers(dataset: Any, path: Path) -> None:
-    """Reflectance is stored as whole numbers, on a known place, in blocks that can be decoded."""
+def _require_numbers(dataset: Any, path: Path) -> None:
+    """Reflectance is stored as whole numbers or fractions, on a known place, in blocks that can be decoded."""
     _require_place(dataset, path)
-    if dataset.dtypes[0] not in INTEGERS:
+    if dataset.dtypes[0] not in (*INTEGERS, *FRACTIONS):
         why = f"values are {dataset.dtypes[0]}"
-        raise InputError("not a scaled integer stack", path=path, why=why, remedy="store reflectance x 10000 as uint16")
+        raise InputError("not a stack of reflectance", path=path, why=why, remedy="store reflectance x 10000 as uint16")
     _require_blocks(dataset, path)
 
 
@@ -294,9 +308,12 @@ SHARE = 8  # of the files that the system allows: several tiles may be open, and
 class OpenRasters(HandleCache[Path]):
     """Open GeoTIFFs."""
 
-    def __init__(self, most: int | None = None) -> None:
+    def __init__(self, most: int | None = None, given: tuple[float | None, float | None] = (None, None)) -> None:
+        """`given` are the scale and offset that the user says, of files of fractions."""
         super().__init__()
         self._most = most
+        self._given = given
+        self._gains: dict[Path, tuple[float, float]] = {}
 
     def limit(self) -> int:
         return self._most or most_open()
@@ -305,8 +322,43 @@ class OpenRasters(HandleCache[Path]):
         """The open rasterio dataset of a file."""
         return self.get(path, lambda stack: stack.enter_context(open_raster(path)))
 
-    def read(self, path: Path, indexes: Sequence[int], window: Window) -> NDArray[Any]:
-        """Pixels (bands, h, w) of a window, which may be empty."""
+    def count_fractions(self, path: Path) -> tuple[float, float]:
+        """From now on read a file of fractions as counts of Sentinel-2's scale; how these come from its values."""
+        if path not in self._gains:
+            dataset = self.dataset(path)
+            scale, offset = self._given
+            own = (float(dataset.scales[0]), float(dataset.offsets[0]))
+            if scale is None and offset is None:
+                scale, offset = own if own != (1.0, 0.0) else (self._guess_scale(path, dataset), 0.0)
+            self._gains[path] = ((1.0 if scale is None else scale) / SCALE, (offset or 0.0) / SCALE)
+        return self._gains[path]
+
+    def _guess_scale(self, path: Path, dataset: Any) -> float:
+        """Whether fractions are reflectance as it is, or counts; of anything else the user must say."""
+        looked_at = min(BANDS_LOOKED_AT, dataset.count)
+        some = [1 + place * dataset.count // looked_at for place in range(looked_at)]
+        for look in _windows_to_look_at(dataset.shape, dataset.block_shapes[0]):
+            values = self.read(path, some, look)
+            seen = values[np.isfinite(values) & (values > 0)]
+            if len(seen):
+                typical = float(np.median(seen))
+                if typical <= HIGHEST_REFLECTANCE:
+                    return 1.0
+                if typical >= LOWEST_COUNT:
+                    return SCALE
+                why = f"a typical value is {typical:g}, neither reflectance nor 10000 times as much"
+                remedy = "give it with --scale: reflectance = value * scale"
+                raise UsageError("the scale is not clear", path=path, why=why, remedy=remedy)
+        return 1.0
+
+    def read(self, path: Path, indexes: Sequence[int], window: Window, *, raw: bool = False) -> NDArray[Any]:
+        """Pixels (bands, h, w) of a window, which may be empty; of fractions counts, unless they are wanted `raw`."""
+        pixels = self._read(path, indexes, window)
+        if raw or path not in self._gains:
+            return pixels
+        return _counts(pixels, self.dataset(path).nodatavals[indexes[0] - 1], self._gains[path])
+
+    def _read(self, path: Path, indexes: Sequence[int], window: Window) -> NDArray[Any]:
         dataset = self.dataset(path)
         shape = (len(indexes), window.height, window.width)
         if not window.height or not window.width:
@@ -320,6 +372,19 @@ class OpenRasters(HandleCache[Path]):
             why = "it is smaller than when it was opened"
             raise InputError("a raster changed while it was read", path=path, why=why, remedy="run again")
         return pixels
+
+
+# Fractions become counts of Sentinel-2's scale when they are read: 0.2314 is 2314.
+BANDS_LOOKED_AT = 8
+HIGHEST_REFLECTANCE, LOWEST_COUNT = 2.0, 20.0  # typical values: clouds are brighter than 1, and water as dark as 50
+NO_COUNT = -32768  # nodata, NaN and, where the file does not say what nodata is, zero
+
+
+def _counts(values: NDArray[Any], nodata: float | None, gain: tuple[float, float]) -> NDArray[np.int32]:
+    missing = ~np.isfinite(values) | (values == (0 if nodata is None else nodata))
+    counts = np.where(missing, 0, values).astype(np.float64) * gain[0] + gain[1]
+    cut = np.clip(np.floor(counts + 0.5), NO_COUNT + 1, BRIGHTEST).astype(np.int32)
+    return np.where(missing, np.int32(NO_COUNT), cut)
 
 
 def most_open() -> int:

@@ -32,10 +32,18 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.resampling import Alignment, RasterPart, nearest
-from cropstar.geo.sensors import SCENE_CLASSIFICATION, band_name, clear_sky, in_order, observed
+from cropstar.geo.sensors import (
+    SCENE_CLASSIFICATION,
+    band_name,
+    clear_bits,
+    clear_sky,
+    in_order,
+    observed,
+)
 from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
 from cropstar.registry import did_you_mean
+from cropstar.runtime import logger
 from cropstar.sources.base import Bands, MergedSeries, Observations, SceneOnGrid, name_with_years, to_values
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.sources.stack.names import (
@@ -53,6 +61,7 @@ from cropstar.sources.stack.names import (
     rename,
 )
 from cropstar.sources.stack.rasters import (
+    NO_COUNT,
     BandEntry,
     BandLayer,
     Day,
@@ -88,7 +97,7 @@ def open_stack(
         for option, value in (("--pattern", options.pattern), ("--masks", options.masks), ("--resampling", chosen)):
             if value is not None:
                 raise UsageError(f"{option} is for a folder of dated files", path=path, remedy="give the folder")
-        return [StackSeries(path, options)]
+        return _warned([StackSeries(path, options)])
     if options.days is not None:
         why = "the names of a folder's files tell their dates"
         raise UsageError("--dates is for one file", path=path, why=why, remedy="leave it out, or use --pattern")
@@ -100,6 +109,17 @@ def open_stack(
         for series in opened:
             series.close()
         raise
+    return _warned(opened)
+
+
+def _warned(opened: list[StackSeries | DatedSeries]) -> list[StackSeries | DatedSeries]:
+    for series in opened:
+        if series.grid.rasterio_crs.is_geographic:
+            logger.warning(
+                "%s: pixels are degrees: --erode, blocks in metres and hectares want a projected grid; gdalwarp -t_srs "
+                "brings the images to one",
+                series.name,
+            )
     return opened
 
 
@@ -139,7 +159,7 @@ class StackSeries:
         self.name = path.stem
         self._path = path
         self._clear = tuple(options.clear)
-        self._files = OpenRasters()
+        self._files = OpenRasters(given=(options.scale, options.offset))
         try:
             header = read_header(path, self._files)
             texts = _band_texts(self._files.dataset(path))
@@ -151,14 +171,16 @@ class StackSeries:
             )
             table, given = rename(table, given, path)
             self.bands, with_classes = _choose_bands(table, given, None, path)
-            self.scale, self.offset = options.radiometry(_one_radiometry(header, table, self.bands))
+            self.scale, self.offset = _one_radiometry(header, table, self.bands)
+            if header.gain is None:
+                self.scale, self.offset = options.radiometry((self.scale, self.offset))
             days, empty = split_empty_days(_days_of_file(header, table, self.bands, with_classes), self._files, path)
         except BaseException:
             self.close()
             raise
         self.grid = header.grid
         self.dates: tuple[date, ...] = tuple(days)
-        self._nodata = header.nodata[0]
+        self._nodata = header.nodata[0] if header.gain is None else NO_COUNT
         self._order = [layer.index for day in days.values() for layer in day.layers]
         self._masks = [day.scene_classes.index for day in days.values() if day.scene_classes]
         self.provenance: dict[str, Any] = {"source": "stack", "file": path.name}
@@ -179,7 +201,7 @@ class StackSeries:
         values = self._files.read(self._path, self._order, window).reshape(shape)
         valid = observed(values, self._nodata)
         if self._masks:
-            valid &= clear_sky(self._files.read(self._path, self._masks, window), self._clear)
+            valid &= clear_sky(self._files.read(self._path, self._masks, window, raw=True), self._clear)
         return Observations(to_values(np.where(valid[:, None], values, 0), darkest=0), valid)
 
     def close(self) -> None:
@@ -217,7 +239,10 @@ def _described_table(texts: Sequence[str], path: Path) -> BandTable:
 
 def _days_of_file(header: Header, table: BandTable, bands: Bands, with_classes: bool) -> Days:
     whole = Alignment(1, 0, 0, *header.grid.shape)
-    layers = {key: BandLayer.of(entry, header, whole) for key, entry in table.items()}
+    layers = {
+        (day, band): BandLayer.of(entry, header, whole, raw=band == SCENE_CLASSIFICATION)
+        for (day, band), entry in table.items()
+    }
     return {
         day: Day(
             tuple(layers[day, band] for band in bands), layers[day, SCENE_CLASSIFICATION] if with_classes else None
@@ -247,7 +272,7 @@ class DatedSeries(MergedSeries[BandLayer]):
         self, folder: Path, tile: TileFiles, options: StackOptions | None = None, *, wanted: Bands | None = None
     ) -> None:
         self.options = options or StackOptions()
-        self._files = OpenRasters()
+        self._files = OpenRasters(given=(self.options.scale, self.options.offset))
         try:
             layout = _make_layout(folder, tile, self.options, wanted, self._files)
         except BaseException:
@@ -284,8 +309,15 @@ class DatedSeries(MergedSeries[BandLayer]):
         """Where the file does not say, zero is nodata where all such bands have it."""
         return layer.nodata is not None
 
+    def _seen_clearly(self, scene: SceneOnGrid[BandLayer], window: Window) -> NDArray[np.bool_]:
+        """By the scene classes, or the bits of a quality band."""
+        layer = scene.scene_classes
+        if layer is None or layer.quality is None:
+            return super().clear_pixels(scene, window)
+        return clear_bits(self.read_nearest(layer, window), layer.quality)
+
     def clear_pixels(self, scene: SceneOnGrid[BandLayer], window: Window) -> NDArray[np.bool_]:
-        clear = super().clear_pixels(scene, window)
+        clear = self._seen_clearly(scene, window)
         if isinstance(scene, Day) and scene.mask:
             part = self._read_part(scene.mask, window)
             # Turned over before it is brought to the grid: beyond the mask's edge nothing is clear.
@@ -295,7 +327,7 @@ class DatedSeries(MergedSeries[BandLayer]):
 
     def _read_part(self, layer: BandLayer, window: Window) -> RasterPart:
         place = layer.alignment.source(window)
-        return RasterPart(self._files.read(layer.path, [layer.index], place)[0], place, layer.alignment)
+        return RasterPart(self._files.read(layer.path, [layer.index], place, raw=layer.raw)[0], place, layer.alignment)
 
 
 def _series_name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str:
@@ -342,7 +374,9 @@ def _make_layout(
         why = f"{', '.join(missing)} without a file named as {options.masks}"
         raise InputError("a mask is missing", path=folder, why=why, remedy="add it, or remove the date")
     headers = _headers(table, bands, files)
-    scale, offset = options.radiometry(_radiometry(table, dates, bands, headers))
+    scale, offset = _radiometry(table, dates, bands, headers)
+    if not any(header.gain for header in headers.values()):
+        scale, offset = options.radiometry((scale, offset))
     like = min((table[dates[0], band] for band in bands), key=lambda entry: headers[entry.path].grid.resolution)
     grid = headers[like.path].grid
     days: Days = {}
@@ -382,7 +416,7 @@ def _require_one_band(entry: BandEntry, header: Header) -> Header:
 def _mask_layer(entry: BandEntry, grid: Grid, like: Path, files: OpenRasters, *, mask: bool = False) -> BandLayer:
     """A mask or scene classification on the grid."""
     header = _require_one_band(entry, read_header(entry.path, files, mask=mask))
-    return BandLayer.of(entry, header, align_to_grid(entry.path, header.grid, grid, like))
+    return BandLayer.of(entry, header, align_to_grid(entry.path, header.grid, grid, like), raw=True)
 
 
 def _radiometry(table: BandTable, dates: list[date], bands: Bands, headers: dict[Path, Header]) -> tuple[float, float]:
@@ -393,6 +427,11 @@ def _radiometry(table: BandTable, dates: list[date], bands: Bands, headers: dict
         for band in bands:
             entry = table[day, band]
             found = require_radiometry(headers[entry.path], entry.index)
+            gains = headers[entry.path].gain, headers[first.path].gain
+            if None not in gains and gains[0] != gains[1]:
+                why = f"values of another size than in {first.path.name}"
+                remedy = "bring all files to one scale, or give it with --scale"
+                raise InputError("files differ in scale", path=entry.path, why=why, remedy=remedy)
             if found != expected:
                 why = f"{_radiometry_words(found)} instead of {_radiometry_words(expected)} as {first.path.name} has"
                 remedy = "bring all files to one scale"

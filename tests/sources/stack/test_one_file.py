@@ -203,11 +203,6 @@ def test_bands_of_different_scale_are_refused(tmp_path: Path) -> None:
     assert "bands differ in scale or offset" in refusal(path)
 
 
-def test_floats_are_refused(tmp_path: Path) -> None:
-    path = write_stack(tmp_path / "a.tif", BANDS, np.full((4, 20, 30), 0.3, dtype=np.float32))
-    assert "values are float32" in refusal(path)
-
-
 def test_a_stack_without_coordinate_system_is_refused(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
@@ -571,9 +566,9 @@ def test_where_there_is_data_one_block_tells(tmp_path: Path, monkeypatch: pytest
     path = write_stack(tmp_path / "a.tif", FOUR, some_pixels(3, (8, 800, 800), "uint16"), nodata=0, **form)
     looks, plain = [], OpenRasters.read
 
-    def counting(self: OpenRasters, path: Path, indexes: Sequence[int], window: Window) -> Pixels:
+    def counting(self: OpenRasters, path: Path, indexes: Sequence[int], window: Window, *, raw: bool = False) -> Pixels:
         looks.append((len(indexes), window))
-        return plain(self, path, indexes, window)
+        return plain(self, path, indexes, window, raw=raw)
 
     monkeypatch.setattr(OpenRasters, "read", counting)
     StackSeries(path).close()

@@ -214,9 +214,9 @@ def test_no_usable_scale(tmp_path: Path, scale: float) -> None:
     assert "no usable scale" in refusal(tmp_path, InputError)
 
 
-@pytest.mark.parametrize("kind", ["float32", "complex64", "complex_int16"])
-def test_no_whole_numbers(folder: Path, kind: str) -> None:
-    write_raster(the_file(folder), some_pixels().astype("complex64" if "complex" in kind else kind), dtype=kind)
+@pytest.mark.parametrize("kind", ["complex64", "complex_int16"])
+def test_no_plain_numbers(folder: Path, kind: str) -> None:
+    write_raster(the_file(folder), some_pixels().astype("complex64"), dtype=kind)
     assert f"values are {kind}" in refusal(folder, InputError)
 
 
