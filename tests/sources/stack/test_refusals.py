@@ -168,7 +168,7 @@ def test_a_mask_that_nobody_announced_is_not_ignored(folder: Path) -> None:
 
 def test_more_bands_than_the_name_says(folder: Path) -> None:
     write_raster(the_file(folder), some_pixels(shape=(2, HEIGHT, WIDTH)))
-    assert "its name says one band and 2 are in it" in refusal(folder, InputError)
+    assert "its name gives one band, but it has 2" in refusal(folder, InputError)
 
 
 def test_masks_alone(tmp_path: Path) -> None:
