@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
+MINUTES ?= 10
 
-.PHONY: demo test test-all faults lint format bench clean
+.PHONY: demo test test-all faults fuzz lint format bench clean
 
 demo: .venv/demo.stamp
 	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png data/demo/tile-crops.qml
@@ -17,9 +18,14 @@ demo: .venv/demo.stamp
 test: .venv/test.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# Every call to the disk fails once, and the power at every moment: an hour or two; CASES="ingest update" for some.
 faults: .venv/test.stamp
 	@$(BIN)/python -m tests.faults.sweep $(CASES)
 	@$(BIN)/python -m tests.faults.replay $(CASES)
+
+# Files of all kinds with something wrong in them, for some minutes.
+fuzz: .venv/test.stamp
+	@$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES) --keep data/fuzz
 
 test-all: .venv/test-all.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or not slow"

@@ -124,6 +124,14 @@ def _guard_messages() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     stream = sys.stderr or os.fdopen(2, "w", closefd=False)
     sys.stderr = Messages(stream)
+    sys.unraisablehook = _keep_quiet
+
+
+def _keep_quiet(failure: sys.UnraisableHookArgs) -> None:
+    """Failures in what libraries call back, such as rasterio's log of a message that is not UTF-8, are no tracebacks."""
+    import logging
+
+    logging.getLogger("cropstar").debug("ignored: %s in %s", failure.exc_value, failure.object)
 
 
 def _translate(failure: BaseException) -> CropstarError:

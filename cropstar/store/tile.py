@@ -374,4 +374,7 @@ def write_attribute(handle: h5py.File, name: str, text: str) -> None:
 
 
 def read_attribute(handle: h5py.File, name: str) -> str:
-    return bytes(handle.attrs[name]).decode("utf-8")
+    value = handle.attrs[name]
+    if not isinstance(value, bytes):  # of a number Python would make as many bytes
+        raise ValueError(f"its {name} is not a text")
+    return value.decode("utf-8")

@@ -18,6 +18,10 @@ from tests.faults.writing import Case
     [
         ("ingest", 5),
         ("ingest-again", 5),
+        ("predict", 3),
+        ("update", 3),
+        pytest.param("predict-again", 5, marks=pytest.mark.slow),
+        pytest.param("train", 5, marks=pytest.mark.slow),
     ],
 )
 def test_every_crash_leaves_old_or_new(

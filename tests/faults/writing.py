@@ -32,7 +32,7 @@ PREDICT = (
     "predict early.tif --model model.safetensors -o maps/map.tif --window 16 --confidence --parcels parcels.gpkg "
     "--html --state maps/season.h5"
 )
-UPDATE = "update maps/season.h5 late.tif --confidence"
+UPDATE = "update maps/season.h5 late.tif --confidence --any-dates"
 
 
 @dataclass

@@ -402,7 +402,7 @@ class ProductFile:
         try:
             with zipfile.ZipFile(self.container) as archive, archive.open(self.member) as member:
                 yield member
-        except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as failure:
+        except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as failure:
             raise InputError("damaged archive", path=self.label, why=str(failure), remedy=REMEDY) from None
 
 
