@@ -198,4 +198,4 @@ def test_every_module_says_what_it_is(path: Path) -> None:
 
 def test_folders_of_tests_mirror_the_package() -> None:
     folders = {path.name for path in (REPOSITORY / "tests").iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert folders <= set(HEIGHT) | {"faults"}
+    assert folders <= set(HEIGHT) | {"faults", "fuzz"}

@@ -128,7 +128,7 @@ def _guard_messages() -> None:
 
 
 def _keep_quiet(failure: sys.UnraisableHookArgs) -> None:
-    """Failures in what libraries call back, such as rasterio's log of a message that is not UTF-8, are no tracebacks."""
+    """No traceback of what fails where nobody can catch it, such as rasterio's log of a message that is not UTF-8."""
     import logging
 
     logging.getLogger("cropstar").debug("ignored: %s in %s", failure.exc_value, failure.object)

@@ -56,7 +56,7 @@ from cropstar.prediction.request import MapFiles, MapRequest
 from cropstar.runtime import logger
 from cropstar.sources.base import Series
 from cropstar.sources.sensors import owners_of
-from cropstar.store.files import atomic_path, locked, require_own_folder
+from cropstar.store.files import atomic_path, flush_to_disk, locked, require_own_folder
 
 BLOCKS = ".blocks"
 ASSEMBLING = "assembling"
@@ -181,6 +181,7 @@ class BlockFolder:
 
     def begin_assembling(self) -> None:
         (self.folder / ASSEMBLING).touch()
+        flush_to_disk(self.folder)  # before anything that is ours to replace
 
     def remove(self) -> None:
         """This folder, and what jobs of other models or options left for the same map, unless they still run."""

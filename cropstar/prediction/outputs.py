@@ -7,6 +7,7 @@ classes (`<map>.tif.aux.xml`) and their colours (`<map>.qml`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from rasterio._err import CPLE_BaseError
 from rasterio.errors import RasterioError
 
 from cropstar import __version__
-from cropstar.errors import NO_ROOM, ResourceError
+from cropstar.errors import EITHER, NO_ROOM, ResourceError, write_error
 from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.geo.raster import checksum, rasterio_window
 from cropstar.geo.windows import Window, split
@@ -225,6 +226,7 @@ def _open_drafts(
 # under another name and read back.
 
 BLOCK = 256
+BIG_TIFF = 43  # the version number of files of more than 4 GB
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,7 @@ def drafting(path: Path, grid: Grid, kind: RasterKind) -> Iterator[Draft]:
     draft = Draft(path, grid, kind)
     path.unlink(missing_ok=True)  # a link in its place would be written through
     try:
-        with library_writes(path), rasterio.open(path, "w", **profile) as dataset:
+        with hearing_gdal(path), library_writes(path), rasterio.open(path, "w", **profile) as dataset:
             if kind.classes is not None:
                 dataset.write_colormap(1, {entry.number: (*entry.rgb, 255) for entry in kind.classes})
                 dataset.update_tags(1, **band_tags(kind.classes))
@@ -320,13 +322,32 @@ def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
     layout = {"compress": "deflate", "blocksize": BLOCK, "overview_resampling": draft.kind.overviews}
     if draft.kind.classes is None:
         layout["predictor"] = "standard"
-    with library_writes(final), atomic_path(final) as partial:
+    with hearing_gdal(final), library_writes(final), atomic_path(final) as partial:
         with rasterio.open(draft.path, "r+", driver="GTiff") as dataset:
             dataset.update_tags(**tags)
             dataset.scales = (draft.kind.scale,) * dataset.count
             dataset.units = (draft.kind.unit,) * dataset.count
         rasterio.shutil.copy(draft.path, partial, driver="COG", bigtiff="if_safer", num_threads="all_cpus", **layout)
         _require_whole(partial, draft.written, final)
+        _require_cloud_optimised(partial, final)
+
+
+@contextmanager
+def hearing_gdal(path: Path) -> Iterator[None]:
+    """Raise what GDAL only logs: after some failures to write it goes on, and the file is not what it should be."""
+    complaints: list[str] = []
+    heard = logging.Handler(logging.ERROR)
+    heard.emit = lambda record: complaints.append(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("rasterio")
+    log.addHandler(heard)
+    before, log.propagate = log.propagate, False
+    try:
+        yield
+    finally:
+        log.removeHandler(heard)
+        log.propagate = before
+    if complaints:
+        raise write_error(RasterioError(complaints[0]), path)
 
 
 def read_thinned(path: Path, longest_side: int) -> NDArray[Any]:
@@ -356,6 +377,25 @@ def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -
     if not whole:
         why = "it could not be written completely"
         raise ResourceError("cannot write the map", path=final, why=why, remedy=NO_ROOM)
+
+
+def _require_cloud_optimised(path: Path, final: Path) -> None:
+    """All directories come before the pixels of the image: libtiff puts one that it failed to write behind them."""
+    with rasterio.open(path, driver="GTiff") as dataset:
+        pixels = int(dataset.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1))
+    content = np.memmap(path, np.uint8, "r")
+
+    def number(place: int, size: int) -> int:
+        return int.from_bytes(content[place : place + size].tobytes(), "little")
+
+    large = number(2, 2) == BIG_TIFF
+    count, entry, pointer = (8, 20, 8) if large else (2, 12, 4)  # bytes of the parts of a directory
+    directory = number(8, 8) if large else number(4, 4)
+    while 0 < directory < pixels:
+        directory = number(directory + count + entry * number(directory, count), pointer)
+    if directory:
+        why = "a part of it did not reach the disk at once"
+        raise ResourceError("cannot write the map", path=final, why=why, remedy=EITHER)
 
 
 # --- Names of the classes for GDAL and QGIS: `<map>.tif.aux.xml`, as GDAL's own PAM writes it

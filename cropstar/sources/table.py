@@ -797,7 +797,10 @@ def _numbers_of(column: pd.Series[Any], path: Path) -> NDArray[np.float64]:
     """A column as numbers, NaN where there is none."""
     if not pd.api.types.is_numeric_dtype(column.dtype):
         plain = column.astype(object)
-        numbers = pd.to_numeric(plain, errors="coerce")
+        try:
+            numbers = pd.to_numeric(plain, errors="coerce")
+        except OverflowError:  # of a whole number with hundreds of digits, which "coerce" does not cover
+            numbers = plain.map(_number_or_nan).astype(np.float64)
         strange = (numbers.isna() & plain.notna()).to_numpy()
         if strange.any():
             row = int(np.argmax(strange))
@@ -805,6 +808,13 @@ def _numbers_of(column: pd.Series[Any], path: Path) -> NDArray[np.float64]:
             raise InputError("text among the numbers", path=path, why=why, remedy="correct it or leave it empty")
         column = numbers
     return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _number_or_nan(value: Any) -> float:
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError):
+        return float("nan")
 
 
 # --- Columns of text as numbers: each different value once, each row the number of its value

@@ -69,10 +69,11 @@ def library_writes(path: Path) -> Iterator[None]:
     """Within, a library writes a file of ours: whatever it complains of, the data are good and the disk is not."""
     try:
         yield
-    except (CropstarError, OSError):
+    except CropstarError:
         raise
     except Exception as failure:
-        if type(failure).__module__.partition(".")[0] in WRITING_LIBRARIES:
+        told = isinstance(failure, OSError) and failure.errno is not None  # rasterio's has no number
+        if not told and type(failure).__module__.partition(".")[0] in WRITING_LIBRARIES:
             raise write_error(failure, path) from failure
         raise
 

@@ -56,7 +56,7 @@ KINDS: dict[str, tuple[str, ...] | str] = {
 }
 
 # What h5py says of a damaged file.
-UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError)
+UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError)
 
 
 class OpenFiles:

@@ -94,7 +94,7 @@ class Store:
     def reader(self, name: str) -> TileReader:
         """The tile's reader; it may be kept: its file is opened again where it had to make room for another."""
         if name not in self._readers:
-            self._readers[name] = TileReader(tile_path(self.folder, name), self._open_files)
+            self._readers[name] = self._opened(tile_path(self.folder, name))
             if not self._readers[name].has_checksums and not self._warned:
                 self._warned = True
                 logger.warning(
@@ -103,6 +103,13 @@ class Store:
                     self.folder,
                 )
         return self._readers[name]
+
+    def _opened(self, path: Path) -> TileReader:
+        reader = TileReader(path, self._open_files)
+        if different := self.fingerprint.differences(reader.fingerprint):
+            why = f"{', '.join(different)}, the manifest and the tile"
+            raise ArtifactError("a tile of another store", path=path, why=why, remedy=REMEDY)
+        return reader
 
     def verify(self, on_tile: Callable[[], None] = lambda: None) -> list[Path]:
         """Read every byte of every tile; the paths of those that are not as they were written."""
