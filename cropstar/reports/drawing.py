@@ -86,7 +86,7 @@ def place_pixels(figure: Figure, picture: NDArray[np.uint8], left: int, bottom: 
     """
     from matplotlib.artist import Artist
 
-    class Pixels(Artist):
+    class PixelArtist(Artist):
         def draw(self, renderer: Any) -> None:
             opaque = np.full((*picture.shape[:2], 4), 255, dtype=np.uint8)
             opaque[..., :3] = picture[::-1]  # from below, as renderers count
@@ -94,7 +94,7 @@ def place_pixels(figure: Figure, picture: NDArray[np.uint8], left: int, bottom: 
             renderer.draw_image(context, left, bottom, opaque)
             context.restore()
 
-    figure.add_artist(Pixels()).set_zorder(0.5)  # above the axes, whose lines would cover its edge
+    figure.add_artist(PixelArtist()).set_zorder(0.5)  # above the axes, whose lines would cover its edge
 
 
 def encode(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
