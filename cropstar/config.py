@@ -272,7 +272,9 @@ class LossConfig(Section):
         0.0, ge=0, lt=1, description="label smoothing: share of each label that is spread over all classes"
     )
     levels: float = Field(0.0, ge=0, description="weight of the loss on coarser levels of classes")
-    teacher: float = Field(0.5, ge=0, le=1, description="of distil: share of the teacher's probabilities in the loss")
+    teacher: float = Field(
+        0.5, ge=0, le=1, description="of distil and soft_labels: share of the teacher's probabilities in the loss"
+    )
 
     @model_validator(mode="after")
     def _dice_has_no_weights(self) -> LossConfig:
@@ -329,6 +331,9 @@ class TrainConfig(Section):
     refit: bool = Field(False, description="at the end retrain on training and validation, up to the best epoch")
     distil: LaxPath | None = Field(
         None, description="a run or model file whose probabilities the model also learns from"
+    )
+    soft_labels: Literal["none", "forest"] = Field(
+        "none", description="forest: series also learn the out-of-bag probabilities of a random forest"
     )
     seed: int = Field(0, ge=0, lt=2**63)
 

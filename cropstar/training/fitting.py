@@ -3,6 +3,8 @@
 Trees learn from all fields but those of the test, since nothing is chosen on the validation fields. A model is
 calibrated by probabilities of its own samples from trees that never saw their field: out-of-bag ones of a forest,
 otherwise by cross-validation over fields. Whole groups that are held out for validation calibrate instead.
+
+The same out-of-bag probabilities can soften the labels of a network (`soft_labels: forest`).
 """
 
 from __future__ import annotations
@@ -14,12 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.errors import InputError, Interrupted, UsageError
+from cropstar.models.calibration import fit_temperature, softmax
 from cropstar.models.contract import Shape
+from cropstar.models.networks.forest import Forest
 from cropstar.models.networks.trees import (
     DayGrid,
     FittedClassifier,
@@ -29,6 +34,7 @@ from cropstar.models.networks.trees import (
     sensor_features,
 )
 from cropstar.runtime import event, progress_bar, stop_on_request, track
+from cropstar.training.distillation import TaughtSamples
 from cropstar.training.metrics import ScoreSample
 from cropstar.training.trainer import Progress, SaveModel, Task, fit
 
@@ -36,6 +42,8 @@ MOST_PIXELS = 200_000  # of images: neighbouring pixels tell little that is new,
 MOST_VALUES = 60_000_000  # of their features altogether: boosting takes 8 bytes of each
 MOST_OF_A_FIELD = 32  # pixels of a field, of those that calibrate: more of one field say nothing new
 FOLDS = 3  # of the cross-validation that calibrates
+TEACHING = 200  # trees of the forest behind soft labels: about 70 of them have not seen a field
+DOUBTFUL = 0.3  # share of fields of which the forest must be wrong for its word to count in full
 UNUSED = ("optimiser", "loss", "sampling", "augmentation", "patience")
 
 
@@ -72,7 +80,7 @@ def settings_for(config: TrainConfig) -> TrainConfig:
     """The configuration without the settings that its model has no use for."""
     if config.model.name not in FITTED:
         return config
-    unused = (*UNUSED, "precision", "compile", "distil")
+    unused = (*UNUSED, "precision", "compile", "distil", "soft_labels")
     return config.model_copy(update={name: TrainConfig.model_fields[name].default for name in unused})
 
 
@@ -89,17 +97,26 @@ def require_fittable(config: TrainConfig, options: Mapping[str, bool] | None = N
             raise UsageError(f"'{name}' does not use {unused}", remedy="leave it out")
     if options and options.get("--diagnose"):
         raise UsageError(f"'{name}' has no layers to diagnose", remedy="leave --diagnose out")
-    if importlib.util.find_spec("sklearn") is None:
-        why = "scikit-learn is not installed"
-        raise UsageError(f"'{name}' cannot be trained", why=why, remedy="pip install 'cropstar[forest]'")
+    _require_trees(f"'{name}' cannot be trained")
     asked = {
         **(options or {}),
         "precision": config.precision != "float32",
         "compile": config.compile,
         "--distil": config.distil is not None,
+        "soft_labels": config.soft_labels != "none",
     }
     for option in (option for option, given in asked.items() if given):
         raise UsageError(f"'{name}' does not use {option}", remedy="leave it out")
+
+
+def has_trees() -> bool:
+    """Whether the package that grows trees is installed."""
+    return importlib.util.find_spec("sklearn") is not None
+
+
+def _require_trees(refusal: str) -> None:
+    if not has_trees():
+        raise UsageError(refusal, why="scikit-learn is not installed", remedy="pip install 'cropstar[forest]'")
 
 
 @dataclass(frozen=True)
@@ -263,3 +280,60 @@ def _growing(label: str, on_share: Callable[[float], None] | None = None) -> Ite
                 on_share(count / total)
 
         yield on_trees
+
+
+# --- soft labels: a forest says of each training field what trees that did not see it think
+
+
+class ForestTeacher:
+    """Softens the labels of series by the out-of-bag probabilities of a forest.
+
+    With a few hundred fields a network learns wrong labels and rare look-alikes by heart. A forest that is grown on the
+    same fields knows which of them others contradict: its trees have not seen the field that they are asked about.
+    Where it is nearly always right there is little to soften, and a field keeps most of its label. Each training, those
+    without a fold among them, has a forest of its own, so that no field that is held out has a say.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = Shape(shape.bands, shape.classes, 1, sensors=shape.sensors)
+
+    @staticmethod
+    def require(config: TrainConfig, target: str) -> None:
+        """Refuse what has no forest: images, dates, another teacher, a missing package."""
+        if target != "parcel":
+            why = f"it is for series, and {target}s have a class here"
+            raise UsageError("soft_labels=forest cannot be used", why=why, remedy="leave it out, or take target=parcel")
+        if config.distil is not None:
+            remedy = "leave one of them out"
+            raise UsageError("soft_labels=forest cannot be combined with --distil", remedy=remedy)
+        _require_trees("soft_labels=forest cannot be used")
+
+    def teach(self, prepared: Prepared, split: object, config: TrainConfig) -> TaughtSamples:
+        """The training samples with softened labels, NaN where none of the trees can say anything."""
+        season = prepared.season
+        grid = DayGrid(season.start, season.length)
+        shape = self._shape
+        samples = gather({"train": prepared}, shape.classes, grid, config.seed, sensors=shape.sensors)
+        forest = Forest(ModelConfig(name="rf", trees=TEACHING), shape)
+        with _growing("forest") as on_trees:
+            unseen = forest.fit(samples.features, samples.labels, grid, config.seed, on_trees, samples.parcels)
+        assert unseen is not None
+        known = ~np.isnan(unseen[:, 0])
+        said = dict(zip(samples.parcels[known].tolist(), _softened(unseen[known], samples.labels[known]), strict=True))
+        nothing = np.full(shape.classes, np.nan)
+        rows = range(0, len(prepared), prepared.batch_size)
+        batches = (prepared.batch(list(range(row, min(row + prepared.batch_size, len(prepared))))) for row in rows)
+        parcels = [number for batch in batches for number in batch.parcels.tolist()]
+        answers = [torch.from_numpy(said.get(number, nothing)).float() for number in parcels]
+        return TaughtSamples(prepared, answers)
+
+
+def _softened(unseen: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Labels mixed with calibrated out-of-bag probabilities (N, K): the more, the more often these are wrong."""
+    if not len(labels):
+        return unseen
+    scores = log_probabilities(unseen)
+    temperature, _ = fit_temperature(scores, labels)
+    share = min(1.0, float((unseen.argmax(axis=1) != labels).mean()) / DOUBTFUL)
+    mixed: NDArray[np.float64] = share * softmax(scores, temperature) + (1 - share) * np.eye(unseen.shape[1])[labels]
+    return mixed

@@ -13,18 +13,20 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, ModelConfig, TrainConfig, dump_config
+from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, USUAL_VALIDATION, ModelConfig, TrainConfig, dump_config
 from cropstar.datasets.fields import choose_target
-from cropstar.datasets.splits import Split, training_split
+from cropstar.datasets.splits import Split, named_splits, training_split
 from cropstar.runtime import logger
 from cropstar.store.store import Store
+from cropstar.training.fitting import has_trees
 
 NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
 WARMUP = 30  # steps
 FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
+FEW = 2000  # fields of series
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class DataFacts:
     images: bool  # whether the model reads images
     pixels: bool  # whether pixels have a class, and samples are patches
     processes: int = 1  # that train together: batch statistics of a share are not those of the batch
+    validation: int = 0  # fields that the split, as it is without a recipe, keeps for validation
+    shares: bool = True  # whether validation is a share of the training fields, not whole groups or a published part
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,17 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
         spatial,
         target == "pixel",
         int(os.environ.get("WORLD_SIZE") or 1),
+        sum(part == "validation" for part in split.part_of.values()),
+        config.split.by == "parcel" and _shares_validation(store, config.split.name),
     )
+
+
+def _shares_validation(store: Store, name: str | None) -> bool:
+    """Whether a data set's own split leaves it to us to take some of its training fields for validation."""
+    if name is None:
+        return True
+    parts = list(named_splits(store).get(name, {}).values())
+    return "validation" not in parts and parts.count("train") == 1  # of several groups a whole one is taken
 
 
 @contextmanager
@@ -139,7 +153,8 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     if config.model.name in FITTED:
         return
     yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
-    yield from _optimisation(facts)
+    softened = _can_soften(config, facts)
+    yield from _optimisation(facts, softened=softened)
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
     if crossed:
         yield Choice(
@@ -147,19 +162,35 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
             2 if facts.pixels else FOLDS,
             f"{facts.fields:,} training fields are too few to hold some out for validation",
         )
-    elif facts.fields < 10_000 and not facts.pixels and config.split.by == "parcel" and config.split.name is None:
-        yield Choice(
-            "split.validation", 0.1, f"{facts.fields:,} training fields are too few to hold some out for validation"
-        )
+        facts = _learning_from(facts, facts.fields + facts.validation)
+    elif facts.fields < 10_000 and not facts.pixels and facts.shares:
+        share = 0.1 if facts.fields < 5000 else 0.05
+        yield Choice("split.validation", share, f"{facts.fields:,} training fields: few are held out for validation")
+        if not _is_set(config, "split.validation"):
+            spared = round(facts.validation * (1 - share / USUAL_VALIDATION))
+            facts = _learning_from(facts, facts.fields + spared)
     steps = _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2)
     yield from _budget(config, facts, steps, crossed=crossed)
+
+
+def _learning_from(facts: DataFacts, fields: int) -> DataFacts:
+    """With the fields that a model will really learn from."""
+    return replace(facts, fields=fields, samples=round(facts.samples * fields / max(facts.fields, 1)))
+
+
+def _can_soften(config: TrainConfig, facts: DataFacts) -> bool:
+    """Whether a forest can be asked about few series, and nobody else teaches."""
+    if _is_set(config, "soft_labels"):
+        return config.soft_labels == "forest"
+    few = 10 * FOLDS <= facts.fields < FEW and not facts.pixels
+    return few and config.target != "date" and config.distil is None and config.loss.name != "dice" and has_trees()
 
 
 def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
     """Whether a few more trainings take little time, and nothing else needs a validation part of its own."""
     other_use = config.refit or config.beside or facts.processes > 1
     asked_for = any(_is_set(config, key) for key in ("split.validation", "patience", "choose_after"))
-    few = 10 * FOLDS <= facts.fields < (150 if facts.pixels else 2000)  # a training on images takes minutes
+    few = 10 * FOLDS <= facts.fields < (150 if facts.pixels else FEW)  # a training on images takes minutes
     return few and not (other_use or asked_for or config.split.by == "pixel" or config.target == "date")
 
 
@@ -189,14 +220,15 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
         yield Choice("model.pool", "mean", "the mean of all states: too few labels for a dense layer over the season")
         yield Choice("model.dropout", 0.2, "few fields, many pixels")
     else:
-        yield Choice("model.hidden", 64 if facts.fields < 2000 else 128, f"{facts.fields:,} training fields")
+        yield Choice("model.hidden", 64 if facts.fields < FEW else 128, f"{facts.fields:,} training fields")
         yield Choice("model.pool", "season", "keeps at which time of the season a state was reached")
         if "pool" not in model.model_fields_set or model.pool == "season":
             yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
             yield Choice("model.dense", 128, "a layer over all bins")
         if facts.processes == 1 and facts.bands <= 3:
             yield Choice("model.stem", 2, "sees changes between dates, which matter with few bands")
-        yield Choice("model.dropout", 0.2, "works for a few hundred fields and for some thousand")
+        dropout = 0.3 if facts.fields < FEW and not facts.pixels else 0.2
+        yield Choice("model.dropout", dropout, f"{facts.fields:,} training fields")
     if facts.processes == 1:
         yield Choice("model.normalise", True, "trains faster and reaches a better model")
 
@@ -204,20 +236,22 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
 def _network(facts: DataFacts) -> Iterator[Choice]:
     yield Choice("model.layers", 3, "the usual depth of this kind of network on fields")
     yield Choice("model.hidden", 64, "the usual width")
-    yield Choice("model.dropout", 0.2 if facts.fields < 2000 else 0.1, f"{facts.fields:,} training fields")
+    yield Choice("model.dropout", 0.2 if facts.fields < FEW else 0.1, f"{facts.fields:,} training fields")
 
 
-def _optimisation(facts: DataFacts) -> Iterator[Choice]:
+def _optimisation(facts: DataFacts, *, softened: bool) -> Iterator[Choice]:
     yield Choice("optimiser.learning_rate", 0.004 if facts.pixels else 0.003, "with AdamW and a cosine schedule")
     yield Choice("optimiser.weight_decay", 0.02 if facts.images else 0.01, "weight decay of the matrices")
     yield Choice("optimiser.decoupled", True, "AdamW")
     yield Choice("optimiser.schedule", "cosine", "falls to zero at the last step")
     yield Choice("optimiser.warmup", WARMUP, "steps")
     yield Choice("optimiser.average", 0.98, "a running mean of the weights is evaluated and saved")
-    yield Choice("loss.smoothing", 0.1, "some labels of fields are wrong")
+    if softened:
+        yield Choice("soft_labels", "forest", "out-of-bag answers of a forest soften labels that look wrong")
+    yield Choice("loss.smoothing", 0.05 if softened else 0.1, "some labels of fields are wrong")
     if facts.images:
         yield Choice("augmentation.flips", True, "fields have no preferred direction")
-    hidden = 0.2 if facts.pixels else 0.1 if facts.fields < 5000 else 0.0
+    hidden = 0.2 if facts.pixels else 0.25 if facts.fields < FEW else 0.1 if facts.fields < 5000 else 0.0
     yield Choice("augmentation.date_dropout", hidden, "other places and years have other clouds")
 
 
@@ -245,12 +279,12 @@ def _steps(facts: DataFacts, layers: int) -> int:
     """Of series: more where there is more to learn from. Of images: so many that a run takes minutes, not hours."""
     if facts.pixels:
         return int(min(max(1500 * 30 / (facts.dates * layers), 600), 1500))
-    return int(min(max(1.2 * facts.samples, 500), 6000))
+    return int(min(max(1.2 * facts.samples, 500), 4000))
 
 
 def _bins(facts: DataFacts) -> int:
     """No more bins than dates; finer ones where there are fields enough to learn them."""
-    return min(12 if facts.fields < 2000 else 24, max(facts.dates, 2))
+    return min(12 if facts.fields < FEW else 24, max(facts.dates, 2))
 
 
 def _is_set(config: TrainConfig, dotted: str) -> bool:

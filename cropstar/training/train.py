@@ -19,7 +19,7 @@ from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_spli
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import has_bfloat16, has_bfloat16_kernels
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import Classifier, Shape
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.zoo import Ensemble, describe_model, load_weights, name_ensemble, weights_of
 from cropstar.reports.report import write_report
@@ -44,7 +44,7 @@ from cropstar.training.ensembles import (
     write_metrics,
 )
 from cropstar.training.evaluation import Judgement, error_map_facts, judge
-from cropstar.training.fitting import fit_model, require_fittable
+from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
@@ -117,8 +117,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         for own, each in zip(configs, models, strict=True):
             setup.require(own, each)
             _require_possible(own, options, each, processes, device)
-        teacher = Teacher(config.distil, store, split, config, device) if config.distil else None
-        if teacher is not None:
+        teacher = _teacher(config, setup, split, shape)
+        if isinstance(teacher, Teacher):
             data["teacher"] = teacher.digest
         run = claimed or _claim(config, options, data, hold, processes)
         places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
@@ -150,7 +150,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
                 **_dates(config),
                 **({"target": config.target} if config.target else {}),
                 **_sensors(config, store),
-                **({"distil": teacher.facts()} if teacher else {}),
+                **({"distil": teacher.facts()} if isinstance(teacher, Teacher) else {}),
             },
         )
         training = _Training(run, members, parts, card, setup, split, processes, options, hold)
@@ -206,7 +206,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         if isinstance(model, Ensemble):
             result["model"]["name"] = card.model["name"]
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
-        if teacher is not None:
+        if isinstance(teacher, Teacher):
             result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
         if out_of_fold is not None:
             result["cross_fit"] = out_of_fold.facts()
@@ -266,7 +266,7 @@ class _Training:
         assert outcome is not None
         return outcome
 
-    def cross_fit(self, config: TrainConfig, teacher: Teacher | None) -> OutOfFold:
+    def cross_fit(self, config: TrainConfig, teacher: Teacher | ForestTeacher | None) -> OutOfFold:
         """A model per fold, for the figures and the calibration."""
         config = without_choice(config)
         store = self.setup.store
@@ -355,7 +355,7 @@ class _Training:
 
 
 def _refit(
-    training: _Training, config: TrainConfig, outcomes: Sequence[Outcome], teacher: Teacher | None
+    training: _Training, config: TrainConfig, outcomes: Sequence[Outcome], teacher: Teacher | ForestTeacher | None
 ) -> list[Progress]:
     """Every member anew, with the normalisation that was measured before: the model file has one."""
     setup, merged = training.setup, training.split.with_validation()
@@ -367,6 +367,14 @@ def _refit(
         training.refit(replace(member, model=setup.build(member.config, shape)), parts["train"], outcome.progress)
         for member, outcome in zip(training.members, outcomes, strict=True)
     ]
+
+
+def _teacher(config: TrainConfig, setup: Setup, split: Split, shape: Shape) -> Teacher | ForestTeacher | None:
+    """Who is learnt from beside the labels."""
+    if config.soft_labels == "forest" and config.model.name not in FITTED:
+        ForestTeacher.require(config, setup.target)
+        return ForestTeacher(shape)
+    return Teacher(config.distil, setup.store, split, config, setup.device) if config.distil else None
 
 
 def _load(model: Classifier, file: Path) -> None:
@@ -407,7 +415,11 @@ def _require_possible(
         why = "the kernels cannot be compiled, and compute in float32 or, where the processor can, in bfloat16"
         raise UsageError("--backend native cannot train this", why=why, remedy="leave out compile and precision")
     if config.loss.name == "dice":
-        others = {"torchrun": processes.size > 1, "--distil": config.distil is not None}
+        others = {
+            "torchrun": processes.size > 1,
+            "--distil": config.distil is not None,
+            "soft_labels=forest": config.soft_labels == "forest",
+        }
         for name in (name for name, given in others.items() if given):
             remedy = "leave one of them out, or use loss.name=cross-entropy"
             raise UsageError(f"loss.name=dice cannot be combined with {name}", remedy=remedy)

@@ -159,6 +159,9 @@ class Task:
 # --- the loop
 
 
+BETWEEN_EPOCHS = 2.0  # seconds at the least from one checkpoint to the next at the end of an epoch
+
+
 class Clock:
     """The time that a run took over all its restarts, when it was last saved, and how fast this start of it is."""
 
@@ -237,9 +240,11 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                     task.events.add(progress.step, **_curves(progress, clock))
                 if task.after_epoch is not None:
                     task.after_epoch(progress)
-                _save(task, tools, progress)
+                # Where epochs take less than a second, most of the time would go into files.
+                if clock.since_saved() > min(task.checkpoint_seconds, BETWEEN_EPOCHS) or _is_over(task, progress):
+                    _save(task, tools, progress)
+                    clock.saved()
             progress = Progress(**task.processes.tell(vars(progress)))
-            clock.saved()
     if task.budget is not None and progress.batch:
         with tools.judged():
             task.budget.ended(task.model, progress)
@@ -305,6 +310,10 @@ def _save(task: Task, tools: StepTools, progress: Progress) -> None:
         save_checkpoint(task.run, progress, _trained(task, tools))
 
 
+def _is_over(task: Task, progress: Progress) -> bool:
+    return progress.epoch >= task.epochs or _is_enough(task, progress, told=False) or _is_spent(task, progress)
+
+
 def _curves(progress: Progress, clock: Clock) -> dict[str, float]:
     row = progress.history[-1]
     return {
@@ -314,13 +323,14 @@ def _curves(progress: Progress, clock: Clock) -> dict[str, float]:
     }
 
 
-def _is_enough(task: Task, progress: Progress) -> bool:
+def _is_enough(task: Task, progress: Progress, *, told: bool = True) -> bool:
     """Whether validation has not improved for `patience` epochs."""
     patience = task.config.patience
     counted_from = max(progress.best_epoch, _provisional_epochs(task))
     if patience is None or progress.batch or progress.epoch - counted_from < patience:
         return False
-    event(f"stopped: no better validation score since epoch {progress.best_epoch}", epoch=progress.epoch)
+    if told:
+        event(f"stopped: no better validation score since epoch {progress.best_epoch}", epoch=progress.epoch)
     return True
 
 
@@ -365,7 +375,8 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
     first_that_counts = progress.epoch == _provisional_epochs(task) + 1
     if first_that_counts or _is_best(verdict, progress):
         progress.best_score, progress.best_epoch, progress.best_loss = verdict.score, progress.epoch, verdict.loss
-        save_model(task.model, progress)
+        if task.refit_of is None or progress.epoch == task.epochs:
+            save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
     told = (
         f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {verdict.text}  ({progress.seconds:.0f} s)"

@@ -100,6 +100,7 @@ def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
         ({"cross_fit": 2}, 0.4),
         ({"cross_fit": 2}, 0.9),
         ({"cross_fit": 2, "ensemble": 2}, 0.9),
+        ({"cross_fit": 2, "soft_labels": "forest"}, 0.8),
     ],
 )
 def test_a_run_cut_off_ends_with_the_bytes_of_an_unbroken_one(

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from numpy.typing import NDArray
 from sklearn.ensemble import RandomForestClassifier
 
-from cropstar.config import TrainConfig
+from cropstar.cli.main import cropstar
+from cropstar.config import TrainConfig, resolve_config
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
+from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.models.contract import Shape
@@ -27,7 +30,7 @@ from cropstar.prediction.predictor import Predictor
 from cropstar.sources.stack import StackSeries
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
-from cropstar.training.fitting import gather
+from cropstar.training.fitting import ForestTeacher, _softened, gather
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 from tests.examples import a_series_tile, store_of
@@ -209,4 +212,79 @@ def test_without_scikit_learn(small_store: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(finder, lambda name, *rest: None if name == "sklearn" else sys.modules[name].__spec__)
     with pytest.raises(UsageError, match=r"pip install 'cropstar\[forest\]'"):
         trained(small_store, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+# --- soft labels
+
+
+@pytest.fixture
+def doubtful(tmp_path: Path) -> Path:
+    """Series of two classes that one number tells apart; the labels of three are wrong."""
+    random = np.random.default_rng(0)
+    wrong = {3, 40, 77}
+    lines = ["id,date,crop,b1,b2"]
+    for field in range(90):
+        crop = field % 2 if field not in wrong else 1 - field % 2
+        for month in range(4, 10):
+            values = 0.2 + 0.5 * (field % 2) + 0.05 * random.standard_normal(2)
+            lines.append(f"{field},2021-{month:02}-01,{'ab'[crop]},{values[0]:.3f},{values[1]:.3f}")
+    table = tmp_path / "fields.csv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    store = tmp_path / "store"
+    done = CliRunner().invoke(cropstar, ["ingest", str(table), "-o", str(store), "--workers", "1"])
+    assert done.exit_code == 0, done.output
+    return store
+
+
+def test_wrong_labels_are_softened_and_right_ones_kept(doubtful: Path) -> None:
+    config = TrainConfig.model_validate({"store": doubtful, "model": {"name": "star"}, "split": {"test": 0.1}})
+    store = Store.open(doubtful)
+    try:
+        learnt = split_parcels(store, config.split, 0).with_validation()
+        parts, _ = open_parts(store, learnt, config, spatial=False)
+        taught = ForestTeacher(Shape(2, 2, 6)).teach(parts["train"], learnt, config)
+        every = list(range(len(taught)))
+        batch = taught.augmented(every, config.augmentation, Draw(0, 0, every))
+    finally:
+        store.close()
+    assert batch.taught.sum(dim=1).numpy() == pytest.approx(1)
+    told = batch.taught.gather(1, batch.labels[:, None])[:, 0].numpy()  # what is left of each label
+    known = ((batch.x.mean(dim=(1, 2)) > 0) != batch.labels.bool()).numpy()  # that the label is wrong
+    assert known.any()
+    assert told[known].max() < told[~known].min()
+    assert told[~known].mean() > 0.97  # a forest that is nearly always right changes little
+
+
+@pytest.mark.parametrize("errors", [0.0, 0.1, 0.3, 0.6])
+def test_the_share_of_the_forest_grows_with_its_errors(errors: float) -> None:
+    random = np.random.default_rng(1)
+    labels = random.integers(0, 3, 400)
+    answers = np.where(random.random(400) < errors, (labels + 1) % 3, labels)
+    unseen = np.full((400, 3), 0.1)
+    unseen[np.arange(400), answers] = 0.8
+    share = min(1.0, float((answers != labels).mean()) / 0.3)
+    softened = _softened(unseen, labels)
+    rest = softened - (1 - share) * np.eye(3)[labels]  # the forest's part
+    assert rest.sum(axis=1) == pytest.approx(share)
+    assert softened.min() >= 0
+    if errors:
+        assert (rest.argmax(axis=1) == answers).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"target": "pixel"}, "it is for series, and pixels have a class"),
+        ({"target": "parcel", "loss.name": "dice"}, "dice cannot be combined with soft_labels"),
+        ({"target": "parcel", "distil": "elsewhere"}, "cannot be combined with --distil"),
+        ({"model.name": "rf"}, "'rf' does not use soft_labels"),
+    ],
+)
+def test_where_labels_cannot_be_softened(
+    changes: dict[str, Any], words: str, small_store: Path, tmp_path: Path
+) -> None:
+    config = resolve_config(None, {"store": small_store, "model.name": "star", "soft_labels": "forest", **changes})
+    with pytest.raises(UsageError, match=words):
+        train(config, TrainOptions(tmp_path / "runs", CPU))
     assert not (tmp_path / "runs").exists()

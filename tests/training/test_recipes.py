@@ -65,6 +65,29 @@ def test_few_fields_are_cross_fitted_unless_validation_has_another_use(given: di
     assert fill(config_of("star", cross_fit=0), FIELDS)[0].patience is not None
 
 
+def test_labels_of_few_series_are_softened_unless_somebody_else_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    def softened(facts: DataFacts = FIELDS) -> str:
+        return fill(config_of("star"), facts)[0].soft_labels
+
+    assert softened() == "forest"
+    assert softened(replace(FIELDS, fields=5000, samples=5000)) == "none"
+    assert softened(replace(FIELDS, pixels=True)) == "none"
+    others = {"soft_labels": "none", "distil": "run", "loss.name": "dice", "target": "date"}
+    for key, value in others.items():
+        assert fill(config_of("star", **{key: value}), FIELDS)[0].soft_labels == "none"
+    monkeypatch.setattr("cropstar.training.recipes.has_trees", lambda: False)
+    assert softened() == "none"
+
+
+def test_steps_are_counted_by_the_fields_that_are_learnt_from() -> None:
+    crossed, _ = fill(config_of("star"), replace(FIELDS, validation=100))
+    assert crossed.epochs == round(1.2 * 800 / 25)  # 25 batches of 32
+    many = replace(FIELDS, fields=6120, samples=6120, validation=1080)
+    assert fill(config_of("star"), many)[0].split.validation == 0.05
+    assert fill(config_of("star"), many)[0].epochs == round(4000 / 107)  # 6,840 fields in batches of 64
+    assert fill(config_of("star"), replace(many, shares=False))[0].split.validation is None
+
+
 def test_several_processes_get_a_model_without_batch_statistics() -> None:
     filled, _ = fill(config_of("star"), replace(FIELDS, processes=2))
     assert not normalises_by_batch(build_model(filled.model, Shape(13, 6, 14, season=(80, 200))))
