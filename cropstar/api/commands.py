@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from json import dumps
 from pathlib import Path
@@ -45,7 +45,7 @@ def _is_catalogue(given: Mapping[str, Any], text: str) -> bool:
 
 
 @Entry(
-    *("path", "parcels", "classes", "labels", "dates"),
+    *("path", "add", "parcels", "classes", "labels", "dates"),
     output="output",
     head=MANIFEST,
     uploaded=StoreView,
@@ -72,6 +72,7 @@ def ingest(
     resampling: str | None = None,
     pattern: str | None = None,
     masks: str | None = None,
+    add: AnyPath | Sequence[AnyPath] = (),
     dates: Dates | None = None,
     by_band: bool | None = None,
     collection: str | None = None,
@@ -139,6 +140,7 @@ def ingest(
         **{"id_column": id_column, "date_column": date_column, "group_column": group_column},
         **{"field_column": field_column, "mask_column": mask_column, "scale": scale, "offset": offset},
         **{"nodata": tuple(nodata), "keep_unlabelled": keep_unlabelled, "year": year, "level": level},
+        **{"add": tuple(map(Path, paths(add)))},
         **{"context": _names(context), "temperature": temperature},
         **{"base_temperature": base_temperature, "warm_from": warm_from},
         **{"regions": _names(regions), "download": download, "mask": mask, "data": data},
@@ -454,7 +456,7 @@ class TableProduct:
         return (self.table,)
 
 
-@Entry("raster", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
+@Entry("raster", "add", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
 def predict(
     raster: AnyPath | Sequence[AnyPath],
     *,
@@ -472,6 +474,7 @@ def predict(
     state: AnyPath | None = None,
     every_date: bool = False,
     stable_confidence: float | None = None,
+    add: AnyPath | Sequence[AnyPath] = (),
     bands: Names | None = None,
     dates: Dates | None = None,
     by_band: bool | None = None,
@@ -536,6 +539,10 @@ def predict(
 
     trained = _trained(model)
     inputs = find_inputs(texts)
+    added = tuple(Path(each) for each in paths(add))
+    if added and len(inputs) > 1:
+        raise UsageError("--add with several inputs", remedy="map them one by one")
+    inputs = [replace(each, add=added) for each in inputs]
     if state is not None and len(inputs) > 1:
         raise UsageError("one state for several inputs", path=state, remedy="map them one by one")
     request = MapRequest(
@@ -559,7 +566,7 @@ def predict(
 # Options of `predict` that are of no use to tables, and those that only tables take.
 MAPS_ALONE = (
     *("valid_dates", "parcels", "html", "smooth", "smooth_window", "state", "every_date", "stable_confidence"),
-    *("dates", "by_band", "clear", "pattern", "masks", "window", "halo", "half", "shard", "scheduler"),
+    *("add", "dates", "by_band", "clear", "pattern", "masks", "window", "halo", "half", "shard", "scheduler"),
 )
 TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
 

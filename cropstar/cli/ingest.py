@@ -14,6 +14,8 @@ cropstar ingest                                       the demonstration scene, i
 cropstar ingest tile.tif --parcels parcels.gpkg       a stacked GeoTIFF and its labelled parcels
 cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data/stores/brittany
 cropstar ingest SAFE_FOLDER --parcels p.shp           Sentinel-2 L2A products, folders or .zip
+cropstar ingest SAFE_FOLDER --add S1_FOLDER --parcels p.gpkg    Sentinel-2 and radar of the same place
+cropstar ingest CUBES --parcels labels.nc             NetCDF or Zarr cubes, and a raster of labels
 cropstar ingest FOLDER --pattern 'S2_{tile}_{band}_{date}.tif' --parcels p.gpkg    dated GeoTIFFs
 cropstar ingest https://stac.example.org/v1 --from 2023-03-01 --to 2023-10-31 --parcels p.gpkg
 cropstar ingest tile.tif --classes classes.yaml --erode 10    merged classes; without edges of 10 m

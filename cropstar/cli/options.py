@@ -251,6 +251,13 @@ SOURCE_OPTIONS = (
     ),
     headed(IMAGES, "--pattern", help="Names of dated files, e.g. 'S2_{tile}_{band}_{date}.tif'.  [default: guessed]"),
     headed(IMAGES, "--masks", metavar="PATTERN", help="Names of cloud masks beside dated files; 0 is clear."),
+    headed(
+        IMAGES,
+        "--add",
+        multiple=True,
+        type=PATH,
+        help="Images of another sensor of the same place, such as radar; may be repeated.",
+    ),
     headed(STAC, "--collection", help="The collection.  [default: sentinel-2-l2a]"),
     headed(
         STAC,

@@ -139,6 +139,9 @@ RADAR = re.compile(
 ORBIT_WORD = re.compile(rf"(?<![a-z])(?:{ORBIT})(?![a-z])", re.IGNORECASE | re.ASCII)
 
 
+BACKSCATTER_KINDS = {"dB": "decibels", "linear": "linear power", "DN": "digital numbers (dB = 20 log10(DN) - 83)"}
+
+
 def radar_band(text: str) -> tuple[str, str] | None:
     """The polarisation that a text names, and the name of its sensor: S1, or S1-ASC or S1-DESC where it says so."""
     match = RADAR.fullmatch(text.strip())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,7 @@ from cropstar.prediction.layers import BY_DATE, ClassHistory
 from cropstar.prediction.outputs import MapResult, provenance_tags, write_map_per_date, write_outputs
 from cropstar.prediction.parcels import announce_target, parcel_classifier, require_parcels
 from cropstar.prediction.predictor import (
+    OnDate,
     Predictor,
     StateLayout,
     WindowPlan,
@@ -145,7 +147,8 @@ def open_job(
         key = job_key(
             predictor, series, plan, [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
         )
-        files = MapFiles(output, request, () if stable is None else series.dates, request.state)
+        days = tuple(dict.fromkeys(series.dates))  # several sensors may see a place on one day
+        files = MapFiles(output, request, () if stable is None else days, request.state)
         named = map_key(predictor, series, plan, request)
         yield MapJob(source, series, files, predictor, plan, request, key, layout, named)
     finally:
@@ -288,8 +291,8 @@ class MapJob:
             outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
             counts = observations.valid[:, *window.relative_to(outer).slices].sum(axis=0)
             return BlockResult.of(window, probabilities, seen, counts, layers), None
-        history = None if stable is None else ClassHistory(window, self.series.dates, stable)
-        on_date = None if history is None else history.add
+        history = None if stable is None else ClassHistory(window, self.files.dates, stable)
+        on_date = None if history is None else _after_each_day(self.series.dates, history)
         found = advance(self.predictor, self.series, window, observations, on_date=on_date, keep_state=keep_state)
         block = BlockResult.of(window, found.probabilities, found.seen, found.counts, layers)
         if history is not None:
@@ -302,7 +305,7 @@ class MapJob:
         card, dates = self.predictor.card, self.series.dates
         tags = {**provenance_tags(self.predictor, dates), JOB: self.map_key}
         grid, classes, work = self.series.grid, card.fingerprint.classes, folder.folder
-        layers = block_layers(self.request, len(classes), len(dates))
+        layers = block_layers(self.request, len(classes), len(self.files.dates))
         if not (self.request.overwrite or folder.assembling):  # others may have made it while blocks were computed
             self.files.require_new(overwrite=False)
         folder.begin_assembling()
@@ -374,6 +377,18 @@ class MapJob:
         counts = np.zeros(256, dtype=np.int64) if counts is None else counts
         number = len(self.predictor.card.fingerprint.classes)
         return MapResult(self.files, counts[:number], int(counts[NODATA]), there)
+
+
+def _after_each_day(dates: Sequence[date], history: ClassHistory) -> OnDate:
+    """Tell the history of the classes after the last acquisition of each day."""
+    ends = [place for place, day in enumerate(dates) if place + 1 == len(dates) or dates[place + 1] != day]
+    number_of = {place: number for number, place in enumerate(ends)}
+
+    def on_date(place: int, pixels: slice, found: NDArray[np.float32], seen: NDArray[np.bool_]) -> None:
+        if place in number_of:
+            history.add(number_of[place], pixels, found, seen)
+
+    return on_date
 
 
 # --- Several maps in one go: one input that cannot be mapped does not keep the others from it

@@ -30,6 +30,7 @@ from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITI
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
 from cropstar.sources.decoding import keep_decoded
+from cropstar.sources.sensors import SensorSeries
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store, is_store, read_manifest, tile_path
 
@@ -273,6 +274,7 @@ class MapInput:
 
     path: Path
     scene: str | None = None
+    add: tuple[Path, ...] = ()  # images of further sensors of the same place
 
     @property
     def stem(self) -> str:
@@ -298,12 +300,27 @@ class MapInput:
             series = open_raster_series(self.path, bands, reading, asked)
             if scratch is not None:
                 keep_decoded(series, scratch)
-            return series
+            return self._with_added(series, bands, reading)
         for name in asked:
             why = "its bands have their names and dates"
             option = name.replace("_", "-")
             raise UsageError(f"--{option} does not apply to a store", path=self.path, why=why, remedy="leave it out")
+        if self.add:
+            raise UsageError("--add with a store", path=self.path, remedy="give images, or ingest both into one store")
         return StoredSeries(self.path, self.scene)
+
+    def _with_added(self, series: Series, bands: Sequence[str], reading: Mapping[str, Any]) -> Series:
+        if not self.add:
+            return series
+        pieces = [series]
+        try:
+            pieces += [open_raster_series(path, bands, reading) for path in self.add]
+            flat = [own for piece in pieces for own in (piece.pieces if isinstance(piece, SensorSeries) else [piece])]
+            return SensorSeries(flat)
+        except BaseException:
+            for piece in pieces:
+                piece.close()
+            raise
 
 
 def find_inputs(texts: Sequence[str]) -> list[MapInput]:

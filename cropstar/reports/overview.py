@@ -43,6 +43,7 @@ class Overview:
     parcels: NDArray[np.int32]  # (h, w)
     pixels: NDArray[np.int64]  # of each class, all of them
     curves: Curves
+    radar: NDArray[np.bool_]  # (T,): of several sensors, the dates that only another one than the first has
     contact: ContactSheet | None = None  # of images side by side; None where the canvas is one piece of ground
 
     @property
@@ -94,6 +95,7 @@ def read_overview(tiles: list[StoredTile], longest: int = LONGEST_SIDE) -> Overv
         np.zeros((height, width), dtype=np.int32),
         np.zeros(len(fingerprint.classes), dtype=np.int64),
         Curves(fingerprint, positions),
+        ~np.isin(days, np.concatenate([image.days[_of_first(image)] for image in mosaic.images])),
         contact,
     )
     blocks = [
@@ -139,11 +141,27 @@ def _read_block(
         return  # nothing to be seen here: the values stay unread
     values = image.values(window)  # (T, C, h, w)
     bands = [image.fingerprint.bands.index(band) for band in overview.bands]
+    first = _of_first(image)
     for date, target in zip(shown_dates, targets, strict=True):
+        if not first[date] and not overview.radar[target]:
+            continue  # the first sensor has a picture of this day
+        shown = bands if first[date] else [_first_band(image, date)] * 3
         overview.valid[target, rows, columns] = on_canvas[date]
-        overview.picture[target, :, rows, columns] = values[date][(bands, *inside)]
+        overview.picture[target, :, rows, columns] = values[date][(shown, *inside)]
     for date, position in enumerate(on_curves):
+        if not first[date]:
+            continue
         overview.curves.add(int(position), values[date], np.where(valid[date], labels, UNLABELLED))
+
+
+def _of_first(image: Image) -> NDArray[np.bool_]:
+    """(T,): which dates are of the first sensor."""
+    return np.ones(len(image.days), dtype=bool) if image.sensors is None else image.sensors == 0
+
+
+def _first_band(image: Image, date: int) -> int:
+    assert image.sensors is not None
+    return int(image.fingerprint.columns[int(image.sensors[date])].start)
 
 
 def _decimated(start: int, length: int, step: int) -> tuple[slice, slice]:
@@ -338,6 +356,9 @@ def read_sample_curves(tiles: list[StoredTile], fingerprint: Fingerprint) -> tup
         labels = tile.reader.table.labels
         for index in range(0, len(labels), step):
             values, valid, sample_days = tile.reader.sample(index)
+            if tile.reader.sensors is not None:  # curves are of the first sensor
+                own = tile.reader.sensors[tile.reader.starts[index] : tile.reader.starts[index + 1]]
+                valid = valid & (own == 0)
             used += 1
             position = places[np.searchsorted(days, sample_days)]
             for place in np.unique(position[valid]):

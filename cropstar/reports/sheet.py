@@ -173,6 +173,8 @@ def _draw_dates(
 ) -> None:
     true = overview.bands == ("B04", "B03", "B02")
     note = f"{', '.join(dict.fromkeys(overview.bands))}; one contrast stretch for all dates"
+    if overview.radar.any():
+        note += "; radar in grey"
     number = len(overview.contact.days if overview.contact else overview.days)
     if len(dates) < number:
         note += f"; {len(dates)} of {number} dates shown{', the clearest of each period' if overview.contact else ''}"
@@ -201,6 +203,7 @@ def _draw_dates(
 
 
 def _date_panel(overview: Overview, index: int, limits: list[tuple[float, float]], places: PanelLayout) -> Pixels:
+    limits = stretch(overview, radar=True) if overview.radar[index] else limits
     picture = paint_date(overview, index, limits, places.width, places.height)
     return leave_blank(picture, overview.contact.dated[index]) if overview.contact else picture
 
@@ -320,11 +323,12 @@ GAMMA = 0.85  # crops are dark: a little light makes fields tell apart
 OUTLINE = 0.62  # how dark the border of a parcel is against its inside
 
 
-def stretch(overview: Overview) -> list[tuple[float, float]]:
-    """The 2nd and the 98th percentile of each colour over the valid pixels of all dates."""
+def stretch(overview: Overview, *, radar: bool = False) -> list[tuple[float, float]]:
+    """The 2nd and the 98th percentile of each colour over the valid pixels of all dates, of radar by itself."""
     ends = []
+    dates = overview.radar == radar
     for band in range(3):
-        seen = overview.picture[:, band][overview.valid]
+        seen = overview.picture[dates, band][overview.valid[dates]]
         low, high = np.percentile(seen, (2, 98)) if seen.size else (0.0, 1.0)
         ends.append((float(low), float(max(high, low + 1e-6))))
     # Blue varies least: stretched as far as red it would tint soils violet, so it meets the widest half-way.

@@ -226,6 +226,12 @@ def _fact(label: str, text: str, label_width: int = LABEL_WIDTH) -> list[str]:
 
 
 def _band_facts(facts: dict[str, Any]) -> list[str]:
+    if facts.get("sensors"):
+        lines = []
+        for sensor in facts["sensors"]:
+            unit = f"value = stored value \u00d7 {sensor['scale']:g} {sensor['offset']:+g}"
+            lines += _fact("sensor", f"{sensor['name']}: {' '.join(sensor['bands'])}; {unit}")
+        return lines + (_fact("context", " ".join(facts["context"])) if facts.get("context") else [])
     offset = facts["offset"]
     shift = f" {'+' if offset > 0 else '-'} {abs(offset):g}" if offset else ""
     return _fact("bands", f"{len(facts['bands'])}: {' '.join(facts['bands'])}") + _fact(

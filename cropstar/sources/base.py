@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.grid import Grid
-from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, clear_sky
+from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, Sensor, clear_sky
 from cropstar.geo.windows import Window, split
 from cropstar.runtime import logger, progress_bar
 from cropstar.sources.decoding import DecodedSeries, cell_size
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.tile import FORMAT, ParcelTable, PatchTile, RasterTile, Tile
+from cropstar.store.tile import FORMAT, ParcelTable, PatchTile, RasterTile, SensorArrays, Tile
 
 if TYPE_CHECKING:
     from cropstar.sources.labels import Parcels
@@ -113,23 +113,31 @@ class RasterScene:
     layout = "raster"
 
     def __init__(
-        self, series: Series, parcels: Parcels, tile_size: int, recipe: str, origin: str | None = None
+        self,
+        series: Series,
+        parcels: Parcels,
+        tile_size: int,
+        recipe: str,
+        origin: str | None = None,
+        others: Sequence[Series] = (),
+        sensors: Sequence[Sensor] = (),
     ) -> None:
+        """`others` are series of further sensors on the same grid; `sensors` then are those of all, in order."""
         self.name = safe_name(series.name)
         self.recipe = recipe
         self.provenance = {**series.provenance, "origin": origin or self.name}  # scenes of one origin share fields
         self.parcels = parcels
-        self._series = series
+        self._series, self._others = series, others
         self._tile_size = tile_size
-        self.fingerprint = Fingerprint(
-            series.bands, series.scale, series.offset, series.grid.resolution, Season.of(series.dates), parcels.classes
-        )
+        sensors = sensors or (Sensor("", tuple(series.bands), series.scale, series.offset),)
+        season = Season.of([day for each in (series, *others) for day in each.dates])
+        self.fingerprint = Fingerprint.of(sensors, series.grid.resolution, season, parcels.classes)
 
     @property
     def volume(self) -> int:
         """Bytes of all values."""
-        series = self._series
-        return 2 * len(series.dates) * len(series.bands) * series.grid.height * series.grid.width
+        dated = sum(len(series.dates) * len(series.bands) for series in (self._series, *self._others))
+        return 2 * dated * self._series.grid.height * self._series.grid.width
 
     @property
     def decoding(self) -> DecodedSeries | None:
@@ -169,6 +177,11 @@ class RasterScene:
             parcels=numbers,
             table=self.parcels.table.select(np.unique(numbers)),
             provenance=self.provenance,
+            others=tuple(
+                SensorArrays(to_days(series.dates), read.values, read.valid)
+                for series in self._others
+                for read in [series.read(spec.window)]
+            ),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -178,11 +191,21 @@ class RasterScene:
             "grid": self._series.grid.to_json(),
             "dates": [day.isoformat() for day in self._series.dates],
             "parcels": len(self.parcels.table.keys),
+            **self._describe_others(),
             **self.provenance,
         }
 
+    def _describe_others(self) -> dict[str, Any]:
+        others = zip(self.fingerprint.sensors[1:], self._others, strict=False)
+        told = {
+            sensor.name: {"dates": [day.isoformat() for day in series.dates], **series.provenance}
+            for sensor, series in others
+        }
+        return {"sensors": told} if told else {}
+
     def close(self) -> None:
-        self._series.close()
+        for series in (self._series, *self._others):
+            series.close()
 
 
 def sample_specs(scene: str, recipe: str, bounds: Iterable[tuple[int, int]]) -> list[TileSpec]:

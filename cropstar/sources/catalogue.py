@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from cropstar.registry import Registry
 from cropstar.runtime import DEMO
 from cropstar.sources.base import Scene, Series
 from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
+from cropstar.sources.sensors import SensorSeries, on_grid
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.store.files import locked, sweep
 
@@ -80,12 +81,13 @@ def stack(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.stack import StackOptions, open_stack
 
     names = list(StackOptions.model_fields)
-    given = request.take("stack", *names, *LABEL_OPTIONS)
+    given = request.take("stack", *names, *LABEL_OPTIONS, ADD)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     options = StackOptions(**{name: value for name, value in given.items() if name in names})
     opened = [
         OpenedSeries(series, series.files, _relative_names(path, series.files)) for series in open_stack(path, options)
     ]
+    opened = _with_added(opened, given)
     return label_scenes(opened, path, request.label_options(), options.to_json())
 
 
@@ -100,12 +102,53 @@ def sentinel2(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
     path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
-    given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS)
-    options = Sentinel2Options(**{name: value for name, value in given.items() if name not in LABEL_OPTIONS})
+    given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD)
+    options = Sentinel2Options(**{name: value for name, value in given.items() if name not in (*LABEL_OPTIONS, ADD)})
     if request.parcels is None:
         raise UsageError("no parcels given", remedy="give them with --parcels parcels.gpkg")
-    opened = [OpenedSeries(series, series.files) for series in open_sentinel2(path, options)]
+    opened = _with_added([OpenedSeries(series, series.files) for series in open_sentinel2(path, options)], given)
     return label_scenes(opened, path, request.label_options(), options.to_json())
+
+
+@SOURCES.register("cube")
+def cube(request: IngestRequest) -> Sequence[Scene]:
+    """NetCDF files or Zarr stores of one place: optical images, radar, and a raster of labels."""
+    from cropstar.sources.cube import CubeOptions, label_cube, open_cubes
+
+    path = request.need_path("cube", "FOLDER --parcels labels.nc")
+    given = request.take("cube", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD)
+    options = CubeOptions(**{name: value for name, value in given.items() if name not in (*LABEL_OPTIONS, ADD)})
+    labels = request.label_options()
+    if labels.parcels is None and (found := label_cube(path)) is not None:
+        labels = replace(labels, parcels=found)
+    series = open_cubes(path, options)
+    pieces = series.pieces if isinstance(series, SensorSeries) else [series]
+    opened = [OpenedSeries(pieces[0], [file for piece in pieces for file in piece.files], {}, pieces[1:])]
+    return label_scenes(_with_added(opened, given), path, labels, options.to_json())
+
+
+ADD = "add"  # images of further sensors, for sources of images
+
+
+def _with_added(opened: Sequence[OpenedSeries], given: Mapping[str, Any]) -> list[OpenedSeries]:
+    """Every series with the images that are given with --add, on its own grid."""
+    found = []
+    try:
+        for one in opened:
+            others = list(one.others)
+            for path in given.get(ADD, ()):
+                series = open_raster_series(Path(path), (), {})
+                pieces = series.pieces if isinstance(series, SensorSeries) else [series]
+                others += [on_grid(piece, one.series.grid) for piece in pieces]
+            added = [file for series in others for file in series.files]
+            found.append(replace(one, others=others, files=list(dict.fromkeys([*one.files, *added]))))
+        for one in found:
+            SensorSeries([one.series, *one.others])  # refuses a sensor twice
+    except BaseException:
+        for one in [*opened, *found]:
+            one.close()
+        raise
+    return found
 
 
 @SOURCES.register("stac")
@@ -193,6 +236,8 @@ def _whole_number(text: str, option: str) -> int:
 def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
     from cropstar.sources.breizhcrops import looks_like_breizhcrops
+    from cropstar.sources.cube import looks_like_cube
+    from cropstar.sources.radar import refuse_raw_radar
     from cropstar.sources.stack import looks_like_stack
     from cropstar.sources.tum.folders import looks_like_tum
     from cropstar.sources.ucr import looks_like_ucr
@@ -209,8 +254,11 @@ def guess_source(path: Path | None) -> str:
         return "ucr"
     if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:
         return "table"
+    refuse_raw_radar(path)
     if looks_like_sentinel2(path):
         return "sentinel2"
+    if looks_like_cube(path):
+        return "cube"
     if looks_like_breizhcrops(path):
         return "breizhcrops"
     if looks_like_zuericrop(path):
@@ -222,6 +270,15 @@ def guess_source(path: Path | None) -> str:
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
 
 
+def _only(chosen: Mapping[str, Any], path: Path, what: str) -> dict[str, Any]:
+    """Options that images of a kind take: all others are refused."""
+    for name in chosen:
+        if name not in (*READING, "bands") or what == "radar images":
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} does not apply to {what}", path=path, remedy="leave it out")
+    return dict(chosen)
+
+
 # --- Series to be mapped
 
 READING = ("resampling", "clear")  # what a model remembers of how its images were read
@@ -230,11 +287,16 @@ READING = ("resampling", "clear")  # what a model remembers of how its images we
 def open_raster_series(
     path: Path, bands: Sequence[str], reading: Mapping[str, Any], given: Mapping[str, Any] | None = None
 ) -> Series:
-    """A stacked GeoTIFF, a folder of dated GeoTIFFs, or Sentinel-2 products of one tile.
+    """A stacked GeoTIFF, a folder of dated GeoTIFFs, radar, cubes, or Sentinel-2 products of one tile.
 
     Images are read as those that the model was trained on: `bands` of them, with the resampling and the
     scene classes of `reading`. What the user has `given` (see the options of each source) comes before that.
     """
+    from cropstar.geo.sensors import radar_band
+    from cropstar.sources.cube import CubeOptions, looks_like_cube, open_cubes
+    from cropstar.sources.radar import RadarSeries, looks_like_radar, refuse_raw_radar
+
+    refuse_raw_radar(path)
     chosen = {name: value for name, value in reading.items() if name in READING} | dict(given or {})
     opened: Sequence[Series]
     if looks_like_sentinel2(path):
@@ -245,9 +307,15 @@ def open_raster_series(
             if name not in (*READING, "bands"):
                 option = name.replace("_", "-")
                 raise UsageError(f"--{option} does not apply to Sentinel-2 products", path=path, remedy="leave it out")
-        if set(bands) <= set(NATIVE_RESOLUTION):
-            chosen = {"bands": tuple(bands), **chosen}
+        own = tuple(band for band in bands if band in NATIVE_RESOLUTION)  # the rest is of other sensors
+        if own and all(band in NATIVE_RESOLUTION or radar_band(band.rpartition(":")[2]) for band in bands):
+            chosen = {"bands": own, **chosen}
         opened = open_sentinel2(path, Sentinel2Options(**chosen))
+    elif looks_like_cube(path):
+        opened = [open_cubes(path, CubeOptions(**_only(chosen, path, "cubes")))]
+    elif looks_like_radar(path):
+        _only({name: value for name, value in chosen.items() if name not in READING}, path, "radar images")
+        opened = [RadarSeries(path)]
     else:
         from cropstar.sources.stack import StackOptions, open_stack
 

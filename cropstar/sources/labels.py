@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from cropstar.config import StrictLoader, read_config
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
+from cropstar.geo.sensors import Sensor
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
 from cropstar.registry import did_you_mean
@@ -35,6 +36,7 @@ from cropstar.sources.points import (
     outside_of_season,
     read_point_table,
 )
+from cropstar.sources.sensors import sensors_of
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
 from cropstar.store.tile import ParcelTable
 
@@ -68,6 +70,16 @@ class OpenedSeries:
     series: Series
     files: list[Path]
     material: dict[str, Any] = field(default_factory=dict)  # what is not in files on this disk
+    others: list[Series] = field(default_factory=list)  # of further sensors, on the same grid
+
+    @property
+    def sensors(self) -> list[Sensor]:
+        """Those of all series."""
+        return [sensor for series in (self.series, *self.others) for sensor in sensors_of(series)]
+
+    def close(self) -> None:
+        for series in (self.series, *self.others):
+            series.close()
 
 
 def label_scenes(
@@ -117,12 +129,14 @@ def label_scenes(
                 tile_size,
                 recipe_of([*one.files, *companions], {**options, **one.material}),
                 origin,
+                one.others,
+                one.sensors if one.others else (),
             )
             for one, parcels in labelled
         ]
     except Exception:
         for one in opened:
-            one.series.close()
+            one.close()
         raise
 
 
@@ -153,7 +167,7 @@ def _read_all_parcels(
             if not labelled and position == len(opened) - 1:
                 raise
             logger.warning("%s is left out: %s", one.series.name, failure)
-            one.series.close()
+            one.close()
     return labelled
 
 

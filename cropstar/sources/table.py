@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import EPOCH, Season, from_days
 from cropstar.geo.sensors import (
+    BACKSCATTER_KINDS,
     DECIBEL_OFFSET,
     DECIBEL_SCALE,
     OPTICAL,
@@ -619,7 +620,6 @@ def _warn_unseen(count: int, path: Path) -> None:
 # --- Values: which observations are valid, and what their scale is
 
 DECIBELS = "give all of it in dB, or all of it in linear power"
-KINDS = {"dB": "decibels", "linear": "linear power", "DN": "digital numbers (dB = 20 log10(DN) - 83)"}
 LOOKED_AT = 1_000_000  # values that the guess of the scale looks at
 SCENE_CLASSES_NAME = re.compile(r"(.*[-_. ])?scl", re.IGNORECASE)
 GOOD_WORDS = re.compile(r"valid|clear|usable", re.IGNORECASE)
@@ -676,7 +676,8 @@ def _read_radar(frame: pd.DataFrame, name: str, bands: dict[str, str], options: 
         raise InputError("decibels and linear power are mixed", path=path, why=why, remedy=DECIBELS)
     decibels = to_decibels(numbers, next(iter(kinds.values())))
     valid &= np.isfinite(decibels).all(axis=1)
-    event(f"{path.name}: {name} {' '.join(bands)} taken for {KINDS[next(iter(kinds.values()))]}, stored in dB")
+    told = BACKSCATTER_KINDS[next(iter(kinds.values()))]
+    event(f"{path.name}: {name} {' '.join(bands)} taken for {told}, stored in dB")
     values = decibel_counts(decibels)
     values[~valid] = 0
     return _Values(Sensor(name, tuple(bands), DECIBEL_SCALE, DECIBEL_OFFSET), values, valid)

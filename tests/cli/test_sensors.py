@@ -1,0 +1,190 @@
+"""Optical images and radar through the commands: one store, one model, maps of both, and radar alone updates a map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from click.testing import CliRunner
+from numpy.typing import NDArray
+from rasterio.crs import CRS
+
+import cropstar
+from cropstar.cli.inspect import inspect
+from cropstar.errors import MismatchError, UsageError
+from cropstar.geo.windows import Window
+from cropstar.store.store import Store
+from tests.sources.test_cube import LEFT, TOP
+
+xarray = pytest.importorskip("xarray")
+pytest.importorskip("h5netcdf")
+
+SIDE = 24
+OPTICAL_DAYS, RADAR_DAYS = (
+    np.array([f"2018-{month:02d}-{day:02d}" for month in (4, 5, 6) for day in days], dtype="datetime64[ns]")
+    for days in ((3, 18), (6, 18, 28))
+)
+
+
+def codes() -> NDArray[np.uint16]:
+    """Sixteen fields of two crops, with paths between them."""
+    fields = np.zeros((SIDE, SIDE), dtype=np.uint16)
+    for row in range(4):
+        for column in range(4):
+            fields[6 * row : 6 * row + 5, 6 * column : 6 * column + 5] = 11 + (row + column) % 2
+    return fields
+
+
+def cube(bands: dict[str, NDArray[Any]], size: int, days: NDArray[Any] | None = None) -> Any:
+    side = next(iter(bands.values())).shape[-1]
+    axes = ("y", "x") if days is None else ("t", "y", "x")
+    coordinates = {
+        "y": TOP - size * (np.arange(side) + 0.5),
+        "x": LEFT + size * (np.arange(side) + 0.5),
+        "spatial_ref": ((), 0, {"crs_wkt": CRS.from_epsg(32631).to_wkt()}),
+        **({} if days is None else {"t": days}),
+    }
+    return xarray.Dataset({name: (axes, values) for name, values in bands.items()}, coordinates)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cubes of a place where radar, not the optical bands, tells the crops apart; and a model of both."""
+    random, folder = np.random.default_rng(0), tmp_path_factory.mktemp("place")
+    crop = codes() == 12
+    noise = random.integers(300, 3000, (len(OPTICAL_DAYS), SIDE, SIDE)).astype(np.uint16)
+    coarse = crop[::2, ::2]
+    vv = np.where(coarse, -8.0, -14.0) + random.normal(0, 1, (len(RADAR_DAYS), SIDE // 2, SIDE // 2))
+    images = folder / "images"
+    images.mkdir()
+    cube({"B04": noise, "B08": noise[::-1].copy()}, 10, OPTICAL_DAYS).to_netcdf(images / "S2.nc", engine="h5netcdf")
+    backscatter = {"VV": vv.astype(np.float32), "VH": (vv - 7).astype(np.float32)}
+    cube(backscatter, 20, RADAR_DAYS).to_netcdf(images / "S1.nc", engine="h5netcdf")
+    cube({"CT": codes()}, 10).to_netcdf(images / "labels.nc", engine="h5netcdf")
+    cropstar.ingest(images, label_column="CT", output=folder / "store")
+    settings = {"augmentation.sensor_dropout": 0.3, "cross_fit": 0}
+    for name, own in (("star", settings), ("convstar", settings), ("strict", {"cross_fit": 0})):
+        cropstar.train(
+            store=folder / "store",
+            model=name.replace("strict", "star"),
+            layers=1,
+            hidden=12,
+            epochs=30 if name == "star" else 2,
+            settings=own,
+            runs=folder / name,
+        )
+    return folder
+
+
+def model_of(place: Path, name: str) -> Path:
+    (run,) = (place / name).iterdir()
+    return run
+
+
+def pixels(path: Path) -> NDArray[np.uint8]:
+    with rasterio.open(path) as dataset:
+        return np.asarray(dataset.read(1))
+
+
+def part(place: Path, folder: Path, *, optical: int | None, radar: slice | None) -> Path:
+    """Some dates of the place's cubes."""
+    folder.mkdir()
+    for name, dates in (("S2", None if optical is None else slice(optical)), ("S1", radar)):
+        if dates is not None:
+            whole = xarray.open_dataset(place / "images" / f"{name}.nc", engine="h5netcdf")
+            whole.isel(t=dates).to_netcdf(folder / f"{name}.nc", engine="h5netcdf")
+    return folder
+
+
+def test_radar_is_learnt_and_mapped(place: Path, tmp_path: Path) -> None:
+    with rasterio.open(_map(place, tmp_path, "star")) as dataset:
+        found = dataset.read(1)
+    labelled = codes() > 0
+    assert (found[labelled] == (codes()[labelled] == 12)).mean() > 0.9
+    cropstar.predict(place / "store", model=model_of(place, "star"), output=tmp_path / "of-store.tif")
+    assert np.array_equal(pixels(tmp_path / "of-store.tif"), found)
+    store = Store.open(place / "store")
+    assert [sensor.name for sensor in store.fingerprint.sensors] == ["S2", "S1"]
+    assert len(store.tiles[0].days) == len(OPTICAL_DAYS) + len(RADAR_DAYS)
+    store.close()
+
+
+def _map(place: Path, folder: Path, name: str, images: Path | None = None, **options: Any) -> Path:
+    output = folder / f"{name}.tif"
+    cropstar.predict(images or place / "images", model=model_of(place, name), output=output, any_dates=True, **options)
+    return output
+
+
+@pytest.mark.parametrize("name", ["star", "convstar"])
+def test_one_radar_date_updates_the_map(place: Path, tmp_path: Path, name: str) -> None:
+    """The state after all dates but the last, which is radar's, and that date alone: the map of a run over all."""
+    whole = part(place, tmp_path / "whole", optical=5, radar=slice(8))
+    earlier = part(place, tmp_path / "earlier", optical=5, radar=slice(7))
+    last = part(place, tmp_path / "last", optical=None, radar=slice(7, 8))
+    expected = _map(place, tmp_path, name, whole, probabilities=True)
+    state = tmp_path / "season.h5"
+    (tmp_path / "update").mkdir()
+    map_of_state = _map(place, tmp_path / "update", name, earlier, state=state, probabilities=True)
+    if name == "convstar":  # which is not yet sure of anything
+        assert not np.array_equal(_probabilities(map_of_state), _probabilities(expected))
+    cropstar.update(state, last / "S1.nc", output=map_of_state, overwrite=True, probabilities=True, any_dates=True)
+    assert np.array_equal(pixels(map_of_state), pixels(expected))
+    assert np.array_equal(_probabilities(map_of_state), _probabilities(expected))
+
+
+def _probabilities(path: Path) -> NDArray[Any]:
+    with rasterio.open(path.with_name(f"{path.stem}-probabilities.tif")) as dataset:
+        return np.asarray(dataset.read())
+
+
+def test_a_map_of_every_day(place: Path, tmp_path: Path) -> None:
+    """Two sensors see the place on the 18th of every month: one map of that day."""
+    images = part(place, tmp_path / "images", optical=4, radar=slice(5))
+    _map(place, tmp_path, "star", images, every_date=True)
+    days = {str(day)[:10] for day in [*OPTICAL_DAYS[:4], *RADAR_DAYS[:5]]}
+    assert {path.stem.removeprefix("star-") for path in tmp_path.glob("star-2018*.tif")} == days
+
+
+@pytest.mark.parametrize("window", [7, 16])
+def test_windows_are_exact(place: Path, tmp_path: Path, window: int) -> None:
+    whole = pixels(_map(place, tmp_path, "convstar"))
+    (tmp_path / "windows").mkdir()
+    assert np.array_equal(pixels(_map(place, tmp_path / "windows", "convstar", window=window)), whole)
+
+
+def test_a_missing_sensor(place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    optical = part(place, tmp_path / "optical", optical=6, radar=None)
+    _map(place, tmp_path, "star", optical)
+    assert "no date of S1" in caplog.text
+    with pytest.raises(MismatchError, match="no date of S1"):
+        _map(place, tmp_path, "strict", optical)
+
+
+def test_radar_is_added(place: Path, tmp_path: Path) -> None:
+    """The same store and the same map, whether both sensors lie in one folder or radar is added."""
+    optical = part(place, tmp_path / "optical", optical=6, radar=None)
+    radar = part(place, tmp_path / "radar", optical=None, radar=slice(9))
+    labels = place / "images" / "labels.nc"
+    cropstar.ingest(optical, add=radar, parcels=labels, label_column="CT", output=tmp_path / "store")
+    both, added = Store.open(place / "store"), Store.open(tmp_path / "store")
+    assert both.fingerprint == added.fingerprint
+    whole = Window(0, 0, SIDE, SIDE)
+    assert np.array_equal(both.tiles[0].values(whole), added.tiles[0].values(whole))
+    both.close()
+    added.close()
+    expected = pixels(_map(place, tmp_path, "star"))
+    (tmp_path / "added").mkdir()
+    assert np.array_equal(pixels(_map(place, tmp_path / "added", "star", optical, add=radar)), expected)
+    with pytest.raises(UsageError, match="one sensor twice"):
+        cropstar.ingest(optical, add=[radar, radar], parcels=labels, label_column="CT", output=tmp_path / "twice")
+
+
+def test_the_sheet_and_the_facts(place: Path, tmp_path: Path) -> None:
+    drawn = CliRunner().invoke(inspect, [str(place / "store"), "-o", str(tmp_path / "sheet.png")], obj={})
+    assert drawn.exit_code == 0, drawn.exception
+    assert (tmp_path / "sheet.png").stat().st_size > 10_000
+    said = CliRunner().invoke(inspect, [str(place / "store")], obj={}).stdout
+    assert "S1: VV VH" in said
