@@ -60,8 +60,12 @@ bench: .venv/test.stamp
 	@$(INSTALL) --no-deps 'breizhcrops>=0.0.4.1'
 	@touch $@
 
-.venv/test-all.stamp: .venv/test.stamp
-	@$(INSTALL) -e '.[remote,test-remote,test-gpu]'
+.venv/remote.stamp: .venv/test.stamp
+	@$(INSTALL) -e '.[remote,test-remote]'
+	@touch $@
+
+.venv/test-all.stamp: .venv/remote.stamp
+	@$(INSTALL) -e '.[test-gpu]'
 	@touch $@
 
 .venv/lint.stamp: .venv/test.stamp

@@ -461,7 +461,7 @@ def read_parcels(
         return _number_points(found, classes, grid, path, point_radius)
     if (share := _overlap_share(found.shapes)) > NOTABLE_OVERLAP:
         logger.info("%s: parcels overlap on about %.0f %% of their area; the smaller one wins", path, 100 * share)
-    rest = _erode_shapes(found.shapes, margin) if margin else found.shapes
+    rest = _erode_shapes(found.shapes, margin, grid) if margin else found.shapes
     return _number_parcels(found, rest, classes, grid, path, erode)
 
 
@@ -644,6 +644,9 @@ Numbers = NDArray[np.float64]
 
 MAXIMUM_PAIRS = 100_000  # of neighbours whose overlap is measured: some seconds; of more a part stands for all
 COLLECTION = 7  # shapely's number for a mixture of kinds
+MOST_ARCS = 20_000  # vertices of an outline that is eroded by GEOS
+PIECE = 64  # vertices of a piece of a longer outline
+CENTRES_AT_ONCE = 20_000
 ARC = 32  # segments of a quarter circle: an eroded corner is then exact to 0.03 % of the distance
 
 
@@ -688,12 +691,54 @@ def _metres_on(grid: Grid, metres: float, option: str) -> float:
     return metres / float(crs.linear_units_factor[1])
 
 
-def _erode_shapes(shapes: Shapes, margin: float) -> Shapes:
-    """What lies farther than the margin from the outline; empty where nothing does."""
+def _erode_shapes(shapes: Shapes, margin: float, grid: Grid) -> Shapes:
+    """What lies farther than the margin from the outline; empty where nothing does.
+
+    Of an outline of very many vertices these are the pixels' centres: GEOS lays an arc around each vertex and cuts all
+    arcs with each other, which takes gigabytes where they are closer than the margin. The pixels are the same.
+    """
     import shapely
 
-    eroded: Shapes = shapely.buffer(shapes, -margin, quad_segs=ARC)
+    many = shapely.get_num_coordinates(shapes) > MOST_ARCS
+    eroded: Shapes = shapes.copy()
+    eroded[~many] = shapely.buffer(shapes[~many], -margin, quad_segs=ARC)
+    for row in np.flatnonzero(many):
+        eroded[row] = _inner_pixels(shapes[row], margin, grid)
     return eroded
+
+
+def _inner_pixels(shape: Any, margin: float, grid: Grid) -> Any:
+    """The centres of the pixels in a shape that are farther than the margin from its outline."""
+    import shapely
+    from rasterio.features import rasterize
+
+    window = _window_around(shape, grid)
+    if window is None:
+        return shapely.Polygon()
+    piece = grid.crop(window)
+    rows, columns = np.nonzero(rasterize([shape], piece.shape, transform=piece.affine, dtype="uint8"))
+    a, b, c, d, e, f = grid.transform
+    columns, rows = columns + window.left + 0.5, rows + window.top + 0.5
+    centres = shapely.points(a * columns + b * rows + c, d * columns + e * rows + f)
+    tree = shapely.STRtree(_outline_pieces(shape))
+    near = np.zeros(len(centres), dtype=bool)
+    for start in range(0, len(centres), CENTRES_AT_ONCE):
+        found, _ = tree.query(centres[start : start + CENTRES_AT_ONCE], predicate="dwithin", distance=margin)
+        near[start + found] = True
+    return shapely.multipoints(centres[~near]) if not near.all() else shapely.Polygon()
+
+
+def _outline_pieces(shape: Any) -> Shapes:
+    """The outline in short pieces, each with the last vertex of the one before, for a tree to find."""
+    import shapely
+
+    pieces: list[Any] = []
+    for ring in shapely.get_rings(shapely.get_parts(shape)):
+        vertices = shapely.get_coordinates(ring)
+        pieces += [
+            shapely.LineString(vertices[start : start + PIECE + 1]) for start in range(0, len(vertices) - 1, PIECE)
+        ]
+    return np.array(pieces, dtype=object)
 
 
 def _overlap_share(shapes: Shapes) -> float:
@@ -726,14 +771,20 @@ def _count_without_pixel(shapes: Shapes, grid: Grid) -> int:
 def _has_pixel(shape: Any, grid: Grid) -> bool:
     from rasterio.features import rasterize
 
+    window = _window_around(shape, grid)
+    if window is None:
+        return False
+    piece = grid.crop(window)
+    return bool(rasterize([shape], piece.shape, transform=piece.affine, dtype="uint8").any())
+
+
+def _window_around(shape: Any, grid: Grid) -> Window | None:
+    """The pixels of the grid that a shape's bounding box touches; None where there is none."""
     left, bottom, right, top = shape.bounds
     columns, rows = _pixel_coordinates(grid, np.array([left, left, right, right]), np.array([bottom, top, bottom, top]))
     column, row = max(math.floor(columns.min()), 0), max(math.floor(rows.min()), 0)
     width, height = min(math.ceil(columns.max()), grid.width) - column, min(math.ceil(rows.max()), grid.height) - row
-    if width <= 0 or height <= 0:
-        return False
-    piece = grid.crop(Window(row, column, height, width))
-    return bool(rasterize([shape], piece.shape, transform=piece.affine, dtype="uint8").any())
+    return Window(row, column, height, width) if width > 0 and height > 0 else None
 
 
 def _pixel_coordinates(grid: Grid, x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:

@@ -22,6 +22,8 @@ from shapely.geometry import GeometryCollection, LineString, MultiPolygon, Point
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import split
+from cropstar.runtime import peak_memory_megabytes
+from cropstar.sources import labels
 from cropstar.sources.base import RasterScene
 from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.sources.labels import EVERY_LABEL, ClassRules, Parcels, read_parcels, read_rules
@@ -689,3 +691,38 @@ def test_the_recipe_sees_the_content_alone(tmp_path: Path) -> None:
 def test_without_rules_each_label_is_a_class_of_its_own(labels: list[str]) -> None:
     assert EVERY_LABEL.apply(labels) == labels
     assert EVERY_LABEL.table(labels) == ClassTable.from_names(labels)
+
+
+@pytest.mark.parametrize("noise", [0.0, 3.0, 12.0])
+def test_outlines_of_many_vertices_lose_the_same_margin(
+    noise: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, angles = np.random.default_rng(0), np.linspace(0, 2 * np.pi, 400, endpoint=False)
+    radius = 70 + random.normal(0, noise, len(angles))
+    left, bottom, right, top = GRID.bounds
+    middle = np.array([(left + right) / 2, (bottom + top) / 2])
+    ring = middle + radius[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
+    hole = middle + 15 * np.column_stack([np.cos(angles), np.sin(angles)])
+    path = write_parcels(tmp_path / "p.gpkg", [shapely.make_valid(Polygon(ring, [hole]))], ["wheat"])
+    exact = read_parcels(path, GRID, erode=11).burn(GRID)
+    monkeypatch.setattr(labels, "MOST_ARCS", 100)
+    by_pixels = read_parcels(path, GRID, erode=11).burn(GRID)
+    assert (exact[0] != UNLABELLED).any()
+    np.testing.assert_array_equal(by_pixels[0], exact[0])
+    np.testing.assert_array_equal(by_pixels[1], exact[1])
+
+
+@pytest.mark.parametrize("vertices", [50_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_many_vertices_are_eroded_in_little_memory(vertices: int, tmp_path: Path) -> None:
+    """Closer to each other than the margin, and noisy: once five gigabytes of a million, and hours."""
+    random, angles = np.random.default_rng(0), np.linspace(0, 2 * np.pi, vertices, endpoint=False)
+    grid = a_grid(400, 400)
+    left, bottom, right, top = grid.bounds
+    radius = (right - left) / 2.5 + random.normal(0, 5, len(angles))
+    around = np.column_stack([np.cos(angles), np.sin(angles)])
+    ring = np.array([(left + right) / 2, (bottom + top) / 2]) + radius[:, None] * around
+    path = write_parcels(tmp_path / "p.gpkg", [Polygon(ring)], ["wheat"])
+    before = peak_memory_megabytes()
+    burnt, _ = read_parcels(path, grid, erode=10).burn(grid)
+    assert peak_memory_megabytes() - before < 1000
+    assert (burnt == 0).sum() > 10_000
