@@ -210,7 +210,7 @@ def _set(name: str, text: str) -> Callable[[Path], object]:
         (_set("validation", "\n"), r"empty list of clips in .*validation\.csv"),
         (_set("labels", ""), r"empty list of classes in .*labels\.csv"),
         (_set("labels", "No gesture\nNo gesture\n"), "line 2 repeats 'No gesture'"),
-        (_set("labels", "".join(f"{n}\n" for n in range(256))), "line 256 is too long, or one too many"),
+        (_set("labels", "".join(f"{n}\n" for n in range(256))), "line 256 is too long, or there are too many lines"),
         (_set("labels", "x" * 201), "line 1 is too long"),
         (_set("train", "1;No gesture\n2;Swiping Lef\n"), "line 2 has the unknown label 'Swiping Lef'"),
         (_set("train", "1;No gesture\n1;No gesture\n"), "line 2 repeats clip 1"),

@@ -103,7 +103,7 @@ def test_further_signals_do_not_disturb_a_prediction(small_scene: Path, model: P
     while process.poll() is None:
         process.send_signal(random.choice(NUMBERS))
         time.sleep(0.005)
-    assert "what was finished is kept" in the_end(process, *NUMBERS)
+    assert "finished parts are kept" in the_end(process, *NUMBERS)
     assert not list(tmp_path.rglob("*.partial"))
 
 
