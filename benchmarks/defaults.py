@@ -2,14 +2,16 @@
 
     python benchmarks/defaults.py --data ../shared/data --work data/defaults
     python benchmarks/defaults.py ... --sets worldcereal-2022,fra-lpis --seeds 0,1 --peers RF,HGB
-    python benchmarks/defaults.py ... --variant 'bistar x 3=--model bistar --ensemble 3'
+    python benchmarks/defaults.py ... --variant 'bistar=--model bistar' --variant 'student=--distil {bistar}'
     python benchmarks/defaults.py --store data/stores/mine --group 2022 --group 2023 --work data/defaults
 
-Without `--variant` the models are those that a data set names, with no option but `--model` and the split. Stores are
-ingested once; every run is a line of `results.jsonl` in the work folder and is not repeated, so that the command can be
-cut off and given again. Rivals (benchmarks/peers.py) learn from the training and validation fields of a run, and are
-judged on its test fields. The table has accuracy / macro-F1 by field: means over parts (folds, directions) and seeds,
-with the spread of the seeds' means. `--store` adds a store of one's own: five folds, or one run a group held out.
+Without `--variant` the models are those that a data set names, with no option but `--model` and the split. Variants
+have names and options of their own; `{bistar}` is the run of that variant with the same part held out and the same
+seed. Stores are ingested once; every run is a line of `results.jsonl` in the work folder and is not repeated, so that
+the command can be cut off and given again. Rivals (benchmarks/peers.py) learn from the training and validation fields
+of a run, and are judged on its test fields. The table has accuracy / macro-F1 by field: means over parts (folds,
+directions) and seeds, and the accuracy of each seed. `--store` measures a store of one's own: five folds, or one run
+per group.
 """
 
 from __future__ import annotations
@@ -182,7 +184,8 @@ def measure(
             if row is None:
                 started = time.monotonic()
                 runs = work / "runs" / data_set.name / name.replace("/", "-")
-                given = ["--store", str(store), *shlex.split(options), *split, "--seed", str(seed)]
+                others = {each["model"]: each.get("run", "") for each in book.rows if matches(each, key)}
+                given = ["--store", str(store), *shlex.split(options.format(**others)), *split, "--seed", str(seed)]
                 run = train([*given, "--runs", str(runs), "--quiet"], runs)
                 result = json.loads((run / "result.json").read_text(encoding="utf-8"))
                 row = {**key, "options": options, "run": str(run), "seconds": round(time.monotonic() - started)}
@@ -197,6 +200,11 @@ def measure(
             key = {"set": data_set.name, "part": part, "seed": seed, "model": peer}
             if run is not None and book.find(**key) is None:
                 book.add({**key, **judged(run, peer, seed)})
+
+
+def matches(row: dict[str, Any], key: dict[str, Any]) -> bool:
+    """Whether a row is of the same part and seed."""
+    return all(row[name] == key[name] for name in ("set", "part", "seed"))
 
 
 def ingested(data_set: DataSet, data: Path, work: Path) -> Path:

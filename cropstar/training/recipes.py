@@ -153,7 +153,7 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     if config.model.name in FITTED:
         return
     yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
-    softened = _can_soften(config, facts)
+    softened, fields = _can_soften(config, facts), facts.fields
     yield from _optimisation(facts, softened=softened)
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
     if crossed:
@@ -170,6 +170,8 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
             spared = round(facts.validation * (1 - share / USUAL_VALIDATION))
             facts = _learning_from(facts, facts.fields + spared)
     steps = _steps(facts, config.model.layers if _is_set(config, "model.layers") else 2)
+    if facts.pixels:  # a budget for the training part as it was: the fields that come in are learnt from as long
+        steps = round(steps * facts.fields / max(fields, 1))
     yield from _budget(config, facts, steps, crossed=crossed)
 
 
