@@ -23,6 +23,8 @@ cropstar ingest SAFE_FOLDER --parcels p.shp --scheduler tcp://10.0.0.1:8786    o
 cropstar ingest breizhcrops_dataset --level L1C       BreizhCrops, one scene per region
 cropstar ingest fields.parquet                        a table of series, one row per observation
 cropstar ingest Crop_TRAIN.tsv                        series of the UCR and UEA archives
+cropstar ingest PASTIS                                PASTIS; EuroCropsML and TimeSen2Crop likewise
+cropstar ingest FOLDER --parcels points.csv --point-radius 15    labelled points
 cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 1e-4
 """)
 

@@ -226,6 +226,33 @@ def ucr(request: IngestRequest) -> Sequence[Scene]:
     return open_ucr(request.need_path("ucr", "Crop_TRAIN.tsv"))
 
 
+@SOURCES.register("pastis")
+def pastis(request: IngestRequest) -> Sequence[Scene]:
+    """PASTIS and PASTIS-R: images of 128 x 128 pixels with parcels and five folds."""
+    from cropstar.sources.pastis import open_pastis
+
+    request.take("pastis")
+    return open_pastis(request.need_path("pastis", "PASTIS"))
+
+
+@SOURCES.register("eurocropsml")
+def eurocropsml(request: IngestRequest) -> Sequence[Scene]:
+    """EuroCropsML: one .npz per parcel."""
+    from cropstar.sources.eurocropsml import open_eurocropsml
+
+    request.take("eurocropsml")
+    return open_eurocropsml(request.need_path("eurocropsml", "preprocess/S2"))
+
+
+@SOURCES.register("timesen2crop")
+def timesen2crop(request: IngestRequest) -> Sequence[Scene]:
+    """TimeSen2Crop: one .csv per pixel, by tile and class."""
+    from cropstar.sources.timesen2crop import open_timesen2crop
+
+    request.take("timesen2crop")
+    return open_timesen2crop(request.need_path("timesen2crop", "TimeSen2Crop"))
+
+
 def _whole_number(text: str, option: str) -> int:
     try:
         return int(text)
@@ -237,8 +264,11 @@ def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
     from cropstar.sources.breizhcrops import looks_like_breizhcrops
     from cropstar.sources.cube import looks_like_cube
+    from cropstar.sources.eurocropsml import looks_like_eurocropsml
+    from cropstar.sources.pastis import looks_like_pastis
     from cropstar.sources.radar import refuse_raw_radar
     from cropstar.sources.stack import looks_like_stack
+    from cropstar.sources.timesen2crop import looks_like_timesen2crop
     from cropstar.sources.tum.folders import looks_like_tum
     from cropstar.sources.ucr import looks_like_ucr
     from cropstar.sources.zuericrop import looks_like_zuericrop
@@ -263,6 +293,12 @@ def guess_source(path: Path | None) -> str:
         return "breizhcrops"
     if looks_like_zuericrop(path):
         return "zuericrop"
+    if looks_like_pastis(path):
+        return "pastis"
+    if looks_like_eurocropsml(path):
+        return "eurocropsml"
+    if looks_like_timesen2crop(path):
+        return "timesen2crop"
     if looks_like_tum(path):
         return "tum"
     if looks_like_stack(path):

@@ -1,0 +1,210 @@
+"""PASTIS: image series of 128 x 128 pixels with parcels, as published (PASTIS, PASTIS-R, PASTIS-HD).
+
+    metadata.geojson                     one feature per patch: ID_PATCH, Fold, TILE, dates-S2 {index: yyyymmdd}
+    DATA_S2/S2_<id>.npy                  (T, 10, 128, 128), reflectance x 10000
+    ANNOTATIONS/TARGET_<id>.npy          (3, 128, 128), channel 0 the class
+    ANNOTATIONS/ParcelIDs_<id>.npy       (128, 128), 0 where there is no parcel
+
+The class 19 (void) is unlabelled; the background is a class, as in published results. Radar (DATA_S1A, DATA_S1D) is not
+read. The five folds are splits: `cropstar train --split fold1` trains on folds 1 to 3, validates on 4 and tests on 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import InputError
+from cropstar.geo.calendar import Season, to_days
+from cropstar.geo.sensors import SCALE
+from cropstar.runtime import logger
+from cropstar.sources.base import (
+    PatchImage,
+    TileSpec,
+    Transform,
+    equal_parts,
+    pack_patches,
+    recipe_of,
+    safe_name,
+    sample_specs,
+)
+from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.gate import read_json
+from cropstar.store.tile import PatchTile
+
+BANDS = ("B02", "B03", "B04", "B05", "B06", "B07", "B08", "B8A", "B11", "B12")
+CLASSES = (
+    *("background", "meadow", "soft winter wheat", "corn", "winter barley", "winter rapeseed", "spring barley"),
+    *("sunflower", "grapevine", "beet", "winter triticale", "winter durum wheat", "fruits, vegetables, flowers"),
+    *("potatoes", "leguminous fodder", "soybeans", "orchard", "mixed cereal", "sorghum"),
+)
+VOID = 19
+FOLDS = 5
+RESOLUTION = 10.0
+NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)
+IMAGES_PER_TILE = 4
+BACKGROUND_FIELD = -1  # the number of a patch's background among its parcels
+METADATA = "metadata.geojson"
+REMEDY = "give the folder of PASTIS with metadata.geojson, DATA_S2 and ANNOTATIONS"
+
+
+@dataclass(frozen=True)
+class _Patch:
+    name: str
+    fold: int
+    dates: tuple[date, ...]
+
+
+class PastisScene:
+    """The patches in the order of their numbers."""
+
+    layout = "patches"
+
+    def __init__(self, folder: Path, patches: list[_Patch]) -> None:
+        self.name = safe_name(folder.resolve().name)
+        self._folder, self._patches = folder, patches
+        files = [file for patch in patches for file in self._files(patch)]
+        for file in files:
+            if not file.is_file():
+                raise InputError("a file is missing", path=file, remedy=REMEDY)
+        self.recipe = recipe_of([folder / METADATA, *files], {"source": "pastis", "images_per_tile": IMAGES_PER_TILE})
+        self.provenance: dict[str, Any] = {"source": "pastis", "folder": folder.resolve().name}
+        days = [day for patch in patches for day in patch.dates]
+        colours = choose_colours(CLASSES)
+        classes = ClassTable(CropClass(*row) for row in zip(range(VOID), CLASSES, colours, strict=True))
+        season = Season.of([min(days), max(days)])
+        self.fingerprint = Fingerprint(BANDS, SCALE, 0.0, RESOLUTION, season, classes)
+        self._dates = sorted(set(days))
+
+    def _files(self, patch: _Patch) -> tuple[Path, Path, Path]:
+        labels = self._folder / "ANNOTATIONS"
+        images = self._folder / "DATA_S2" / f"S2_{patch.name}.npy"
+        return images, labels / f"TARGET_{patch.name}.npy", labels / f"ParcelIDs_{patch.name}.npy"
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values."""
+        return sum(path.stat().st_size for patch in self._patches for path in self._files(patch)[:1])
+
+    def tile_specs(self) -> list[TileSpec]:
+        return sample_specs(self.name, self.recipe, equal_parts(len(self._patches), IMAGES_PER_TILE))
+
+    def build(self, spec: TileSpec) -> PatchTile:
+        window = spec.window
+        return pack_patches(
+            [self._image(patch) for patch in self._patches[window.top : window.bottom]],
+            window.top,
+            scene=self.name,
+            recipe=self.recipe,
+            fingerprint=self.fingerprint,
+            crs="",
+            provenance=self.provenance,
+        )
+
+    def _image(self, patch: _Patch) -> PatchImage:
+        data, target, parcels = self._files(patch)
+        values = _load(data, 4)
+        height, width = values.shape[2:]
+        if values.shape[:2] != (len(patch.dates), len(BANDS)):
+            why = f"{values.shape[0]} dates of {values.shape[1]} bands, and {len(patch.dates)} dates in {METADATA}"
+            raise InputError("a patch of another shape", path=data, why=why, remedy=REMEDY)
+        codes = _load(target, 3)[0].astype(np.int64)
+        fields = _load(parcels, 2).astype(np.int64)
+        for array, path in ((codes, target), (fields, parcels)):
+            if array.shape != (height, width):
+                why = f"{array.shape[1]} x {array.shape[0]} pixels, and the images have {width} x {height}"
+                raise InputError("a patch of another shape", path=path, why=why, remedy=REMEDY)
+        if codes.min() < 0 or codes.max() > VOID:
+            raise InputError("an unknown class", path=target, why=f"{codes.min()} to {codes.max()}", remedy=REMEDY)
+        labels = np.where(codes == VOID, UNLABELLED, codes).astype(np.int16)
+        fields = np.where((codes == 0) & (fields == 0), BACKGROUND_FIELD, fields)
+        valid: NDArray[np.bool_] = np.any(values > 0, axis=1)
+        return PatchImage(
+            name=patch.name,
+            transform=NOWHERE,
+            days=to_days(patch.dates),
+            values=np.where(valid[:, None], np.clip(values, 0, None), 0).astype(np.uint16),
+            valid=valid,
+            labels=labels,
+            fields=fields,
+            keys={int(number): f"{patch.name}-{number}" for number in np.unique(fields)},
+            group=f"fold{patch.fold}",
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The description of the scene in the manifest."""
+        return {
+            "recipe": self.recipe,
+            "dates": [day.isoformat() for day in self._dates],
+            "images": len(self._patches),
+            "splits": _fold_splits(),
+            **self.provenance,
+        }
+
+    def close(self) -> None:
+        """No file stays open between tiles."""
+
+
+def open_pastis(path: Path) -> list[PastisScene]:
+    """The patches of a folder as one scene."""
+    patches = _read_metadata(path / METADATA)
+    if any((path / f"DATA_S1{orbit}").is_dir() for orbit in "AD"):
+        logger.warning("%s: radar (DATA_S1A, DATA_S1D) is not read", path)
+    return [PastisScene(path, patches)]
+
+
+def looks_like_pastis(path: Path) -> bool:
+    return (path / METADATA).is_file() and (path / "DATA_S2").is_dir()
+
+
+def _fold_splits() -> dict[str, dict[str, list[str]]]:
+    """The published ones: three folds to learn from, the next to validate, the next to test."""
+    names = [f"fold{1 + number % FOLDS}" for number in range(2 * FOLDS)]
+    return {
+        f"fold{first + 1}": {
+            "train": names[first : first + 3],
+            "validation": [names[first + 3]],
+            "test": [names[first + 4]],
+        }
+        for first in range(FOLDS)
+    }
+
+
+def _read_metadata(path: Path) -> list[_Patch]:
+    if not path.is_file():
+        raise InputError("not PASTIS", path=path, why="there is no such file", remedy=REMEDY)
+    try:
+        patches = []
+        for feature in read_json(path)["features"]:
+            about = feature["properties"]
+            texts = about["dates-S2"]
+            ordered = [str(texts[key]) for key in sorted(texts, key=int)]
+            days = tuple(date(int(text[:4]), int(text[4:6]), int(text[6:8])) for text in ordered)
+            patches.append(_Patch(str(int(about["ID_PATCH"])), int(about["Fold"]), days))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
+        why = f"it cannot be understood ({failure})"
+        raise InputError("not PASTIS", path=path, why=why, remedy=REMEDY) from None
+    for patch in patches:
+        if not patch.dates or list(patch.dates) != sorted(patch.dates) or not 1 <= patch.fold <= FOLDS:
+            why = f"patch {patch.name} has fold {patch.fold} and dates that are not in order"
+            raise InputError("not PASTIS", path=path, why=why, remedy=REMEDY)
+    if not patches:
+        raise InputError("not PASTIS", path=path, why="it has no patch", remedy=REMEDY)
+    return sorted(patches, key=lambda patch: int(patch.name))
+
+
+def _load(path: Path, dimensions: int) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.ndim != dimensions or array.dtype.kind not in "iuf":
+            raise ValueError(f"an array of {array.dtype} and shape {array.shape}")
+        return np.array(array)
+    except (OSError, ValueError, TypeError, EOFError) as failure:
+        why = f"it cannot be read ({' '.join(str(failure).split())[:150]})"
+        raise InputError("a damaged patch", path=path, why=why, remedy="get the file again") from None
