@@ -718,8 +718,8 @@ def _inner_pixels(shape: Any, margin: float, grid: Grid) -> Any:
     piece = grid.crop(window)
     rows, columns = np.nonzero(rasterize([shape], piece.shape, transform=piece.affine, dtype="uint8"))
     a, b, c, d, e, f = grid.transform
-    columns, rows = columns + window.left + 0.5, rows + window.top + 0.5
-    centres = shapely.points(a * columns + b * rows + c, d * columns + e * rows + f)
+    x, y = columns + window.left + 0.5, rows + window.top + 0.5
+    centres = shapely.points(a * x + b * y + c, d * x + e * y + f)
     tree = shapely.STRtree(_outline_pieces(shape))
     near = np.zeros(len(centres), dtype=bool)
     for start in range(0, len(centres), CENTRES_AT_ONCE):
