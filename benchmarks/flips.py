@@ -155,7 +155,7 @@ def run(place: Path, flips: int, seed: int) -> tuple[dict[str, Counter[str]], di
     from tests.prediction.making import untrained  # of a model that need not have learnt anything
 
     scene = place / "scene"
-    write_scene(scene, SceneOptions(size=240, dates=24))
+    write_scene(scene, SceneOptions(size=96, dates=6))
     ingest(scene / "tile.tif", output=place / "store", tile_size=48, progress=False)
     model = untrained(place / "model.safetensors", scene / "tile.tif")
     request = MapRequest(model=model, device="cpu", state=place / "season.h5")
@@ -183,7 +183,8 @@ def run(place: Path, flips: int, seed: int) -> tuple[dict[str, Counter[str]], di
         for other, (own, _) in kinds.items():  # a damaged block is removed with its state
             if other == kind or not own.exists():
                 own.write_bytes(known[other][0])
-    ingest(scene / "tile.tif", output=place / "large", tile_size=240, progress=False)
+    write_scene(place / "large-scene", SceneOptions(size=240, dates=24))
+    ingest(place / "large-scene" / "tile.tif", output=place / "large", tile_size=240, progress=False)
     (large,) = (place / "large" / "tiles").glob("*.h5")
     return ends, {passes: cost(large, passes) for passes in (1, 20)}
 
