@@ -26,6 +26,7 @@ TYPE_CHECKING = False  # as typing has it, which takes longer to import than all
 if TYPE_CHECKING:
     from typing import Any
 
+    from cropstar.api.check import LabelCheck, check
     from cropstar.api.commands import (
         EvaluationResult,
         MapProduct,
@@ -49,6 +50,7 @@ __all__ = [
     "EvaluationResult",
     "InputError",
     "Interrupted",
+    "LabelCheck",
     "MapProduct",
     "MismatchError",
     "PartialResult",
@@ -59,6 +61,7 @@ __all__ = [
     "TrainingResult",
     "UsageError",
     "__version__",
+    "check",
     "evaluate",
     "ingest",
     "load_model",
@@ -69,6 +72,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    **dict.fromkeys(("LabelCheck", "check"), "cropstar.api.check"),
     **dict.fromkeys(("CropModel", "load_model"), "cropstar.api.model"),
     **dict.fromkeys(("SceneView", "StoreView", "open_store"), "cropstar.api.data"),
     **dict.fromkeys(

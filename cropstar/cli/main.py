@@ -22,6 +22,7 @@ COMMANDS = {
     "train": "Train a model on a store and evaluate it on held-out parcels.",
     "tune": "Search for the best settings on the validation parcels.",
     "evaluate": "Evaluate a model on the test parcels of its training, or on another store.",
+    "check": "Check labels and declared crops: which are improbable, and what to survey next.",
     "compare": "Compare finished runs, sorted by macro-F1 on the test parcels.",
     "predict": "Classify a raster series, or a table of series.",
     "update": "Update the map of a season with new images, without reading the old ones.",

@@ -356,7 +356,7 @@ def blocks_of(store: Store, fields: Fields, size: float) -> dict[FieldName, str]
     In one projected coordinate system blocks are squares of it; across several, or in degrees, they are
     cells of about the same size between parallels, so that no two blocks overlap on the ground.
     """
-    centres = _centres(store, fields)
+    centres = centres_of(store, fields)
     systems = {system for system, _, _ in centres.values()}
     unit = metres_per_unit(_grid_in(systems.copy().pop())) if len(systems) == 1 else None
     if unit is not None:
@@ -372,7 +372,7 @@ def blocks_of(store: Store, fields: Fields, size: float) -> dict[FieldName, str]
     return blocks
 
 
-def _centres(store: Store, fields: Fields) -> dict[FieldName, tuple[str, float, float]]:
+def centres_of(store: Store, fields: Fields) -> dict[FieldName, tuple[str, float, float]]:
     """The coordinate system and the mean of each field's pixels; of a field in several, where most of it lies."""
     sums: dict[tuple[ParcelId, str], NDArray[np.float64]] = defaultdict(lambda: np.zeros(3))  # pixels, x, y
     for _, reader in sorted(store.readers(), key=lambda pair: pair[0].name):  # sums of floats depend on the order

@@ -196,7 +196,7 @@ def _sentences(data: dict[str, Any]) -> Sentences:
     if split.get("out_of_fold"):
         return _of_folds(data, share, sample)
     return Sentences(
-        lead=_lead(main, share, by_pixel=by_pixel),
+        lead=_lead(main, share, sum(split["counts"]["test"]), by_pixel=by_pixel),
         dealt=_dealt(split),
         shown=f"The model was trained on the training {many}.{chosen} "
         f"The test {many} were used once, at the end, and influenced no choice.",
@@ -227,7 +227,7 @@ def _of_folds(data: dict[str, Any], share: str, sample: str) -> Sentences:
     )
 
 
-def _lead(main: AccuracyTable, share: str, *, by_pixel: bool) -> str:
+def _lead(main: AccuracyTable, share: str, tested: int, *, by_pixel: bool) -> str:
     if by_pixel:
         return (
             f"Of the {main.many} that were kept for the test, {share} were given the right crop. They lie in fields "
@@ -235,7 +235,8 @@ def _lead(main: AccuracyTable, share: str, *, by_pixel: bool) -> str:
         )
     if main.unit == "date":
         return f"Of the dates of parcels that training never saw, {share} were given the right class."
-    return f"Of the parcels that training never saw, {share} were given the right crop."
+    few = f"only {tested} " if tested < FEW_TESTED else ""
+    return f"Of the {few}parcels that training never saw, {share} were given the right crop."
 
 
 def _dealt(split: dict[str, Any]) -> str:

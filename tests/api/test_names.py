@@ -16,8 +16,8 @@ import cropstar
 from cropstar.cli.main import cropstar as command_line
 from tests.test_architecture import REPOSITORY, modules_after
 
-FUNCTIONS = {"evaluate", "ingest", "load_model", "open_store", "predict", "train", "update"}
-COMMANDS = ("ingest", "train", "evaluate", "predict", "update")
+FUNCTIONS = {"check", "evaluate", "ingest", "load_model", "open_store", "predict", "train", "update"}
+COMMANDS = ("ingest", "train", "evaluate", "check", "predict", "update")
 # How the command speaks, and what it only prints: not part of a function.
 SPEECH = {"quiet", "verbose", "debug", "log_json", "as_json", "print_config"}
 # Of the API alone. `source` and `path` are the arguments of `cropstar ingest`.

@@ -25,7 +25,7 @@ def test_help_names_the_three_commands_and_the_exit_codes(run_cli: Cli, tmp_path
 
 
 COMMANDS = (
-    *("ingest", "inspect", "models", "train", "tune", "evaluate", "compare"),
+    *("ingest", "inspect", "models", "train", "tune", "evaluate", "check", "compare"),
     *("predict", "update", "export", "gradients"),
 )
 
