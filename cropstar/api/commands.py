@@ -60,6 +60,7 @@ def ingest(
     workers: int | None = None,
     scheduler: str | None = None,
     seed: int | None = None,
+    radar: bool | None = None,
     parcels: AnyPath | None = None,
     label_column: str | None = None,
     classes: AnyPath | None = None,
@@ -141,7 +142,7 @@ def ingest(
         **{"field_column": field_column, "mask_column": mask_column, "scale": scale, "offset": offset},
         **{"nodata": tuple(nodata), "keep_unlabelled": keep_unlabelled, "year": year, "level": level},
         **{"add": tuple(map(Path, paths(add)))},
-        **{"context": _names(context), "temperature": temperature},
+        **{"radar": radar or None, "context": _names(context), "temperature": temperature},
         **{"base_temperature": base_temperature, "warm_from": warm_from},
         **{"regions": _names(regions), "download": download, "mask": mask, "data": data},
         **{"labels": _path(labels), "cloud_limit": cloud_limit},
@@ -153,7 +154,7 @@ def ingest(
             raise UsageError("--workers with --scheduler", why=why, remedy="leave one of them out")
         place = DEMO if chosen == "synthetic" and place is None else place
         place = place and place.absolute()  # as it is called on every machine
-    folder = _path(output) or STORES / _store_name(place, url)
+    folder = _path(output) or STORES / (_store_name(place, url) + ("-radar" if radar else ""))
     # First the cluster: to read and digest images may take long.
     with nullcontext() if scheduler is None else connected(scheduler) as cluster:
         request = IngestRequest(place, _path(parcels), label_column, tile_size, seed, given, url)

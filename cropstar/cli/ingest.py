@@ -11,6 +11,7 @@ from cropstar.errors import UsageError
 
 EXAMPLES = examples("""
 cropstar ingest                                       the demonstration scene, into data/stores/demo
+cropstar ingest --radar                               the same with radar, into data/stores/demo-radar
 cropstar ingest tile.tif --parcels parcels.gpkg       a stacked GeoTIFF and its labelled parcels
 cropstar ingest stack tile.tif --parcels p.shp --label-column CODE_CULTU -o data/stores/brittany
 cropstar ingest SAFE_FOLDER --parcels p.shp           Sentinel-2 L2A products, folders or .zip
@@ -36,6 +37,7 @@ cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 
 @click.option("--workers", type=click.IntRange(1, 256), help="Worker processes.  [default: the number of cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use the workers of this Dask cluster.")
 @click.option("--seed", type=click.IntRange(0), metavar="NUMBER", help="Seed of the demonstration scene.  [default: 1]")
+@click.option("--radar", is_flag=True, default=None, help="The demonstration scene with radar images beside it.")
 @source_options
 @remote
 @speech

@@ -65,13 +65,18 @@ SOURCES: Registry[Callable[[IngestRequest], Sequence[Scene]]] = Registry("source
 def synthetic(request: IngestRequest) -> Sequence[Scene]:
     """The embedded scene: written as files that a user would have, then read like any user's files."""
     from cropstar.sources.synthetic.landscape import SceneOptions
+    from cropstar.sources.synthetic.radar import write_radar
     from cropstar.sources.synthetic.scene import write_scene
 
-    labels = request.take("synthetic", "tile_size", "seed", "classes", "erode")
+    labels = request.take("synthetic", "tile_size", "seed", "classes", "erode", "radar")
+    radar = labels.pop("radar", False)
     folder = request.path or DEMO
     with locked(folder, "the demonstration scene"):
         sweep(folder)
-        tile, parcels = write_scene(folder, SceneOptions(seed=1 if request.seed is None else request.seed))
+        options = SceneOptions(seed=1 if request.seed is None else request.seed)
+        tile, parcels = write_scene(folder, options)
+        if radar:
+            labels[ADD] = (write_radar(folder, options),)
     return stack(IngestRequest(tile, parcels, "crop", request.tile_size, special=labels))
 
 

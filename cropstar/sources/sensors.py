@@ -13,10 +13,9 @@ of one day follow each other in the order of the sensors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,19 +56,6 @@ def sensor_name(series: Series) -> str:
     if is_radar(series.bands):
         return radar_name(f"{series.name} {series.provenance.get('folder', '')} {series.provenance.get('file', '')}")
     return OPTICAL if set(series.bands) <= set(SENTINEL2) else "optical"
-
-
-@dataclass(frozen=True)
-class Context:
-    """What every date has beside its bands: numbers a date, and layers that are the same on all dates."""
-
-    names: tuple[str, ...]  # of the numbers, then of the layers
-    by_day: Mapping[int, tuple[float, ...]]  # since 1970-01-01
-    static: Series | None = None  # of one date
-
-    def dated(self, days: NDArray[np.int32]) -> NDArray[np.float32]:
-        """(T, D)."""
-        return np.array([self.by_day[int(day)] for day in days], dtype=np.float32).reshape(len(days), -1)
 
 
 class SensorSeries:
@@ -214,7 +200,7 @@ class ModelSeries:
         absent = [name for name in model.context if name not in there]
         if absent:
             why = f"the model was trained with {', '.join(absent)} of every date"
-            remedy = "give it with --temperature or --terrain, as in ingest"
+            remedy = "map a store that has it"
             raise MismatchError("context is missing", path=path, why=why, remedy=remedy)
         self._context = [len(series.bands) - len(there) + there.index(name) for name in model.context]
 
@@ -264,48 +250,3 @@ def of_one_sensor(series: Series, bands: Sequence[str]) -> Series:
     if not isinstance(series, SensorSeries):
         return series
     return next((piece for piece in series.pieces if set(bands) <= set(piece.bands)), series)
-
-
-def with_context(series: Series, context: Context) -> Series:
-    """The series with what every date has beside its bands."""
-    return ContextSeries(series, context)
-
-
-class ContextSeries:
-    """A series whose values have, after the bands, what every date has beside them."""
-
-    def __init__(self, series: Series, context: Context) -> None:
-        self.pieces = [series]
-        self._series, self._context = series, context
-        self.name, self.grid, self.dates = series.name, series.grid, series.dates
-        self.sensors, self.owners = sensors_of(series), owners_of(series)
-        self.context = context.names
-        self.bands = flat_bands(self.sensors, self.context)
-        self.scale, self.offset = series.scale, series.offset
-        self.provenance = series.provenance
-        self._dated = context.dated(to_days(series.dates))
-
-    @property
-    def files(self) -> Sequence[Path]:
-        return self._series.files
-
-    def read(self, window: Window) -> Observations:
-        read = self._series.read(window)
-        count = len(self.bands) - len(self.context)
-        values = np.zeros((len(self.dates), len(self.bands), window.height, window.width), dtype=np.float32)
-        values[:, :count] = read.values
-        values[:, count : count + self._dated.shape[1]] = self._dated[:, :, None, None]
-        if self._context.static is not None:
-            values[:, count + self._dated.shape[1] :] = read_static(self._context.static, window)
-        values *= read.valid[:, None]
-        return Observations(cast("Any", values), read.valid)
-
-    def close(self) -> None:
-        self._series.close()
-
-
-def read_static(series: Series, window: Window) -> NDArray[np.float32]:
-    """(E, h, w) in physical units."""
-    read = series.read(window)
-    layers: NDArray[np.float32] = read.values[0].astype(np.float32) * series.scale + series.offset
-    return np.where(read.valid[0], layers, np.float32(0))
