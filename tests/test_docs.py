@@ -9,7 +9,7 @@ import click
 import pytest
 
 from cropstar.cli.main import COMMANDS, cropstar
-from cropstar.sources.labels import read_rules
+from cropstar.sources.class_rules import read_rules
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

@@ -179,7 +179,8 @@ def _require_free(output: Path, overwrite: bool) -> None:
 
 def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> dict[str, str]:
     """The declared crop of each field, by its key; fields without one are left out."""
-    from cropstar.sources.labels import EVERY_LABEL, keys_of, read_rules
+    from cropstar.sources.class_rules import EVERY_LABEL, read_rules
+    from cropstar.sources.vectors import keys_of
 
     if parcels is None:
         raise UsageError("--declared without --parcels", remedy="give the file that has the column")
@@ -201,7 +202,7 @@ def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> 
 def _open_parcels(path: Path) -> Any:
     """A vector file, or a table with the same columns."""
     from cropstar.inputs import require_file
-    from cropstar.sources.labels import open_vector
+    from cropstar.sources.vectors import open_vector
 
     if path.suffix.lower() != ".csv":
         return open_vector(path)
@@ -262,7 +263,7 @@ def _write_outlines(target: Path, frame: Any, result: CheckResult, parcels: Path
     import geopandas
 
     from cropstar.prediction.parcels import write_frame
-    from cropstar.sources.labels import keys_of
+    from cropstar.sources.vectors import keys_of
 
     if parcels is not None and parcels.suffix.lower() != ".csv":
         own = _open_parcels(parcels)

@@ -19,7 +19,7 @@ from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.prediction.parcels import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
 from cropstar.reports.map import NODATA_GROUND
 from cropstar.reports.wording import areas, html_templates, shares
-from cropstar.sources.labels import keys_of, open_vector
+from cropstar.sources.vectors import keys_of, open_vector
 from cropstar.store.classes import NODATA, ClassTable
 from cropstar.store.files import write_text
 

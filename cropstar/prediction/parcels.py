@@ -31,7 +31,8 @@ from cropstar.prediction.layers import STEPS
 from cropstar.prediction.predictor import Predictor
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
-from cropstar.sources.labels import Parcels, open_vector, repair_shapes, shapes_meet
+from cropstar.sources.labels import Parcels, repair_shapes, shapes_meet
+from cropstar.sources.vectors import open_vector
 from cropstar.store.classes import ClassTable
 from cropstar.store.files import atomic_path, library_writes
 from cropstar.store.model_file import ModelCard

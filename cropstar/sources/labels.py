@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-import json
 import math
-import re
-import reprlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from functools import cached_property
@@ -18,26 +14,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.config import StrictLoader, read_config
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.sensors import Sensor
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
-from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
-from cropstar.sources.base import RasterScene, Scene, Series, recipe_of, short_list
+from cropstar.sources.base import RasterScene, Scene, Series, recipe_of
+from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
 from cropstar.sources.label_rasters import KEY, LABEL, is_label_raster, read_label_raster
 from cropstar.sources.points import (
     GROUP_DISTANCE,
     WGS84,
     fields_by_distance,
-    is_point_table,
     outside_of_season,
-    read_point_table,
 )
 from cropstar.sources.sensors import sensors_of
-from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.sources.vectors import find_label_column, keys_of, labels_of, open_vector
+from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.tile import ParcelTable
 
 TILE_SIZE = 240
@@ -194,143 +188,6 @@ def _parcels_beside(path: Path | None) -> Path:
     )
 
 
-# --- The class table, `--classes classes.yaml`: which labels of the parcels become which class
-#
-# winter cereals: [winter wheat, winter barley]        # merged
-# maize: {labels: [maize, 211], colour: "#e67e22"}     # renamed and painted
-# drop: [unknown, building]                            # these parcels are left out
-# others: error                                        # of labels that stand nowhere: error, drop or keep
-
-DROP, OTHERS = "drop", "others"
-OTHERS_CHOICES = ("error", "drop", "keep")
-COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
-LABELS_NAMED = 5  # labels that one message names
-
-
-class _TextLoader(StrictLoader):
-    """Takes every scalar as it is written: the code 010 is not eight and the crop `no` is not false."""
-
-
-_TextLoader.yaml_implicit_resolvers = {}
-
-
-@dataclass(frozen=True)
-class _ClassRule:
-    name: str
-    labels: tuple[str, ...]
-    colour: str | None = None
-
-
-@dataclass(frozen=True)
-class ClassRules:
-    """The class of each label; without rules every label is a class of its own."""
-
-    classes: tuple[_ClassRule, ...] = ()
-    dropped: tuple[str, ...] = ()
-    others: str = "keep"
-    path: Path | None = None
-
-    def apply(self, labels: Sequence[str]) -> list[str | None]:
-        """The class of each label, None where the parcel is to be left out."""
-        known: dict[str, str | None] = dict.fromkeys(self.dropped)
-        known.update((label, rule.name) for rule in self.classes for label in rule.labels)
-        if self.path is not None:
-            self._speak(Counter(labels), known)
-        return [known.get(label, label if self.others == "keep" else None) for label in labels]
-
-    def _speak(self, counts: Counter[str], known: dict[str, str | None]) -> None:
-        unknown = sorted((label for label in counts if label not in known), key=lambda label: (-counts[label], label))
-        if unknown and self.others == "error":
-            first, more = unknown[0], len(unknown) - 1
-            why = f"{counts[first]} parcels have it"
-            if near := difflib.get_close_matches(first, known, n=1, cutoff=0):
-                why += f", the nearest known label is '{near[0]}'"
-            if more:
-                why += f", and {more} more labels are missing"
-            remedy = "add it to a class or to 'drop', or write 'others: drop'"
-            raise InputError(f"the label '{first}' is not in the class table", path=self.path, why=why, remedy=remedy)
-        if unknown and self.others == "drop":
-            told = (f"{label} ({counts[label]})" for label in unknown)
-            logger.info("labels left out by %s: %s", self.path, short_list(told, LABELS_NAMED))
-        if unused := [label for label in known if label not in counts]:
-            logger.info("labels in %s that no parcel has: %s", self.path, short_list(unused, LABELS_NAMED))
-
-    def table(self, names: Iterable[str]) -> ClassTable:
-        """All classes in the order of the file, also those without a parcel here; then the kept labels by name.
-
-        Scenes that are ingested one after the other with one file thus have one class table.
-        """
-        listed = [rule.name for rule in self.classes]
-        ordered = [*listed, *sorted(set(names) - set(listed))]
-        given = {rule.name: rule.colour for rule in self.classes if rule.colour}
-        colours = dict(zip(ordered, choose_colours(ordered), strict=True))
-        # Where the file gives a chosen colour to another class, that class's own choice is free.
-        spare = [colours[name] for name in given if colours[name] not in given.values()]
-        for name, colour in colours.items():
-            if name not in given and colour in given.values() and spare:
-                colours[name] = spare.pop(0)
-        colours |= given
-        return ClassTable(CropClass(number, name, colours[name]) for number, name in enumerate(ordered))
-
-    def to_json(self) -> dict[str, Any]:
-        """The content for the recipe: the file's name, its comments and the order of labels make no difference."""
-        classes = [[rule.name, sorted(rule.labels), rule.colour] for rule in self.classes]
-        return {"classes": classes, DROP: sorted(self.dropped), OTHERS: self.others}
-
-
-EVERY_LABEL = ClassRules()
-
-
-def read_rules(path: Path) -> ClassRules:
-    """Read and check a class table."""
-    read_config(path)  # refuses what is no small YAML file with keys of its own
-    data: dict[Any, Any] = _TextLoader(path.read_text(encoding="utf-8")).get_single_data()
-    others = data.pop(OTHERS, "error")
-    if others not in OTHERS_CHOICES:
-        raise _wrong_table(path, f"'others' is {reprlib.repr(others)}", f"choose one of {', '.join(OTHERS_CHOICES)}")
-    dropped = _labels(path, DROP, data.pop(DROP)) if DROP in data else ()
-    classes = tuple(_rule(path, name, value) for name, value in data.items())
-    if not classes and others != "keep":
-        raise _wrong_table(path, "no class is left", "write lines such as 'cereals: [wheat, barley]'")
-    if len(classes) > MAXIMUM_CLASSES:
-        raise _wrong_table(path, f"{len(classes)} classes", f"merge them to at most {MAXIMUM_CLASSES}")
-    places = [(label, rule.name) for rule in classes for label in rule.labels] + [(label, DROP) for label in dropped]
-    seen: dict[str, str] = {}
-    for label, place in places:
-        if label in seen:
-            raise _wrong_table(path, f"the label '{label}' is under '{seen[label]}' and '{place}'", "keep one of them")
-        seen[label] = place
-    return ClassRules(classes, dropped, others, path)
-
-
-def _rule(path: Path, name: Any, value: Any) -> _ClassRule:
-    if not isinstance(name, str) or not name.strip():
-        raise _wrong_table(path, "a class without a name", "give it one")
-    if not isinstance(value, dict):
-        return _ClassRule(name, _labels(path, name, value))
-    for key in value:
-        if key not in ("labels", "colour"):
-            raise _wrong_table(path, f"unknown key '{key}' in '{name}'", did_you_mean(str(key), ("labels", "colour")))
-    colour = value.get("colour")
-    if colour is not None and not (isinstance(colour, str) and COLOUR.fullmatch(colour)):
-        why = f"the colour of '{name}' is {reprlib.repr(colour)}"
-        raise _wrong_table(path, why, 'write it in quotes, such as "#d9a441"')
-    return _ClassRule(name, _labels(path, name, value.get("labels")), colour and colour.lower())
-
-
-def _labels(path: Path, name: str, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not (value or name == DROP):
-        raise _wrong_table(path, f"'{name}' has no list of labels", f"write '{name}: [label, label]'")
-    for label in value:
-        if not isinstance(label, str) or not label.strip():
-            raise _wrong_table(path, f"{reprlib.repr(label)} in '{name}' is not a label", "write names or codes")
-    return tuple(label.strip() for label in value)
-
-
-def _wrong_table(path: Path, why: str, remedy: str) -> UsageError:
-    return UsageError("not a class table", path=path, why=why, remedy=remedy)
-
-
 # --- Parcels
 
 
@@ -373,6 +230,7 @@ class Parcels:
 
 NOTABLE_OVERLAP = 0.01  # of the labelled area; neighbours that share a border overlap a little
 BESIDE = "beside the scene"
+SEASON = "of another season than the images"
 
 
 class NoLabelledParcel(InputError):
@@ -431,9 +289,9 @@ def read_parcels(
     if has_points:  # a row of several points is several points of one field
         frame = frame.reset_index(drop=True).explode()
         keys = [keys[row] for row in frame.index]
-    column = _find_label_column(frame, label_column, path)
+    column = find_label_column(frame, label_column, path)
     shapes = _on_grid(frame, grid, path)
-    names = _labels_of(frame[column])
+    names = labels_of(frame[column])
     of_others = (
         {"--erode": erode} if has_points else {"--point-radius": point_radius, "--group-distance": group_distance}
     )
@@ -450,7 +308,7 @@ def read_parcels(
         fields = _fields_nearby(frame, names, keys, max(distance, 2 * point_radius), path)
     everything = _Candidates(_object_array(keys), _object_array(names), shapes, fields)
     if has_points and dates:
-        everything = everything.without(outside_of_season(frame, dates, path), "of another season than the images")
+        everything = everything.without(outside_of_season(frame, dates, path), SEASON)
     found = _with_classes(_on_scene(everything, grid, path, points=has_points), rules, path)
     classes = rules.table(found.names.tolist())
     if len(classes) > MAXIMUM_CLASSES:
@@ -505,6 +363,8 @@ def _with_classes(found: _Candidates, rules: ClassRules, path: Path) -> _Candida
     found = replace(found, names=names).without(_is_missing(names), "left out by the class table")
     if not len(found.shapes):
         why, remedy = found.losses or "there are no parcels in it", "check that both cover the same place"
+        if SEASON in found.left_out:
+            remedy += " and season"
         raise NoLabelledParcel("no labelled parcel lies on the scene", path=path, why=why, remedy=remedy)
     if found.losses:
         logger.info("%s: parcels not used: %s", path, found.losses)
@@ -554,7 +414,7 @@ def _fields_by_column(frame: Any, column: str, keys: Sequence[str], path: Path) 
     if column not in frame.columns:
         why = f"the columns are {', '.join(str(name) for name in frame.columns if name != frame.geometry.name)}"
         raise UsageError(f"no column '{column}'", path=path, why=why, remedy="correct --field-column")
-    named = _labels_of(frame[column])
+    named = labels_of(frame[column])
     return _object_array([key if name is None else name for name, key in zip(named, keys, strict=True)])
 
 
@@ -791,155 +651,3 @@ def _pixel_coordinates(grid: Grid, x: Numbers, y: Numbers) -> tuple[Numbers, Num
     """Columns and rows, with fractions, of places."""
     a, b, c, d, e, f = tuple(~grid.affine)[:6]
     return a * x + b * y + c, d * x + e * y + f
-
-
-# --- Vector files, opened as what they are
-
-SURVEY_LABELS = ("lc1_label", "lc1")  # LUCAS
-LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
-KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "point_id", "sample_id", "id", "fid")
-# How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
-BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
-SHAPEFILE = BINARY_FORMATS[1]
-PARQUET = b"PAR1"
-# A code, a name, or one of OGC's, which looks like an address and is not fetched.
-CRS_NAME = re.compile(r"(https?://www\.opengis\.net/)?((?!//)[\w:./ ()+-])*", re.ASCII)
-FORMATS_REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
-# pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
-MISREAD = re.compile(r"[!;\t\r\n]")
-
-
-def open_vector(path: Path) -> Any:
-    """The file as a GeoDataFrame with a coordinate system."""
-    import geopandas
-
-    require_file(path)
-    if is_point_table(path):
-        return read_point_table(path)
-    name = _vector_name(path)
-    if name.startswith("GeoJSON:"):
-        _require_own_crs(path)
-    try:
-        frame = geopandas.read_parquet(path) if _is_parquet(path) else geopandas.read_file(name)
-    except ImportError:
-        remedy = "install it with: pip install 'cropstar[parquet]'"
-        raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
-    except Exception as failure:
-        why = f"not a vector file that can be read ({_one_line(failure)})"
-        raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
-    if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
-        raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
-    return frame
-
-
-def _one_line(failure: Exception) -> str:
-    return " ".join(str(failure).split())[:200] or type(failure).__name__
-
-
-def _require_own_crs(path: Path) -> None:
-    """Refuse a GeoJSON file whose coordinate system is somewhere else: GDAL would fetch it from there.
-
-    GDAL looks for `crs` in the file and in its geometries, in capitals too, and takes the first or the last of several:
-    each must be a name, wherever it stands.
-    """
-
-    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        for key, value in pairs:
-            if key.lower() == "crs" and isinstance(value, dict) and not _names_crs(value):
-                raise LinkedCrs
-        return dict(pairs)
-
-    try:
-        json.loads(path.read_bytes(), object_pairs_hook=look)
-    except LinkedCrs:
-        remedy = "leave crs out, or name it: urn:ogc:def:crs:EPSG::4326"
-        raise InputError(
-            "the coordinate system is a link", path=path, why="it is not followed", remedy=remedy
-        ) from None
-    except (ValueError, RecursionError) as failure:
-        why = f"not JSON that can be read ({_one_line(failure)})"
-        raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
-
-
-class LinkedCrs(Exception):
-    """A coordinate system that is not in the file."""
-
-
-def _names_crs(crs: dict[str, Any]) -> bool:
-    """Whether it is `{"type": "name", "properties": {"name": "EPSG:4326"}}`, and no more than that."""
-    said = {key.lower(): value for key, value in crs.items()}
-    properties = said.get("properties")
-    if str(said.get("type")).lower() not in ("name", "epsg") or not isinstance(properties, dict):
-        return False
-    texts = [str(value) for value in properties.values()]
-    return {key.lower() for key in properties} <= {"name", "code"} and all(map(CRS_NAME.fullmatch, texts))
-
-
-def _find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
-    """The column that names the crop."""
-    columns = [str(name) for name in frame.columns if name != frame.geometry.name]
-    if wanted is not None:
-        found = wanted if wanted in columns else None
-        what = f"no column '{wanted}'"
-    else:
-        found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
-        found = found or next((name for wanted in SURVEY_LABELS for name in columns if name.lower() == wanted), None)
-        what = "no label column"
-    if found is None:
-        why = f"the columns are {', '.join(columns) or 'none'}"
-        raise InputError(what, path=path, why=why, remedy="name it with --label-column")
-    return found
-
-
-def keys_of(frame: Any) -> list[str]:
-    """The user's own names of the parcels, else the numbers of the rows."""
-    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS and _tells_apart(frame[name])), None)
-    return [str(value) for value in frame[key]] if key else [str(row + 1) for row in range(len(frame))]
-
-
-def _labels_of(column: Any) -> list[str | None]:
-    """The labels as text, None where there is none."""
-    missing = column.isna().tolist()
-    return [None if gap else _label_text(value) or None for value, gap in zip(column.tolist(), missing, strict=True)]
-
-
-def _label_text(value: Any) -> str:
-    # A column of whole numbers with gaps is read as 1.0, 2.0, nan.
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-
-
-def _vector_name(path: Path) -> str:
-    """The name by which GDAL reads the file as what it is and as nothing else."""
-    require_file(path)
-    with path.open("rb") as handle:
-        start = handle.read(64)
-    name = str(path) if path.is_absolute() else f"./{path}"  # or it could begin like an address or a database
-    if start.startswith(SHAPEFILE):
-        _require_companions(path)
-    if start.startswith(BINARY_FORMATS):
-        if MISREAD.search(name):
-            why = "its name contains !, ;, a tab or a line break"
-            raise InputError("unreadable parcels", path=path, why=why, remedy="rename the file or folder")
-        return name
-    if start.startswith(PARQUET):
-        return name
-    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
-        return f"GeoJSON:{name}"
-    raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=FORMATS_REMEDY)
-
-
-def _is_parquet(path: Path) -> bool:
-    with path.open("rb") as handle:
-        return handle.read(len(PARQUET)) == PARQUET
-
-
-def _require_companions(path: Path) -> None:
-    """GDAL opens what lies beside a shapefile under its name, and would wait for a pipe."""
-    for entry in path.parent.iterdir():
-        if entry.stem == path.stem and entry.exists() and not entry.is_dir():
-            require_file(entry)
-
-
-def _tells_apart(column: Any) -> bool:
-    """Whether a column can name parcels: many files have an id that is empty or the same everywhere."""
-    return bool(column.notna().all()) and column.nunique() > 1

@@ -42,9 +42,9 @@ from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.registry import suggestion
 from cropstar.runtime import event, logger
 from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
-from cropstar.sources.labels import LABEL_COLUMNS
 from cropstar.sources.table_files import open_file
 from cropstar.sources.texts import natural_ranks
+from cropstar.sources.vectors import LABEL_COLUMNS
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SensorArrays, SeriesTile

@@ -16,7 +16,7 @@ import pytest
 from shapely import box
 
 from cropstar.errors import InputError
-from cropstar.sources.labels import open_vector
+from cropstar.sources.vectors import open_vector
 
 
 class Listener(ThreadingHTTPServer):

@@ -20,7 +20,8 @@ import cropstar
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.windows import split
-from cropstar.sources.labels import Parcels, read_parcels, read_rules
+from cropstar.sources.class_rules import read_rules
+from cropstar.sources.labels import Parcels, read_parcels
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from tests.examples import a_grid

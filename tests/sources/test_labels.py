@@ -26,7 +26,8 @@ from cropstar.runtime import peak_memory_megabytes
 from cropstar.sources import labels
 from cropstar.sources.base import RasterScene
 from cropstar.sources.catalogue import SOURCES, IngestRequest
-from cropstar.sources.labels import EVERY_LABEL, ClassRules, Parcels, read_parcels, read_rules
+from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
+from cropstar.sources.labels import Parcels, read_parcels
 from cropstar.sources.stack import StackSeries
 from cropstar.store.classes import UNLABELLED, ClassTable
 from tests.examples import a_grid

@@ -20,8 +20,8 @@ from rasterio.errors import CRSError
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
-from cropstar.sources.labels import open_vector
 from cropstar.sources.sentinel2.series import Sentinel2Options
+from cropstar.sources.vectors import open_vector
 
 Box = tuple[float, float, float, float]
 

@@ -1,0 +1,161 @@
+"""Vector files of labels, opened as what they are: their outlines or points, the column of the crop, the user's ids."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from cropstar.errors import InputError
+from cropstar.inputs import require_file
+from cropstar.sources.points import is_point_table, read_point_table
+
+SURVEY_LABELS = ("lc1_label", "lc1")  # LUCAS
+LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
+KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "point_id", "sample_id", "id", "fid")
+# How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
+BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
+SHAPEFILE = BINARY_FORMATS[1]
+PARQUET = b"PAR1"
+# A code, a name, or one of OGC's, which looks like an address and is not fetched.
+CRS_NAME = re.compile(r"(https?://www\.opengis\.net/)?((?!//)[\w:./ ()+-])*", re.ASCII)
+FORMATS_REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
+# pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
+MISREAD = re.compile(r"[!;\t\r\n]")
+
+
+def open_vector(path: Path) -> Any:
+    """The file as a GeoDataFrame with a coordinate system."""
+    import geopandas
+
+    require_file(path)
+    if is_point_table(path):
+        return read_point_table(path)
+    name = _vector_name(path)
+    if name.startswith("GeoJSON:"):
+        _require_own_crs(path)
+    try:
+        frame = geopandas.read_parquet(path) if _is_parquet(path) else geopandas.read_file(name)
+    except ImportError:
+        remedy = "install it with: pip install 'cropstar[parquet]'"
+        raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
+    except Exception as failure:
+        why = f"not a vector file that can be read ({_one_line(failure)})"
+        raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
+    if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
+        raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
+    return frame
+
+
+def _one_line(failure: Exception) -> str:
+    return " ".join(str(failure).split())[:200] or type(failure).__name__
+
+
+def _require_own_crs(path: Path) -> None:
+    """Refuse a GeoJSON file whose coordinate system is somewhere else: GDAL would fetch it from there.
+
+    GDAL looks for `crs` in the file and in its geometries, in capitals too, and takes the first or the last of several:
+    each must be a name, wherever it stands.
+    """
+
+    def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for key, value in pairs:
+            if key.lower() == "crs" and isinstance(value, dict) and not _names_crs(value):
+                raise LinkedCrs
+        return dict(pairs)
+
+    try:
+        json.loads(path.read_bytes(), object_pairs_hook=look)
+    except LinkedCrs:
+        remedy = "leave crs out, or name it: urn:ogc:def:crs:EPSG::4326"
+        raise InputError(
+            "the coordinate system is a link", path=path, why="it is not followed", remedy=remedy
+        ) from None
+    except (ValueError, RecursionError) as failure:
+        why = f"not JSON that can be read ({_one_line(failure)})"
+        raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
+
+
+class LinkedCrs(Exception):
+    """A coordinate system that is not in the file."""
+
+
+def _names_crs(crs: dict[str, Any]) -> bool:
+    """Whether it is `{"type": "name", "properties": {"name": "EPSG:4326"}}`, and no more than that."""
+    said = {key.lower(): value for key, value in crs.items()}
+    properties = said.get("properties")
+    if str(said.get("type")).lower() not in ("name", "epsg") or not isinstance(properties, dict):
+        return False
+    texts = [str(value) for value in properties.values()]
+    return {key.lower() for key in properties} <= {"name", "code"} and all(map(CRS_NAME.fullmatch, texts))
+
+
+def find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
+    """The column that names the crop."""
+    columns = [str(name) for name in frame.columns if name != frame.geometry.name]
+    if wanted is not None:
+        found = wanted if wanted in columns else None
+        what = f"no column '{wanted}'"
+    else:
+        found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+        found = found or next((name for wanted in SURVEY_LABELS for name in columns if name.lower() == wanted), None)
+        what = "no label column"
+    if found is None:
+        why = f"the columns are {', '.join(columns) or 'none'}"
+        raise InputError(what, path=path, why=why, remedy="name it with --label-column")
+    return found
+
+
+def keys_of(frame: Any) -> list[str]:
+    """The user's own names of the parcels, else the numbers of the rows."""
+    key = next((name for name in frame.columns if name.lower() in KEY_COLUMNS and _tells_apart(frame[name])), None)
+    return [str(value) for value in frame[key]] if key else [str(row + 1) for row in range(len(frame))]
+
+
+def labels_of(column: Any) -> list[str | None]:
+    """The labels as text, None where there is none."""
+    missing = column.isna().tolist()
+    return [None if gap else _label_text(value) or None for value, gap in zip(column.tolist(), missing, strict=True)]
+
+
+def _label_text(value: Any) -> str:
+    # A column of whole numbers with gaps is read as 1.0, 2.0, nan.
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _vector_name(path: Path) -> str:
+    """The name by which GDAL reads the file as what it is and as nothing else."""
+    require_file(path)
+    with path.open("rb") as handle:
+        start = handle.read(64)
+    name = str(path) if path.is_absolute() else f"./{path}"  # or it could begin like an address or a database
+    if start.startswith(SHAPEFILE):
+        _require_companions(path)
+    if start.startswith(BINARY_FORMATS):
+        if MISREAD.search(name):
+            why = "its name contains !, ;, a tab or a line break"
+            raise InputError("unreadable parcels", path=path, why=why, remedy="rename the file or folder")
+        return name
+    if start.startswith(PARQUET):
+        return name
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return f"GeoJSON:{name}"
+    raise InputError("unreadable parcels", path=path, why="not a known vector format", remedy=FORMATS_REMEDY)
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as handle:
+        return handle.read(len(PARQUET)) == PARQUET
+
+
+def _require_companions(path: Path) -> None:
+    """GDAL opens what lies beside a shapefile under its name, and would wait for a pipe."""
+    for entry in path.parent.iterdir():
+        if entry.stem == path.stem and entry.exists() and not entry.is_dir():
+            require_file(entry)
+
+
+def _tells_apart(column: Any) -> bool:
+    """Whether a column can name parcels: many files have an id that is empty or the same everywhere."""
+    return bool(column.notna().all()) and column.nunique() > 1
