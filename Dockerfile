@@ -9,7 +9,7 @@ ARG BASE=python:3.12-slim-bookworm
 FROM ${BASE} AS libraries
 ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX=
-ARG EXTRAS=cluster,forest,onnx,parcels,parquet,remote,stac
+ARG EXTRAS=cluster,onnx,parcels,parquet,remote,stac
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/cropstar \
  && /opt/cropstar/bin/pip install ${TORCH_INDEX:+--index-url "${TORCH_INDEX}"} "${TORCH}"

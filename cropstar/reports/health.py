@@ -20,7 +20,6 @@ State = Literal["good", "note", "missing"]
 
 # A package, and the command or option that it is for.
 EXTRAS = {
-    "sklearn": ("forest", "--model rf, hgb, auto"),
     "optuna": ("tune", "cropstar tune"),
     "scipy": ("music", "bench jsb and piano"),
     "onnxruntime": ("onnx", "cropstar export"),
@@ -31,7 +30,7 @@ EXTRAS = {
     "distributed": ("cluster", "--scheduler"),
     "s3fs": ("remote", "--allow-remote"),
 }
-PACKAGES = ("torch", "numpy", "rasterio", "h5py", "geopandas")
+PACKAGES = ("torch", "numpy", "rasterio", "h5py", "geopandas", "scikit-learn")
 DRIVERS = {"GTiff": True, "COG": True, "JP2OpenJPEG": False}  # of rasters, and whether nothing works without it
 VECTORS = {"GPKG": True, "ESRI Shapefile": False}
 GIGABYTE = 2**30

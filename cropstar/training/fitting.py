@@ -116,7 +116,7 @@ def has_trees() -> bool:
 
 def _require_trees(refusal: str) -> None:
     if not has_trees():
-        raise UsageError(refusal, why="scikit-learn is not installed", remedy="pip install 'cropstar[forest]'")
+        raise UsageError(refusal, why="scikit-learn is not installed", remedy="pip install scikit-learn")
 
 
 @dataclass(frozen=True)
