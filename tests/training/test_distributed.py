@@ -23,7 +23,8 @@ from cropstar.training.distributed import ALONE, Processes, require_shareable
 from cropstar.training.runs import Run
 
 SPLIT = ["--set", "split.validation=0.3", "--set", "split.test=0.3"]
-SMALL = ["train", "--layers", "1", "--hidden", "4", "--fresh", *SPLIT]
+# Recipes choose other settings for several processes: see recipes.py.
+SMALL = ["train", "--recipe", "paper", "--layers", "1", "--hidden", "4", "--fresh", *SPLIT]
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
