@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from cropstar.api.data import StoreView
 from cropstar.api.entry import AnyPath, Entry, paths, require_free_remote
 from cropstar.config import find_config, resolve_config
-from cropstar.errors import ArtifactError, UsageError
+from cropstar.errors import ArtifactError, PartialResult, UsageError
 from cropstar.runtime import DEMO, RUNS, STORES, event, logger
 from cropstar.store.remote.addresses import is_catalogue
 from cropstar.store.store import MANIFEST, newest_store
@@ -45,7 +45,7 @@ def _is_catalogue(given: Mapping[str, Any], text: str) -> bool:
 
 
 @Entry(
-    *("path", "add", "parcels", "classes", "labels", "dates"),
+    *("path", "add", "parcels", "classes", "labels", "dates", "background"),
     output="output",
     head=MANIFEST,
     uploaded=StoreView,
@@ -67,6 +67,8 @@ def ingest(
     erode: float | None = None,
     point_radius: float | None = None,
     group_distance: float | None = None,
+    background: AnyPath | None = None,
+    background_classes: Sequence[int] | None = None,
     tile_size: int | None = None,
     bands: Names | None = None,
     clear: Sequence[int] | None = None,
@@ -132,6 +134,8 @@ def ingest(
 
     bound_gdal()  # before anything is opened: GDAL asks for the size of its cache once
     special = {
+        **{"background": _path(background)},
+        **{"background_classes": None if background_classes is None else tuple(background_classes)},
         **{"classes": _path(classes), "erode": erode, "bands": _names(bands), "resampling": resampling},
         **{"point_radius": point_radius, "group_distance": group_distance},
         **{"clear": None if clear is None else tuple(clear), "pattern": pattern, "masks": masks},
@@ -321,6 +325,10 @@ def _configured(options: Mapping[str, Any], *, without_store: bool = False) -> t
         file = Path(options["resume"]) / "config.yaml"
     store = newest_store(STORES) or (STORES if without_store else None)
     config = resolve_config(file, given, assignments, defaults={"store": store})
+    if store is not None and config.store == store and given["store"] is None and not without_store:
+        count = sum(1 for _ in STORES.glob(f"*/{MANIFEST}"))
+        newest = f", the newest of {count} in {STORES}" if count > 1 else ""
+        event(f"store   {store}{newest}", store=str(store))
     if without_store and not (config.store / MANIFEST).exists():
         logger.warning("no store in %s: what the recipe would choose depends on the data", config.store)
         return config, ()
@@ -433,13 +441,16 @@ class MapProduct:
     files: tuple[Path, ...] = field(repr=False)  # the map first
     pixels: tuple[int, ...] = field(repr=False)  # of each class of the model
     unseen: int = 0  # pixels without a clear date
+    unknown: int = 0  # pixels of no class that the model knows
+    masked: int = 0  # pixels outside the mask
     finished: bool = True  # False while other shards have blocks to do
 
     @classmethod
     def of(cls, result: MapResult, *more: Path) -> MapProduct:
         """What `predict` or `update` made."""
         files = (*result.files.all(), *more)
-        return cls(result.raster, files, tuple(map(int, result.pixels)), result.unseen, result.finished)
+        pixels = tuple(map(int, result.pixels))
+        return cls(result.raster, files, pixels, result.unseen, result.unknown, result.masked, result.finished)
 
 
 @dataclass(frozen=True)
@@ -457,7 +468,13 @@ class TableProduct:
         return (self.table,)
 
 
-@Entry("raster", "add", "model", "parcels", written=("state",), output="output", beside=True, uploaded=lambda _: [])
+@Entry(
+    *("raster", "add", "model", "parcels", "mask"),
+    written=("state",),
+    output="output",
+    beside=True,
+    uploaded=lambda _: [],
+)
 def predict(
     raster: AnyPath | Sequence[AnyPath],
     *,
@@ -469,6 +486,12 @@ def predict(
     uncertainty: Literal["entropy", "margin"] | None = None,
     valid_dates: bool = False,
     parcels: AnyPath | None = None,
+    mask: AnyPath | None = None,
+    mask_classes: Sequence[int] | None = None,
+    only_parcels: bool = False,
+    min_confidence: float | None = None,
+    unknown: float | None = None,
+    declared_column: str | None = None,
     html: bool = False,
     smooth: Literal["majority", "bayesian"] | None = None,
     smooth_window: int | None = None,
@@ -561,6 +584,7 @@ def predict(
     require_free_remote(outputs)
     made = predict_all(inputs, outputs, request)
     _mention_run(Run(trained.parent))
+    _require_parcels(made)
     return [MapProduct.of(each) for each in made]
 
 
@@ -568,6 +592,7 @@ def predict(
 MAPS_ALONE = (
     *("valid_dates", "parcels", "html", "smooth", "smooth_window", "state", "every_date", "stable_confidence"),
     *("add", "dates", "by_band", "clear", "pattern", "masks", "window", "halo", "half", "shard", "scheduler"),
+    *("mask", "mask_classes", "only_parcels", "min_confidence", "unknown", "declared_column"),
 )
 TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
 
@@ -597,7 +622,7 @@ def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[
         **{name: options[name] for name in ("uncertainty", "any_dates", "device", "backend")},
     )
     made = predict_tables(inputs, outputs, request)
-    _mention_run(Run(trained.parent))
+    _mention_run(Run(trained.parent), headline=True)
     return [TableProduct(each.table, each.series, each.unseen, each.declared, each.accuracy) for each in made]
 
 
@@ -611,22 +636,45 @@ def _refuse(options: Mapping[str, Any], names: Sequence[str], what: str) -> None
 
 def _trained(model: AnyPath | None) -> Path:
     """The model file that is given, or the newest one."""
-    from cropstar.training.runs import newest_model
+    return _chosen_model() if model is None else model_file(model)
 
-    trained = newest_model(RUNS) if model is None else model_file(model)
+
+def _mention_run(run: Run, *, headline: bool = False) -> None:
+    """Name the report of a model that lies in its run; with its headline where nothing better was said before."""
+    if run.finished:
+        event(f"report  {run.report}", report=str(run.report))
+        if headline:
+            event(run.headline())
+
+
+def _chosen_model() -> Path:
+    """The newest model, named; refused where runs of several data sets are there."""
+    from cropstar.prediction.trust import describe_model
+    from cropstar.store.model_file import read_model
+    from cropstar.training.runs import newest_model, trained_stores
+
+    trained = newest_model(RUNS)
     if trained is None:
         raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
+    stores = trained_stores(RUNS)
+    if len(stores) > 1:
+        why = f"its runs are of several stores: {', '.join(sorted(stores)[:4])}"
+        raise UsageError("which model?", path=RUNS, why=why, remedy="name one with --model")
+    card, _, _ = read_model(trained)
+    event(describe_model(card, trained), model=str(trained))
     return trained
 
 
-def _mention_run(run: Run) -> None:
-    """Say how far a model that lies in its run can be trusted."""
-    if run.finished:
-        event(f"report  {run.report}", report=str(run.report))
-        event(run.headline())
+def _require_parcels(made: Sequence[MapResult]) -> None:
+    """End with an error where none of the given parcels has a class; all files are there."""
+    for each in made:
+        if each.parcels is not None and each.parcels.total and not each.parcels.classified:
+            why = f"0 of {each.parcels.total:,} parcels have a class"
+            remedy = "check that the parcels lie on the map, and their coordinate system"
+            raise PartialResult("no parcel was classified", path=each.files.parcels, why=why, remedy=remedy)
 
 
-@Entry("new", "model", "parcels", written=("state", "output"))
+@Entry("new", "model", "parcels", "mask", written=("state", "output"))
 def update(
     state: AnyPath,
     new: AnyPath | Sequence[AnyPath],
@@ -639,6 +687,12 @@ def update(
     uncertainty: Literal["entropy", "margin"] | None = None,
     valid_dates: bool = False,
     parcels: AnyPath | None = None,
+    mask: AnyPath | None = None,
+    mask_classes: Sequence[int] | None = None,
+    only_parcels: bool = False,
+    min_confidence: float | None = None,
+    unknown: float | None = None,
+    declared_column: str | None = None,
     html: bool = False,
     smooth: Literal["majority", "bayesian"] | None = None,
     smooth_window: int | None = None,
@@ -672,9 +726,9 @@ def update(
     request = UpdateRequest(model=trained, output=_path(output), **_map_options(options))
     season = Path(state)
     result = run_update(season, find_inputs([os.fspath(each) for each in paths(new)]), request)
-    event(f"map     {result.raster}", map=str(result.raster))
-    event(f"picture {result.picture}", picture=str(result.picture))
-    event(f"state   {season}", state=str(season))
+    result.announce()
+    event(f"{'state':<7} {season}", state=str(season))
+    _require_parcels([result])
     return MapProduct.of(result, season)
 
 
@@ -694,6 +748,9 @@ def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "page": options["html"],
         "memory": parse_memory(options["memory"]),
         "reading": _reading(options),
+        "mask": _path(options["mask"]),
+        "mask_classes": None if options["mask_classes"] is None else tuple(options["mask_classes"]),
+        **{name: options[name] for name in ("only_parcels", "min_confidence", "unknown", "declared_column")},
         **{name: options[name] for name in ("device", "backend", "window", "any_dates", "overwrite")},
     }
 

@@ -18,12 +18,13 @@ cropstar inspect data/stores/demo/tiles/NAME.h5       one tile
 cropstar inspect data/stores/demo --verify            check every byte of it
 cropstar inspect data/runs/convstar-4x32-001          a model and its accuracy on the test parcels
 cropstar inspect season.h5                            the state of a season: its model, dates and grid
+cropstar inspect map.tif                              a map: its classes, dates, test figures and caveats
 cropstar inspect model.safetensors --json             for another program
 """)
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("path", type=PATH, metavar="STORE|TILE|MODEL|STATE")
+@click.argument("path", type=PATH, metavar="STORE|TILE|MODEL|STATE|RASTER")
 @click.option("-o", "--output", type=PATH, help="Draw a sheet (.png) of a store or a tile.")
 @click.option("--scene", help="The scene to draw, if a store has several.  [default: the largest; of tables: all]")
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
@@ -31,7 +32,7 @@ cropstar inspect model.safetensors --json             for another program
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @speech
 def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, verify: bool, as_json: bool) -> None:
-    """Show what is in a store, a tile, a model file, a run or the state of a season.
+    """Show what is in a store, a tile, a model file, a run, the state of a season, a map or images.
 
     With -o, draw a sheet of a store or a tile: an RGB picture of each date with clouds hatched, the labelled parcels,
     and the mean NDVI of each class through the season.
@@ -54,6 +55,10 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
         from cropstar.prediction.season import season_facts
 
         facts = season_facts(path)
+    elif kind == "raster":
+        from cropstar.reports.raster_contents import raster_facts
+
+        facts = raster_facts(path)
     else:
         facts = model_facts(path, kind)
     click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else format_contents(facts))
@@ -88,8 +93,8 @@ def _require_drawable(kind: str, output: Path | None, scene: str | None, overwri
         if scene is not None:
             raise UsageError("--scene without -o", why="it chooses what to draw", remedy="give -o sheet.png too")
         return
-    if kind in ("model", "run", "season"):
-        what = "a state" if kind == "season" else "a model"
+    if kind in ("model", "run", "season", "raster"):
+        what = {"season": "a state", "raster": "a raster"}.get(kind, "a model")
         raise UsageError(f"{what} has no picture sheet", remedy="leave out -o, or give a store or a tile")
     if output.suffix.lower() != ".png":
         raise UsageError("unknown type of output file", path=output, remedy="give a name that ends in .png")

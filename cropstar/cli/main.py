@@ -17,7 +17,7 @@ from cropstar.signals import StopSignal, end_work, received
 # The commands in the order of --help and the first sentence of each: a command's module is imported when it is used.
 COMMANDS = {
     "ingest": "Turn images and parcels into a store of HDF5 tiles.",
-    "inspect": "Show what is in a store, a tile, a model file, a run or the state of a season.",
+    "inspect": "Show what is in a store, a tile, a model file, a run, the state of a season, a map or images.",
     "models": "List the models with their inputs, cost and receptive field.",
     "train": "Train a model on a store and evaluate it on held-out parcels.",
     "tune": "Search for the best settings on the validation parcels.",

@@ -232,6 +232,20 @@ SOURCE_OPTIONS = (
     ),
     headed(
         LABELS,
+        "--background",
+        type=PATH,
+        metavar="RASTER",
+        help="Land cover (WorldCover, WorldCereal, 0/1): learn what is not cropland as a class 'not a field'.",
+    ),
+    headed(
+        LABELS,
+        "--background-classes",
+        callback=split_numbers,
+        metavar="N,N",
+        help="Values of --background that are no field.  [default: all but crops and grass]",
+    ),
+    headed(
+        LABELS,
         "--tile-size",
         type=click.IntRange(16, 4096),
         metavar="PIXELS",
@@ -352,6 +366,7 @@ def source_options(command: Command) -> Command:
 # --- Maps of `cropstar predict` and `cropstar update`
 
 OUTPUTS, SEASON = "More outputs", "In season"
+AREA = "What is mapped, and what is unknown"
 INPUTS, OF_TABLES, MACHINE = "Reading the input", "Reading tables", "Machine"
 
 MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -367,6 +382,11 @@ MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ),
     (OUTPUTS, "--valid-dates", {"is_flag": True, "help": "Number of clear dates of each pixel."}),
     (OUTPUTS, "--parcels", {"type": PATH, "help": "Parcel outlines; the class of each goes to <map>-parcels.gpkg."}),
+    (
+        OUTPUTS,
+        "--declared-column",
+        {"metavar": "NAME", "help": "Column of --parcels with the declared crop.  [default: crop, label, class, ...]"},
+    ),
     (OUTPUTS, "--html", {"is_flag": True, "help": "Also write a self-contained HTML page with legend and hectares."}),
     (
         OUTPUTS,
@@ -374,6 +394,31 @@ MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         {"type": click.Choice(["majority", "bayesian"]), "help": "Smooth the map: majority vote or Bayesian."},
     ),
     (OUTPUTS, "--smooth-window", {"type": int, "metavar": "PIXELS", "help": "Window of --smooth.  [default: 5]"}),
+    (
+        AREA,
+        "--mask",
+        {"type": PATH, "help": "Map only within this: ESA WorldCover or WorldCereal, a 0/1 raster, or outlines."},
+    ),
+    (
+        AREA,
+        "--mask-classes",
+        {"callback": split_numbers, "metavar": "N,N", "help": "Values of --mask that are mapped.  [default: crops]"},
+    ),
+    (AREA, "--only-parcels", {"is_flag": True, "help": "Map only within --parcels."}),
+    (
+        AREA,
+        "--min-confidence",
+        {"type": Decimal(0, 1), "metavar": "P", "help": "Call pixels unknown whose class is less probable."},
+    ),
+    (
+        AREA,
+        "--unknown",
+        {
+            "type": Decimal(0.001, 0.5),
+            "metavar": "RATE",
+            "help": "Call pixels unknown that are unlike all crops; at most this share of true crops, e.g. 0.05.",
+        },
+    ),
     (SEASON, "--state", {"type": PATH, "help": "Save the hidden state after the last date, for 'cropstar update'."}),
     (
         SEASON,

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cropstar.cli.options import (
+    AREA,
     INPUTS,
     MACHINE,
     OF_TABLES,
@@ -30,6 +31,7 @@ cropstar predict SAFE_FOLDER -o map.tif               Sentinel-2 L2A products of
 cropstar predict SAFE_FOLDER --add S1_FOLDER          with radar, for a model that learnt from both
 cropstar predict data/stores/demo --confidence        every scene of an ingested store
 cropstar predict fields.parquet -o classes.parquet    a table of series: a class for every field
+cropstar predict tile.tif --mask worldcover.tif --unknown 0.05     only cropland, and say unknown where it is
 cropstar predict tile.tif --state season.h5           to continue with 'cropstar update season.h5 NEW'
 cropstar predict 'tiles/*.tif' -o maps --shard auto/8 one of eight jobs of an array
 cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a Dask cluster
@@ -43,7 +45,7 @@ cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a D
 )
 @click.option("--model", type=PATH, help="A model file or the folder of a run.  [default: the newest in data/runs]")
 @click.option("--overwrite", is_flag=True, help="Replace a map that exists.")
-@map_options(OUTPUTS, SEASON, INPUTS, OF_TABLES, MACHINE)
+@map_options(OUTPUTS, AREA, SEASON, INPUTS, OF_TABLES, MACHINE)
 @headed(INPUTS, "--add", multiple=True, type=PATH, help="Images of another sensor of the same place; may be repeated.")
 @headed(MACHINE, "--scheduler", metavar="ADDRESS", help="Compute on the workers of this Dask cluster.")
 @backend()

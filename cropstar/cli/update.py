@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cropstar.cli.options import (
+    AREA,
     INPUTS,
     MACHINE,
     OUTPUTS,
@@ -34,7 +35,7 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @click.option("-o", "--output", type=PATH, help="The map.  [default: replace the map made with the state]")
 @click.option("--model", type=PATH, help="The model of the state, if it was moved.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files that do not belong to this season.")
-@map_options(OUTPUTS, INPUTS, MACHINE, without=("--half", "--halo", "--precision", "--shard"))
+@map_options(OUTPUTS, AREA, INPUTS, MACHINE, without=("--half", "--halo", "--precision", "--shard"))
 @backend()
 @device
 @remote

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 EPOCH = date(1970, 1, 1)
 YEAR = 365.25
+EARLY = 30  # days that a series may begin before the season and still belong to it
 
 
 def to_days(dates: Sequence[date]) -> NDArray[np.int32]:
@@ -56,3 +57,20 @@ class Season:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Season:
         return cls(int(data["start"]), int(data["length"]))
+
+
+def season_days(days: NDArray[Any], season: Season) -> NDArray[np.int64]:
+    """Days since 1970 (N, T) as days since the start of the season that each series begins in.
+
+    A series that goes on into the next year goes on: only its first date decides which season it is.
+    """
+    first = days[:, :1].astype("datetime64[D]")
+    year = first.astype("datetime64[Y]")
+    day_of_year = (first - year.astype("datetime64[D]")).astype(np.int64) + 1
+    year_before = (year.astype("datetime64[D]") - (year - 1).astype("datetime64[D]")).astype(np.int64)
+    offset = day_of_year - season.start
+    offset = np.where(offset < -EARLY, offset + year_before, offset)
+    # Late in December may be just before a season that starts in January.
+    offset = np.where((offset > season.length) & (offset > 365 - EARLY), offset - 365, offset)
+    shifted: NDArray[np.int64] = offset + (days - days[:, :1]).astype(np.int64)
+    return shifted

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rasterio.crs import CRS
 from rasterio.errors import CRSError
 from rasterio.transform import Affine
@@ -111,3 +112,17 @@ def hectares_per_pixel(grid: Grid, resolution: float = 0.0) -> float | None:
         return resolution**2 / SQUARE_METRES_PER_HECTARE
     unit = metres_per_unit(grid)
     return None if unit is None else grid.pixel_area * unit**2 / SQUARE_METRES_PER_HECTARE
+
+
+def degrees_of(grid: Grid) -> tuple[float, float, float, float] | None:
+    """The bounds of a grid in degrees; None where its coordinates cannot be transformed."""
+    from pyproj import Transformer
+    from pyproj.exceptions import ProjError
+
+    try:
+        transformer = Transformer.from_crs(grid.rasterio_crs.to_wkt(), "EPSG:4326", always_xy=True)
+        west, south, east, north = transformer.transform_bounds(*grid.bounds)
+    except (ProjError, ValueError):
+        return None
+    found = (float(west), float(south), float(east), float(north))
+    return found if np.isfinite(found).all() else None

@@ -129,6 +129,12 @@ class RecurrentClassifier(Classifier):
         chunks = zip(*(part.split(ROWS) for part in (last, *pooled)), strict=True)
         return torch.cat([self._scores(self.pool.read(tuple(sums), own)) for own, *sums in chunks])
 
+    def hidden(self, state: ModelState) -> list[Tensor]:
+        """What each layer passes on, (B, H, ...) each, of a streaming state."""
+        _, layers, _ = self._apart(state)
+        assert layers is not None
+        return [layer[0] for layer in layers]
+
     def initial_state(self, like: Tensor) -> ModelState:
         """The state before the first date, for a batch shaped like one date's input."""
         layers = tuple(cell.initial_state(like) for cell in self.stack.layers())

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar import __version__
-from cropstar.errors import ArtifactError, ResourceError, machine_error
+from cropstar.errors import ArtifactError, ResourceError, UsageError, machine_error
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster
 from cropstar.geo.windows import Window
@@ -45,6 +45,7 @@ from cropstar.prediction.layers import (
     likeliest,
 )
 from cropstar.prediction.predictor import (
+    Answer,
     Predictor,
     StateArrays,
     StateLayout,
@@ -52,10 +53,11 @@ from cropstar.prediction.predictor import (
     WindowResult,
     state_bytes,
 )
-from cropstar.prediction.request import MapFiles, MapRequest
+from cropstar.prediction.request import MapFiles, MapOptions, MapRequest
 from cropstar.runtime import logger
 from cropstar.sources.base import Series
 from cropstar.sources.sensors import owners_of
+from cropstar.store.classes import MASKED, UNKNOWN
 from cropstar.store.files import atomic_path, flush_to_disk, locked, require_own_folder
 
 BLOCKS = ".blocks"
@@ -89,9 +91,20 @@ class BlockResult:
         seen: NDArray[np.bool_],
         counts: NDArray[np.integer[Any]],
         layers: Sequence[str],
+        *,
+        unknown: NDArray[np.bool_] | None = None,
+        inside: NDArray[np.bool_] | None = None,
     ) -> BlockResult:
-        """The most likely class of each observed pixel, and the requested layers."""
+        """The likeliest class of each pixel that was seen, and the layers that are asked for.
+
+        `unknown` (h, w) has no class; what is not `inside` (h, w) is not mapped at all.
+        """
         classes = likeliest(probabilities, seen)
+        if unknown is not None:
+            classes[unknown & seen] = UNKNOWN
+        if inside is not None:
+            classes[~inside] = MASKED
+            seen = seen & inside
         return cls(window, classes, compute_layers(PixelResults(probabilities, classes, seen, counts), layers))
 
 
@@ -104,6 +117,37 @@ def block_layers(request: MapRequest, classes: int, dates: int) -> BlockLayers:
     if request.stable_confidence is not None:
         found |= {BY_DATE: (dates, np.dtype(np.uint8)), EARLIEST: (1, np.dtype(np.uint16))}
     return found
+
+
+def make_block(
+    options: MapOptions,
+    window: Window,
+    answer: Answer,
+    counts: NDArray[np.integer[Any]],
+    inside: NDArray[np.bool_] | None,
+) -> BlockResult:
+    """A block of what a model said of a window, by the options of the map."""
+    unknown = answer.unknown
+    if options.min_confidence is not None:
+        doubtful = answer.probabilities.max(axis=0) < options.min_confidence
+        unknown = doubtful if unknown is None else unknown | doubtful
+    return BlockResult.of(
+        window,
+        answer.probabilities,
+        answer.seen,
+        counts,
+        options.layers_of_blocks,
+        unknown=unknown,
+        inside=inside,
+    )
+
+
+def require_marks(options: MapOptions, predictor: Predictor) -> None:
+    """Refuse marks of a map whose classes take all values of a byte."""
+    classes = len(predictor.card.fingerprint.classes)
+    if options.marks and classes > MASKED:
+        why = f"its {classes} classes leave no value of a map for unknown and masked pixels"
+        raise UsageError("a mask or --unknown with this model", path=predictor.path, why=why, remedy="leave them out")
 
 
 class BlockFolder:
@@ -261,21 +305,30 @@ ENDS = 2**16  # bytes at either end of a file that are looked at
 FORMAT = 2  # raised when blocks come to mean something else
 
 
-def job_key(predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str]) -> str:
-    """Twenty digits; `layers` name all that blocks hold beside the classes."""
+def job_key(
+    predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str], options: MapOptions | None = None
+) -> str:
+    """Twenty digits; `layers` name all that blocks hold beside the classes, `options` what is left out of the map."""
     times = [path.stat().st_mtime_ns for path in series.files]  # a file that was touched may be another image now
-    return _digest({**_job_facts(predictor, series, plan), "layers": sorted(layers), "times": times})
+    said = {**_job_facts(predictor, series, plan), "layers": sorted(layers), "times": times}
+    if options is not None and options.marks:
+        said["marks"] = [options.unknown, options.min_confidence, options.mask_classes, options.only_parcels]
+        said["area"] = [_trace(path) for path in options.area_files]
+    return _digest(said)
 
 
 def map_key(predictor: Predictor, series: Series, plan: WindowPlan, request: MapRequest) -> str:
     """What a map says of how it was made: the same content and options, wherever and whenever, give the same bytes."""
     options = request.model_dump(mode="json", exclude=NOT_OF_THE_MAP)
-    parcels = None if request.parcels is None else _trace(request.parcels)
-    return _digest({**_job_facts(predictor, series, plan), "options": options, "parcels": parcels})
+    given = [None if path is None else _trace(path) for path in (request.parcels, request.mask)]
+    return _digest({**_job_facts(predictor, series, plan), "options": options, "given": given})
 
 
 # Where things are, how the work is done and shared: none of it changes the map.
-NOT_OF_THE_MAP = {*("model", "parcels", "state", "device", "backend", "memory"), *("overwrite", "shard", "scheduler")}
+NOT_OF_THE_MAP = {
+    *("model", "parcels", "mask", "state", "device", "backend", "memory"),
+    *("overwrite", "shard", "scheduler"),
+}
 
 
 def _job_facts(predictor: Predictor, series: Series, plan: WindowPlan) -> dict[str, Any]:

@@ -177,6 +177,7 @@ def _absolute(request: MapRequest) -> MapRequest:
         model=request.model.absolute(),
         state=request.state and request.state.absolute(),
         parcels=request.parcels and request.parcels.absolute(),
+        mask=request.mask and request.mask.absolute(),
         reading=reading,
     )
 
@@ -322,7 +323,8 @@ def _newly_opened(job: WorkerJob, stack: ExitStack) -> MapJob:
 def _predictor(request: MapRequest) -> Predictor:
     """The process's model; another one takes its place."""
     status = request.model.stat()
-    key = (request.model, status.st_size, status.st_mtime_ns, request.device, request.halo, request.backend)
+    file = (request.model, status.st_size, status.st_mtime_ns)
+    key = (*file, request.device, request.halo, request.backend, request.unknown)
     with _process.guard:
         if key not in _process.predictors:
             _process.predictors.clear()

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.raster import bound_gdal
 from cropstar.geo.windows import Window, split
 from cropstar.models.backends import choose_half, has_bfloat16_kernels
+from cropstar.prediction.area import MapArea, open_area
 from cropstar.prediction.blocks import (
     BlockFolder,
     BlockResult,
@@ -34,13 +36,16 @@ from cropstar.prediction.blocks import (
     block_side,
     disk_needs,
     job_key,
+    make_block,
     map_key,
     require_disk_space,
+    require_marks,
 )
 from cropstar.prediction.layers import BY_DATE, ClassHistory
-from cropstar.prediction.outputs import MapResult, provenance_tags, write_map_per_date, write_outputs
+from cropstar.prediction.outputs import MapResult, Written, provenance_tags, write_map_per_date, write_outputs
 from cropstar.prediction.parcels import announce_target, parcel_classifier, require_parcels
 from cropstar.prediction.predictor import (
+    Answer,
     OnDate,
     Predictor,
     StateLayout,
@@ -55,10 +60,10 @@ from cropstar.prediction.predictor import (
 )
 from cropstar.prediction.request import MapFiles, MapInput, MapRequest
 from cropstar.prediction.season import WINDOWS_WRITTEN, SeasonCard, writing_season
+from cropstar.prediction.trust import Trust, judge_trust
 from cropstar.reports.wording import plural
 from cropstar.runtime import choose_device, event, keep_large_buffers, logger, progress_bar
 from cropstar.sources.base import Observations, Series
-from cropstar.store.classes import NODATA
 from cropstar.store.files import locked, target_lock
 
 JOB = "CROPSTAR_JOB"  # the tag of a map that tells what it was made from, and how
@@ -110,13 +115,16 @@ def load_predictor(request: MapRequest, device: torch.device | None = None) -> P
     if half is not None and request.backend == "native" and not has_bfloat16_kernels():
         why = "the kernels compute in float32 on this processor"
         raise UsageError("--backend native in half precision", why=why, remedy="leave one of them out")
-    return Predictor(request.model, chosen, margin=request.halo, backend=request.backend, half=half)
+    return Predictor(
+        request.model, chosen, margin=request.halo, backend=request.backend, half=half, unknown=request.unknown
+    )
 
 
 def require_possible(source: MapInput, output: Path, request: MapRequest) -> None:
     """Refuse impossible requests, before the model and the series are opened."""
     files = MapFiles(output, request, state=request.state)
-    files.require_apart([source.path])
+    files.require_apart([source.path, *request.area_files])
+    request.require_area()
     if request.parcels is not None:
         require_parcels(request.parcels, files.parcels)
 
@@ -128,6 +136,7 @@ def open_job(
     """A map with its series open and its windows planned. Whoever opens it anew finds the same windows and key."""
     keep_large_buffers()
     bound_gdal(threads=default_workers())
+    planned = plan is not None
     stable, layout = request.stable_confidence, _state_layout(request, predictor)
     reading = predictor.card.provenance.get("reading", {})
     # What several machines share is slow: there each decodes into a place of its own.
@@ -143,14 +152,17 @@ def open_job(
             beside = bytes_beside(request, layout, len(series.dates))
             plan = plan_windows(predictor, series, request.memory, request.window, block_side(series), beside=beside)
         predictor.series_at_once = plan.series_at_once
+        require_marks(request, predictor)
+        predictor.stand_at(series.dates)
         by_date = [] if stable is None else [f"{BY_DATE} {stable!r}"]
-        key = job_key(
-            predictor, series, plan, [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
-        )
+        held = [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
+        key = job_key(predictor, series, plan, held, request)
         days = tuple(dict.fromkeys(series.dates))  # several sensors may see a place on one day
         files = MapFiles(output, request, () if stable is None else days, request.state)
         named = map_key(predictor, series, plan, request)
-        yield MapJob(source, series, files, predictor, plan, request, key, layout, named)
+        # The first to open it says how a mask is understood; workers, which get a plan, do not repeat it.
+        with open_area(request, series.grid, quiet=planned) as area:
+            yield MapJob(source, series, files, predictor, plan, request, key, layout, named, area)
     finally:
         series.close()
 
@@ -184,6 +196,7 @@ class MapJob:
     key: str  # of its blocks
     layout: StateLayout | None  # of the state, where one is kept
     map_key: str
+    area: MapArea  # what is mapped
 
     @property
     def folder(self) -> BlockFolder:
@@ -284,19 +297,20 @@ class MapJob:
 
     def _block(self, window: Window, observations: Observations) -> tuple[BlockResult, WindowResult | None]:
         """A block, and what its state is taken from where that is kept."""
-        layers, stable = self.request.layers_of_blocks, self.request.stable_confidence
-        keep_state = self.layout is not None
+        stable, keep_state = self.request.stable_confidence, self.layout is not None
+        inside = self.area.inside(window)
         if stable is None and not keep_state:
-            probabilities, seen = self.predictor.classify(self.series, window, observations)
+            answer = self.predictor.answer(self.series, window, observations)
             outer = window.expand(self.predictor.halo(self.series), self.series.grid.shape)
             counts = observations.valid[:, *window.relative_to(outer).slices].sum(axis=0)
-            return BlockResult.of(window, probabilities, seen, counts, layers), None
+            return make_block(self.request, window, answer, counts, inside), None
         history = None if stable is None else ClassHistory(window, self.files.dates, stable)
         on_date = None if history is None else _after_each_day(self.series.dates, history)
         found = advance(self.predictor, self.series, window, observations, on_date=on_date, keep_state=keep_state)
-        block = BlockResult.of(window, found.probabilities, found.seen, found.counts, layers)
+        answer = Answer(found.probabilities, found.unknown, found.seen)
+        block = make_block(self.request, window, answer, found.counts, inside)
         if history is not None:
-            block.layers.update(history.layers())
+            block.layers.update(history.layers(inside))
         return block, found if keep_state else None
 
     def assemble(self) -> MapResult:
@@ -311,7 +325,7 @@ class MapJob:
         folder.begin_assembling()
         with ExitStack() as stack:
             if self.request.state is not None:  # takes its name last, when the map is there
-                state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request.reading)
+                state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request)
                 writer = stack.enter_context(writing_season(self.request.state, state))
                 assert self.layout is not None
                 for found in folder.read_states(windows, self.layout):
@@ -321,7 +335,7 @@ class MapJob:
                 write_map_per_date(
                     lambda: folder.read(windows, layers), self.files, grid, classes, stable, tags=tags, work=work
                 )
-            counts = write_outputs(
+            written = write_outputs(
                 folder.read(windows, layers),
                 self.files,
                 grid,
@@ -329,10 +343,12 @@ class MapJob:
                 tags=tags,
                 title=f"Crops, {dates[0]} to {dates[-1]}",
                 work=work,
+                trust=self.trust,
+                model=self.predictor.path,
                 parcel_model=parcel_classifier(self.series, self.predictor),
             )
         folder.remove()
-        return self.result(counts)
+        return self.result(written)
 
     def announce(self, windows: int, mine: int) -> None:
         """Log what will be computed, and refuse it if the disk is too small."""
@@ -342,6 +358,7 @@ class MapJob:
         needs = disk_needs(self.files, grid, len(card.fingerprint.classes), layout=self.layout)
         require_disk_space(needs, work=self.folder.folder)
         share = "" if shard is None else f", {mine} of them in shard {shard}"
+        self.trust.announce()
         event(
             f"{self.source}: {grid.width} x {grid.height} pixels, {plural(len(self.series.dates), 'date')}; "
             f"model {self.request.model}, {plural(windows, 'window')} of {self.plan.window} pixels{share}, "
@@ -371,12 +388,16 @@ class MapJob:
         except RasterioError:
             return False
 
-    def result(self, counts: NDArray[np.int64] | None) -> MapResult:
-        """Of the pixels of each value (256,), or None where nothing was written."""
-        there = counts is not None or self.is_there()
-        counts = np.zeros(256, dtype=np.int64) if counts is None else counts
-        number = len(self.predictor.card.fingerprint.classes)
-        return MapResult(self.files, counts[:number], int(counts[NODATA]), there)
+    @cached_property
+    def trust(self) -> Trust:
+        """What is said of the map beside its classes."""
+        return judge_trust(self.predictor.card, self.predictor.path, self.series.dates, self.series)
+
+    def result(self, written: Written | None) -> MapResult:
+        """Of what was written, or None where nothing was."""
+        there = written is not None or self.is_there()
+        written = written or Written(np.zeros(256, dtype=np.int64), None)
+        return MapResult.of(self.files, written, len(self.predictor.card.fingerprint.classes), finished=there)
 
 
 def _after_each_day(dates: Sequence[date], history: ClassHistory) -> OnDate:
@@ -405,8 +426,7 @@ class MapBatch:
     def done(self, result: MapResult) -> None:
         self._results.append(result)
         if result.finished:
-            event(f"map     {result.raster}", map=str(result.raster))
-            event(f"picture {result.picture}", picture=str(result.picture))
+            result.announce()
 
     def failed(self, failure: CropstarError | OSError, turn: int) -> None:
         """Goes on, unless it concerns all inputs."""

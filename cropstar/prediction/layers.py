@@ -19,7 +19,7 @@ from pydantic import field_validator
 from cropstar.config import Options
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window
-from cropstar.store.classes import NODATA, ClassTable
+from cropstar.store.classes import MASKED, NODATA, ClassTable
 
 Floats = NDArray[np.floating[Any]]
 Flags = NDArray[np.bool_]
@@ -168,6 +168,8 @@ def lead(probabilities: Floats) -> Floats:
 def _confidence(pixels: PixelResults) -> Floats:
     """The probability of the class that the map shows."""
     numbers = np.where(pixels.seen, pixels.classes, 0).astype(np.intp)
+    # Of what is called unknown: of the class that it is least unlike.
+    numbers = np.where(numbers < len(pixels.probabilities), numbers, pixels.probabilities.argmax(axis=0))
     own: Floats = np.take_along_axis(pixels.probabilities, numbers[None], axis=0)[0]
     return own
 
@@ -296,6 +298,10 @@ class ClassHistory:
             unchanged &= chosen == self._classes[date - 1, pixels]
         self._settled[pixels] = np.where(sure, np.where(unchanged, settled, self._days[date]), 0)
 
-    def layers(self) -> dict[str, NDArray[Any]]:
+    def layers(self, inside: Flags | None = None) -> dict[str, NDArray[Any]]:
         """For a block: the class after each date (T, h, w), and the day since when it is settled (1, h, w)."""
-        return {BY_DATE: self._classes.reshape(-1, *self._shape), EARLIEST: self._settled.reshape(1, *self._shape)}
+        classes, settled = self._classes.reshape(-1, *self._shape), self._settled.reshape(1, *self._shape)
+        if inside is not None:
+            classes[:, ~inside] = MASKED
+            settled[:, ~inside] = 0
+        return {BY_DATE: classes, EARLIEST: settled}

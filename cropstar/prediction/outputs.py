@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 import numpy as np
 import rasterio
@@ -46,15 +45,14 @@ from cropstar.prediction.layers import (
     stored_probabilities,
 )
 from cropstar.prediction.page import write_page
-from cropstar.prediction.parcels import (
-    ParcelClassifier,
-    classify_parcels,
-)
+from cropstar.prediction.parcels import ParcelClassifier, ParcelCount, ParcelProduct, classify_parcels
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
+from cropstar.prediction.styles import confidence_style, describe_style, plain
+from cropstar.prediction.trust import Trust
 from cropstar.reports.map import draw_map
-from cropstar.runtime import track
-from cropstar.store.classes import NODATA, ClassTable
+from cropstar.runtime import event, track
+from cropstar.store.classes import MASKED, NODATA, UNKNOWN, ClassTable
 from cropstar.store.files import atomic_path, library_writes, write_text
 
 MAP = "map"
@@ -71,7 +69,21 @@ class MapResult:
     files: MapFiles
     pixels: NDArray[np.int64]  # of each class
     unseen: int  # pixels without a valid date
+    unknown: int = 0  # pixels of no class that the model knows
+    masked: int = 0  # pixels outside the mask
+    parcels: ParcelCount | None = None
     finished: bool = True  # false while other shards have blocks to do
+
+    @classmethod
+    def of(cls, files: MapFiles, written: Written, classes: int, *, finished: bool = True) -> MapResult:
+        counts, marks = written.counts, files.options.marks
+        unknown, masked = (int(counts[mark]) if mark in marks else 0 for mark in (UNKNOWN, MASKED))
+        return cls(files, counts[:classes], int(counts[NODATA]), unknown, masked, written.parcels, finished)
+
+    def announce(self) -> None:
+        """Name every file that was written."""
+        for path in self.files.all():
+            event(f"{self.files.kind(path):<7} {path}")
 
     @property
     def raster(self) -> Path:
@@ -91,40 +103,58 @@ def write_outputs(
     tags: dict[str, str],
     title: str,
     work: Path,
+    trust: Trust | None = None,
+    model: Path | None = None,
     parcel_model: ParcelClassifier | None = None,
-) -> NDArray[np.int64]:
-    """Assemble a map from its blocks; returns the number of pixels of each value (256,).
+) -> Written:
+    """Put a map together.
 
     Drafts lie in the work folder meanwhile and are gone afterwards. `parcel_model` classifies parcels where the model
     does so itself; else what the map shows in them counts.
     """
     options = files.options
+    shown = classes.with_marks(options.marks)
+    trust = trust or Trust()
+    tags = {**tags, **trust.tags()}
+    parcel_count = None
     if options.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
         tags = {**tags, "CROPSTAR_SMOOTHING": str(options.smoothing)}
     work.mkdir(parents=True, exist_ok=True)
     with ExitStack() as hold:
-        drafts, counts = _gather(blocks, options.layers_of_blocks, grid, classes, work, hold)
+        drafts, counts = _gather(blocks, options, grid, classes, work, hold)
         if options.smoothing is not None:
             drafts, counts = _smooth(drafts, options, grid, classes, work, hold)
         hectares = hectares_per_pixel(grid)
+        product = ParcelProduct(files.parcels, classes, options.declared_column, model, grid)
         if options.parcels is not None and parcel_model is not None:
-            parcel_model(options.parcels, files.parcels)
+            parcel_count = parcel_model(options.parcels, product)
         elif options.parcels is not None:
             map_draft, probabilities = drafts[MAP].path, drafts[PROBABILITIES].path
-            classify_parcels(options.parcels, files.parcels, map_draft, probabilities, classes)
+            parcel_count = classify_parcels(options.parcels, product, map_draft, probabilities)
         thinned = read_thinned(drafts[MAP].path, DISPLAY)
         if options.page:
             confidence = read_thinned(drafts[CONFIDENCE].path, DISPLAY)
             parcels = files.parcels if options.parcels is not None else None
-            write_page(files.page, thinned, confidence, grid, classes, counts, title=title, parcels=parcels)
+            write_page(files.page, thinned, confidence, grid, shown, counts, title=title, parcels=parcels, trust=trust)
         if options.picture:
-            draw_map(files.picture, thinned, grid, classes, title=title, counts=counts)
-        write_text(names_file(files.map), describe_names(classes, counts, hectares))
-        write_text(style_file(files.map), describe_style(classes))
+            notes = [*([trust.accuracy] if trust.accuracy else []), *trust.caveats]
+            draw_map(files.picture, thinned, grid, shown, title=title, counts=counts, notes=notes)
+        write_text(names_file(files.map), describe_names(shown, counts, hectares))
+        write_text(style_file(files.map), describe_style(shown))
         for name in options.layers:
+            if name == CONFIDENCE:
+                write_text(style_file(files.layer(name)), confidence_style())
             publish(drafts[name], files.layer(name), {**tags, "CROPSTAR_LAYER": LAYERS[name].meaning})
         publish(drafts[MAP], files.map, tags)
-    return counts
+    return Written(counts, parcel_count)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the files of a map hold."""
+
+    counts: NDArray[np.int64]  # (256,): pixels of each value
+    parcels: ParcelCount | None  # of the parcels beside it
 
 
 def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, str]:
@@ -138,12 +168,13 @@ def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, st
 
 
 def _gather(
-    blocks: Iterable[BlockResult], names: tuple[str, ...], grid: Grid, classes: ClassTable, work: Path, hold: ExitStack
+    blocks: Iterable[BlockResult], options: MapOptions, grid: Grid, classes: ClassTable, work: Path, hold: ExitStack
 ) -> tuple[Drafts, NDArray[np.int64]]:
     """Blocks, in any order, as one draft for the map and one for each layer."""
     counts = np.zeros(256, dtype=np.int64)
+    names = options.layers_of_blocks
     with ExitStack() as writing:
-        drafts = _open_drafts(names, grid, classes, work, "draft", hold, writing)
+        drafts = _open_drafts(names, options.marks, grid, classes, work, "draft", hold, writing)
         for block in blocks:
             drafts[MAP].write(block.window, block.classes[None])
             for name in names:
@@ -162,14 +193,14 @@ def _smooth(
     counts = np.zeros(256, dtype=np.int64)
     side = 512 if len(classes) * 512 * 512 <= SMOOTHED_AT_ONCE else 256
     with ExitStack() as writing:
-        drafts = _open_drafts(names, grid, classes, work, "smooth", hold, writing)
+        drafts = _open_drafts(names, options.marks, grid, classes, work, "smooth", hold, writing)
         windows = list(split(grid.shape, side))
         for window in track(windows, len(windows), "smooth", "block"):
             outer = window.expand(smoothing.margin, grid.shape)
             inner = window.relative_to(outer).slices
             numbers = rough[MAP].read(outer)[0]
             stored = rough[PROBABILITIES].read(outer) if PROBABILITIES in rough else None
-            chosen, layers = smoothed_block(numbers, stored, inner, smoothing, names)
+            chosen, layers = smoothed_block(numbers, stored, inner, smoothing, names, marked=bool(options.marks))
             drafts[MAP].write(window, chosen[None])
             for name, values in layers.items():
                 drafts[name].write(window, values)
@@ -183,17 +214,20 @@ def smoothed_block(
     inner: tuple[slice, slice],
     smoothing: Smoothing,
     names: tuple[str, ...],
+    *,
+    marked: bool = False,
 ) -> tuple[NDArray[np.uint8], dict[str, NDArray[Any]]]:
     """The smoothed inner part of a window that is read with its margin, and the layers that go with it."""
-    seen = classes != NODATA
+    seen = (classes < MASKED) if marked else (classes != NODATA)
     probabilities: NDArray[Any] | None = None if stored is None else stored_probabilities(stored)
     if smoothing.method == "bayesian":
         assert probabilities is not None
         probabilities = bayesian(probabilities, seen, smoothing.window, smoothing.smoothness)
         chosen = likeliest(probabilities, seen)
     else:
-        chosen = majority(classes, smoothing.window)
-    chosen = chosen[inner]
+        chosen = majority(np.where(seen, classes, NODATA).astype(np.uint8), smoothing.window)
+    # What is unknown or outside the mask has no voice and stays what it is.
+    chosen = np.where(seen, chosen, classes)[inner]
     if not names:
         return chosen, {}
     assert probabilities is not None
@@ -203,6 +237,7 @@ def smoothed_block(
 
 def _open_drafts(
     names: tuple[str, ...],
+    marks: tuple[int, ...],
     grid: Grid,
     classes: ClassTable,
     work: Path,
@@ -211,7 +246,8 @@ def _open_drafts(
     writing: ExitStack,
 ) -> Drafts:
     """Drafts that are open until `writing` ends and there until `hold` does."""
-    kinds = {MAP: RasterKind.of_map(classes)} | {name: RasterKind.of_layer(LAYERS[name], classes) for name in names}
+    own = RasterKind.of_map(classes.with_marks(marks))
+    kinds = {MAP: own} | {name: RasterKind.of_layer(LAYERS[name], classes) for name in names}
     drafts = {}
     for name, kind in kinds.items():
         path = work / f"{stem}-{name}.tif"
@@ -423,19 +459,15 @@ def band_tags(classes: ClassTable) -> dict[str, str]:
 
 def describe_names(classes: ClassTable, counts: NDArray[np.int64] | None = None, hectares: float | None = None) -> str:
     """Category names and attribute table of the first band; counts are of each value, hectares of a pixel."""
-    categories = "\n".join(f"      <Category>{plain(entry.name)}</Category>" for entry in classes)
+    names = {entry.number: entry.name for entry in classes}  # with a gap before the marks of a map
+    texts = [names.get(number, "") for number in range(max(names, default=-1) + 1)]
+    categories = "\n".join(f"      <Category>{plain(name)}</Category>" for name in texts)
     return (
         '<PAMDataset>\n  <PAMRasterBand band="1">\n'
         f"    <CategoryNames>\n{categories}\n    </CategoryNames>\n"
         f"{_attribute_table(classes, counts, hectares)}"
         "  </PAMRasterBand>\n</PAMDataset>\n"
     )
-
-
-def plain(text: str) -> str:
-    """Text that may stand in XML: its signs escaped, those that XML cannot hold replaced."""
-    held = "".join(sign if _is_allowed(ord(sign)) else "\ufffd" for sign in text)
-    return escape(held, {'"': "&quot;"})
 
 
 def _attribute_table(classes: ClassTable, counts: NDArray[np.int64] | None, hectares: float | None) -> str:
@@ -463,41 +495,7 @@ def _attribute_table(classes: ClassTable, counts: NDArray[np.int64] | None, hect
     return "\n".join([*lines, "    </GDALRasterAttributeTable>\n"])
 
 
-def _is_allowed(code: int) -> bool:
-    """The characters of XML 1.0."""
-    return code in (9, 10, 13) or 32 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF
-
-
-# --- Colours for QGIS, which loads `<map>.qml` beside `<map>.tif` by itself
-
-
-def describe_style(classes: ClassTable) -> str:
-    """A paletted renderer: one colour and one name per value; nodata stays transparent."""
-    entries = "\n".join(
-        f'        <paletteEntry value="{entry.number}" color="{plain(entry.colour)}" alpha="255"'
-        f' label="{plain(entry.name)}"/>'
-        for entry in classes
-    )
-    return (
-        "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
-        '<qgis styleCategories="Symbology" version="3.22.0">\n'
-        "  <pipe>\n"
-        '    <rasterrenderer type="paletted" band="1" opacity="1" alphaBand="-1" nodataColor="">\n'
-        "      <rasterTransparency/>\n"
-        "      <colorPalette>\n"
-        f"{entries}\n"
-        "      </colorPalette>\n"
-        "    </rasterrenderer>\n"
-        '    <brightnesscontrast brightness="0" contrast="0" gamma="1"/>\n'
-        '    <huesaturation saturation="0" colorizeOn="0" grayscaleMode="0"/>\n'
-        '    <rasterresampler maxOversampling="2"/>\n'
-        "  </pipe>\n"
-        "  <blendMode>0</blendMode>\n"
-        "</qgis>\n"
-    )
-
-
-# --- A map per date
+# --- A map a date
 
 OPEN_AT_ONCE = 32  # files
 MEANING = "day of the year from which the class stayed the same with a confidence of at least {:g}; 0 if never"
@@ -514,6 +512,7 @@ def write_map_per_date(
     work: Path,
 ) -> None:
     """All maps of single dates; blocks are read again for every `OPEN_AT_ONCE` of them."""
+    classes = classes.with_marks(files.options.marks)
     work.mkdir(parents=True, exist_ok=True)
     confidence = f"{stable_confidence:g}"
     meaning = MEANING.format(stable_confidence)

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.geo.grid import Grid, hectares_per_pixel
-from cropstar.prediction.parcels import AGREEMENT, CLASS, HECTARES, NUMBER, PROBABILITY
-from cropstar.reports.map import NODATA_GROUND
+from cropstar.prediction.parcels import AGREES, CLASS, DECLARED, HECTARES, NUMBER, PROBABILITY, SECOND, SHARE
+from cropstar.prediction.styles import CONFIDENCE_RAMP
+from cropstar.prediction.trust import Trust
+from cropstar.reports.map import NODATA_GROUND, is_mask
 from cropstar.reports.wording import areas, html_templates, shares
 from cropstar.sources.vectors import keys_of, open_vector
 from cropstar.store.classes import NODATA, ClassTable
@@ -38,6 +40,7 @@ def write_page(
     *,
     title: str,
     parcels: Path | None = None,
+    trust: Trust | None = None,
 ) -> None:
     """thinned and confidence (h, w) are of the same pixels; grid and counts are the whole map's."""
     environment = html_templates("cropstar.prediction")
@@ -49,7 +52,8 @@ def write_page(
         "height": height,
         "transform": list(grid.transform),
         "step": step,
-        "classes": [{"name": entry.name, "colour": entry.colour} for entry in classes],
+        "classes": {str(entry.number): {"name": entry.name, "colour": entry.colour} for entry in classes},
+        "ramp": [[value, colour] for value, colour in CONFIDENCE_RAMP],
         "values": _packed_pixels(thinned),
         "confidence": _packed_pixels(confidence),
         "parcels": fields,
@@ -68,6 +72,8 @@ def write_page(
         thinned=max(step) > 1,
         parcels=parcels is not None,
         left_out=left_out,
+        trust=trust or Trust(),
+        ramp=CONFIDENCE_RAMP,
     )
     write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
 
@@ -93,9 +99,10 @@ def legend_rows(counts: NDArray[np.int64], grid: Grid, classes: ClassTable) -> t
     unseen = int(counts[NODATA])
     hectares = hectares_per_pixel(grid)
     texts = [""] * len(pixels) if hectares is None else areas([number * hectares for number in [*pixels, unseen]])
-    share_texts = shares([number / (sum(pixels) or 1) for number in pixels])
+    mapped = sum(number for entry, number in zip(present, pixels, strict=True) if not is_mask(entry)) or 1
+    share_texts = shares([number / mapped for number in pixels])
     rows = [
-        {"name": entry.name, "colour": entry.colour, "area": area, "share": share}
+        {"name": entry.name, "colour": entry.colour, "area": area, "share": "" if is_mask(entry) else share}
         for entry, area, share in zip(present, texts[: len(pixels)], share_texts, strict=True)
     ]
     return rows, "" if not unseen else texts[-1] if hectares is not None else f"{unseen:,}"
@@ -103,6 +110,7 @@ def legend_rows(counts: NDArray[np.int64], grid: Grid, classes: ClassTable) -> t
 
 def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[list[dict[str, Any]], int]:
     """Parcels that have a class as paths on the picture, and how many were too many: the smallest go."""
+    import pandas
     import shapely
 
     frame = open_vector(parcels)
@@ -127,11 +135,23 @@ def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[l
                 "key": str(facts["key"]),
                 "number": int(facts[NUMBER]),
                 "probability": round(float(facts[PROBABILITY]), 4),
-                "agreement": round(float(facts[AGREEMENT]), 4),
+                "share": _figure(facts[SHARE]),
+                "second": _text(facts[SECOND]),
+                "declared": _text(facts[DECLARED]),
+                "agrees": None if pandas.isna(facts[AGREES]) else bool(facts[AGREES]),
                 "hectares": round(float(facts[HECTARES]), 4),
             }
         )
     return fields, len(order) - len(drawn_rows)
+
+
+def _figure(value: Any) -> float | None:
+    """A share; None where there is none, which JSON has no number for."""
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _svg_path(shape: Any) -> str:

@@ -1,11 +1,19 @@
 """Parcels with their classes on the map.
 
-Added to the parcels' own columns: `map_class` and `map_number`, the class of the highest mean probability, as in
-evaluation; `map_probability`, that mean; `map_agreement`, the share of the parcel's pixels that the map gives this
-class; `map_pixels`, how many pixels that were seen lie in it, those on the edge by their part; `map_hectares`, the
-parcel's area on the ellipsoid; and a mean probability for each class, `p_<class>`. A parcel beside the map, or where
-nothing was seen, is kept with nulls. Models of parcels say a class of the whole parcel: see
-`classify_parcel_series`.
+Added to the parcels' own columns:
+
+    declared                    the crop that the file names, where it has a column for it
+    mapped, mapped_number       the class of the highest mean probability, as in evaluation, or unknown
+    probability                 that mean
+    second, second_probability  the next class, and its mean
+    agreement_with_declared     whether mapped and declared are the same; null where the model knows no such crop
+    pixel_share                 of the parcel's pixels, those that the map gives the mapped class
+    part                        what the parcel was to the model: train, validation, test or new
+    pixels, hectares            pixels that were seen, those on the edge by their part; area on the ellipsoid
+    p_<class>                   a mean probability for each class
+
+A parcel beside the map, or where nothing was seen, is kept with nulls. Models of parcels say a class of the whole
+parcel: see `classify_parcel_series`.
 """
 
 from __future__ import annotations
@@ -24,32 +32,46 @@ import rasterio
 from numpy.typing import NDArray
 
 from cropstar.datasets.samples import CLEAR_SHARE
-from cropstar.errors import InputError, UsageError
-from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid
+from cropstar.datasets.splits import PARTS
+from cropstar.errors import CropstarError, InputError, UsageError
+from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid, degrees_of
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.layers import STEPS
 from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.styles import parcel_style
+from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.labels import Parcels, repair_shapes, shapes_meet
-from cropstar.sources.vectors import open_vector
-from cropstar.store.classes import ClassTable
-from cropstar.store.files import atomic_path, library_writes
+from cropstar.sources.vectors import KEY_COLUMNS, LABEL_COLUMNS, keys_of, open_vector
+from cropstar.store.classes import MARKS, MASKED, UNKNOWN, ClassTable
+from cropstar.store.files import atomic_path, library_writes, write_text
 from cropstar.store.model_file import ModelCard
+from cropstar.store.store import Store
 from cropstar.store.tile import ParcelTable
 
 Floats = NDArray[np.float64]
 Shapes = NDArray[np.object_]
-ParcelClassifier = Callable[[Path, Path], int]  # from parcels to where they go, with how many have a class
+ParcelClassifier = Callable[[Path, "ParcelProduct"], "ParcelCount"]  # from parcels to the product
 
-CLASS, NUMBER, PROBABILITY, AGREEMENT, PIXELS, HECTARES = (
-    "map_class",
-    "map_number",
-    "map_probability",
-    "map_agreement",
-    "map_pixels",
-    "map_hectares",
+CLASS, NUMBER, PROBABILITY, SECOND, SECOND_PROBABILITY = (
+    "mapped",
+    "mapped_number",
+    "probability",
+    "second",
+    "second_probability",
 )
+DECLARED, AGREES, SHARE, PART, PIXELS, HECTARES = (
+    "declared",
+    "agreement_with_declared",
+    "pixel_share",
+    "part",
+    "pixels",
+    "hectares",
+)
+OLDER = {"map_class", "map_number", "map_probability", "map_agreement", "map_pixels", "map_hectares"}
+NEW = "new"  # the part of a parcel that the model's store does not have
+MOSTLY = 0.5  # of a parcel's pixels: more that are unknown make it unknown
 FORMATS = (".gpkg", ".parquet", ".geoparquet")
 CELLS_AT_ONCE = 8_000_000  # of all bands, eight bytes each
 EVER = "1970-01-01T00:00:00.000Z"  # the date in a GeoPackage: the same parcels give the same bytes
@@ -72,39 +94,177 @@ def require_parcels(path: Path, output: Path) -> None:
     open_vector(path)
 
 
-def classify_parcels(parcels: Path, output: Path, classes_raster: Path, stored: Path, classes: ClassTable) -> int:
-    """Write the parcels with their classes; returns how many have one.
+@dataclass(frozen=True)
+class ParcelCount:
+    """How many parcels of a file have a class."""
+
+    classified: int
+    total: int
+
+
+@dataclass(frozen=True)
+class ParcelProduct:
+    """Where classified parcels go, and what is said of them beside their class."""
+
+    path: Path
+    classes: ClassTable
+    declared_column: str | None = None
+    model: Path | None = None  # whose run tells which parcels it learnt from
+    grid: Grid | None = None  # of the map
+
+
+def classify_parcels(parcels: Path, product: ParcelProduct, classes_raster: Path, stored: Path) -> ParcelCount:
+    """Write the parcels with their classes.
 
     `stored` has the probabilities as layers are stored, without GDAL's scale.
     """
+    classes = product.classes
     frame = open_vector(parcels)
     with rasterio.open(classes_raster, driver="GTiff") as dataset:
         grid = Grid.of(dataset)
     shapes, usable = on_grid(frame, grid, parcels)
     means, pixels, shares = _statistics(shapes[usable], grid, classes_raster, stored, len(classes))
-    return write_classes(frame, usable, means, pixels, shares, classes, parcels, output)
+    unknown = shares[:, UNKNOWN] > MOSTLY if len(classes) <= UNKNOWN else np.zeros(len(shares), dtype=np.bool_)
+    said = ParcelAnswers(usable, means, pixels, shares[:, : len(classes)], unknown)
+    return write_classes(frame, said, parcels, product)
 
 
-def write_classes(
-    frame: Any,
-    usable: NDArray[np.bool_],
-    means: Floats,
-    pixels: Floats,
-    shares: Floats | None,
-    classes: ClassTable,
-    parcels: Path,
-    output: Path,
-) -> int:
-    """The parcels with what is known of the usable ones; `shares` is None where no map was asked."""
-    columns = _columns(usable, means, pixels, shares, classes) | {HECTARES: hectares_of(frame.geometry)}
-    replaced = {name.lower() for name in columns}
-    others = [name for name in frame.columns if str(name).lower() not in replaced]
-    if len(others) < len(frame.columns):
-        logger.info("%s: columns of an earlier map are replaced", parcels)
-    write_frame(frame[others].assign(**columns), output)
+@dataclass(frozen=True)
+class ParcelAnswers:
+    """What is known of the usable parcels of a file, N of them."""
+
+    usable: NDArray[np.bool_]  # of all parcels
+    means: Floats  # (N, K)
+    pixels: Floats  # (N,) that were seen
+    shares: Floats | None  # (N, K) of the map's classes; None where no map was asked
+    unknown: NDArray[np.bool_]  # (N,)
+
+
+def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: ParcelProduct) -> ParcelCount:
+    """The parcels with what is known of the usable ones."""
+    frame, declared = _with_declared(frame, product.declared_column, parcels)
+    columns = _columns(said, product.classes) | {HECTARES: hectares_of(frame.geometry)}
+    columns |= _declared_columns(declared, columns[CLASS], product.classes)
+    columns[PART] = parts_of(product, frame)
+    write_frame(frame.assign(**_in_order(columns)), product.path)
+    write_text(product.path.with_suffix(".qml"), parcel_style(product.classes, unknown=bool(said.unknown.any())))
     found = int(np.sum(columns[PIXELS] > 0))
-    event(f"{found:,} of {len(frame):,} parcels have a class", parcels=len(frame), classified=found)
-    return found
+    text = f"{found:,} of {len(frame):,} parcels have a class"
+    (event if found or not len(frame) else logger.warning)(text)
+    return ParcelCount(found, len(frame))
+
+
+def _in_order(columns: dict[str, Any]) -> dict[str, Any]:
+    first = (DECLARED, CLASS, PROBABILITY, SECOND, AGREES, SHARE, PART, HECTARES)
+    return {name: columns[name] for name in first} | columns
+
+
+def _with_declared(frame: Any, column: str | None, path: Path) -> tuple[Any, Any]:
+    """The parcels without columns of an earlier map, and their declared crops, None where they have none.
+
+    A column of the user's that has the name of one of ours is kept under another name.
+    """
+    names = {str(name).lower(): name for name in frame.columns}
+    source = None
+    if column is not None:
+        if column not in frame.columns:
+            why = f"its columns are {', '.join(str(name) for name in frame.columns)}"
+            raise InputError(f"no column '{column}'", path=path, why=why, remedy="check --declared-column")
+        source = column
+    else:
+        source = next((names[name] for name in (DECLARED, *LABEL_COLUMNS) if name in names), None)
+    declared = None if source is None else frame[source].copy()
+    ours = {CLASS, NUMBER, PROBABILITY, SECOND, SECOND_PROBABILITY, DECLARED, AGREES, SHARE, PART, PIXELS, HECTARES}
+    if {CLASS, SHARE} <= names.keys() or {"map_class", "map_agreement"} <= names.keys():
+        stale = [
+            own
+            for name, own in names.items()
+            if name in ours | OLDER or (name.startswith("p_") and frame[own].dtype.kind == "f")
+        ]
+        logger.info("%s: columns of an earlier map are replaced", path)
+        return frame.drop(columns=stale), declared
+    taken = {names[name]: f"{names[name]}_input" for name in names if name in ours}
+    if taken:
+        logger.info("%s: columns of our names are kept as %s", path, ", ".join(taken.values()))
+    return frame.rename(columns=taken), declared
+
+
+def _declared_columns(declared: Any, mapped: NDArray[Any], classes: ClassTable) -> dict[str, Any]:
+    import pandas
+
+    count = len(mapped)
+    agrees = pandas.array([None] * count, dtype="boolean")
+    if declared is None:
+        return {DECLARED: np.full(count, None, dtype=object), AGREES: agrees}
+    texts = [None if pandas.isna(value) or not str(value).strip() else str(value).strip() for value in declared]
+    known = {name.casefold(): name for name in classes.names}
+    strange: dict[str, int] = {}
+    for row, (text, found) in enumerate(zip(texts, mapped, strict=True)):
+        if text is None or found is None:
+            continue
+        own = known.get(text.casefold())
+        if own is None:
+            strange[text] = strange.get(text, 0) + 1
+        elif found in classes.names:
+            agrees[row] = own == found
+    if strange:
+        shown = ", ".join(sorted(strange, key=lambda name: (-strange[name], name))[:5])
+        logger.warning("%d parcels declare a crop that the model does not know: %s", sum(strange.values()), shown)
+    told = [bool(each) for each in agrees.to_numpy(dtype=object) if each is not pandas.NA]
+    if told:
+        event(f"{sum(told):,} of {len(told):,} parcels are mapped as declared", agreeing=sum(told))
+    return {DECLARED: np.array(texts, dtype=object), AGREES: agrees}
+
+
+def parts_of(product: ParcelProduct, frame: Any) -> NDArray[np.object_]:
+    """What each parcel was to the model, by the user's own ids; None where there are none, or no run to tell."""
+    parts = np.full(len(frame), None, dtype=object)
+    if product.model is None or product.grid is None:
+        return parts
+    if not any(str(name).lower() in KEY_COLUMNS for name in frame.columns):
+        return parts
+    part_of = _parts_of_run(product.model.parent, product.grid)
+    if part_of is not None:
+        parts[:] = [part_of.get(key, NEW) for key in keys_of(frame)]
+    return parts
+
+
+def _parts_of_run(folder: Path, grid: Grid) -> dict[str, str] | None:
+    """Of the parcels of a run's store on this grid, by the user's ids; None where they cannot be known.
+
+    Ids of another region may be the same: scenes that the map does not meet are left out.
+    """
+    if not (folder / RESULT).is_file():
+        return None
+    try:
+        result = read_result(folder)
+        store = Store.open(Path(str(result["data"]["store"])))
+    except (CropstarError, OSError):
+        return None
+    try:
+        members = result["split"]["parcels"]
+        by_number = {
+            (scene, int(number)): part for part in PARTS for scene, own in members[part].items() for number in own
+        }
+        found = {}
+        for _, reader in store.readers():
+            if not _meet(reader.grid, grid):
+                continue
+            for number, key in zip(reader.table.numbers.tolist(), reader.table.keys, strict=True):
+                if (part := by_number.get((reader.scene, int(number)))) is not None:
+                    found[key] = part
+        return found
+    except (KeyError, TypeError, ValueError, AttributeError, CropstarError):
+        return None
+    finally:
+        store.close()
+
+
+def _meet(one: Grid, other: Grid) -> bool:
+    first, second = degrees_of(one), degrees_of(other)
+    if first is None or second is None:
+        return True
+    return first[0] < second[2] and second[0] < first[2] and first[1] < second[3] and second[1] < first[3]
 
 
 def hectares_of(geometry: Any) -> Floats:
@@ -184,8 +344,8 @@ def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool
 def _statistics(
     shapes: Shapes, grid: Grid, classes_raster: Path, stored: Path, count: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Of each shape: mean probabilities (N, K), pixels seen (N,), shares of the classes on the map (N, K)."""
-    means, pixels, shares = np.zeros((len(shapes), count)), np.zeros(len(shapes)), np.zeros((len(shapes), count))
+    """Of each shape: mean probabilities (N, K), pixels seen (N,), shares of the map's values (N, 256)."""
+    means, pixels, shares = np.zeros((len(shapes), count)), np.zeros(len(shapes)), np.zeros((len(shapes), 256))
     if not len(shapes):
         return means, pixels, shares
     import geopandas
@@ -204,36 +364,41 @@ def _statistics(
     pixels[rows] = shown["count"].to_numpy(dtype=np.float64)
     for row, values, parts in zip(rows, shown["unique"], shown["frac"], strict=True):
         shares[row, np.asarray(values, dtype=np.intp)] = parts
-    return means, pixels, shares
+    if count <= MASKED:  # what lies outside a mask was not mapped: shares are of the rest
+        mapped = np.maximum(1 - shares[:, MASKED], 0)
+        pixels *= mapped
+        shares /= np.where(mapped > 0, mapped, 1)[:, None]
+    return np.nan_to_num(means), pixels, shares
 
 
-def _columns(
-    usable: NDArray[np.bool_], means: Floats, pixels: Floats, shares: Floats | None, classes: ClassTable
-) -> dict[str, Any]:
+def _columns(said: ParcelAnswers, classes: ClassTable) -> dict[str, Any]:
     """Of all parcels, with nulls where there is nothing to say."""
     import pandas
 
-    seen = pixels > 0
-    rows = np.flatnonzero(usable)[seen]
-    count = len(usable)
-    numbers = np.where(seen, np.nan_to_num(means).argmax(axis=1), 0)[seen]
-    picked = np.arange(len(rows))
+    seen = said.pixels > 0
+    rows = np.flatnonzero(said.usable)[seen]
+    count, means, unknown = len(said.usable), said.means[seen], said.unknown[seen]
+    order = np.argsort(-means, axis=1, kind="stable")
+    numbers, picked = order[:, 0], np.arange(len(rows))
+    names = np.array(classes.names, dtype=object)
     columns: dict[str, Any] = {
-        CLASS: np.full(count, None, dtype=object),
+        **{name: np.full(count, None, dtype=object) for name in (CLASS, SECOND)},
         NUMBER: pandas.array([None] * count, dtype="Int16"),
-        PROBABILITY: np.full(count, np.nan),
-        AGREEMENT: np.full(count, np.nan),
+        **{name: np.full(count, np.nan) for name in (PROBABILITY, SECOND_PROBABILITY, SHARE)},
         PIXELS: np.zeros(count),
     }
-    columns[CLASS][rows] = np.array(classes.names, dtype=object)[numbers]
-    columns[NUMBER][rows] = numbers.astype(np.int16)
-    columns[PROBABILITY][rows] = means[seen][picked, numbers]
-    if shares is not None:
-        columns[AGREEMENT][rows] = shares[seen][picked, numbers]
-    columns[PIXELS][rows] = pixels[seen]
+    columns[CLASS][rows] = np.where(unknown, MARKS[UNKNOWN][0], names[numbers])
+    columns[NUMBER][rows] = np.where(unknown, UNKNOWN, numbers).astype(np.int16)
+    columns[PROBABILITY][rows] = means[picked, numbers]
+    if len(classes) > 1:
+        columns[SECOND][rows] = names[order[:, 1]]
+        columns[SECOND_PROBABILITY][rows] = means[picked, order[:, 1]]
+    if said.shares is not None:
+        columns[SHARE][rows] = said.shares[seen][picked, numbers]
+    columns[PIXELS][rows] = said.pixels[seen]
     for number, name in enumerate(probability_columns(classes.names)):
         columns[name] = np.full(count, np.nan)
-        columns[name][rows] = means[seen][:, number]
+        columns[name][rows] = means[:, number]
     return columns
 
 
@@ -293,19 +458,19 @@ def parcel_classifier(series: Series, predictor: Predictor) -> ParcelClassifier 
     return partial(classify_parcel_series, series=series, predictor=predictor)
 
 
-def classify_parcel_series(parcels: Path, output: Path, series: Series, predictor: Predictor) -> int:
-    """Write the parcels with their classes; returns how many have one."""
-    classes = predictor.card.fingerprint.classes
+def classify_parcel_series(parcels: Path, product: ParcelProduct, series: Series, predictor: Predictor) -> ParcelCount:
+    """Write the parcels with their classes."""
     frame = open_vector(parcels)
     shapes, usable = on_grid(frame, series.grid, parcels)
     rows = np.flatnonzero(usable)
-    probabilities = np.zeros((len(rows), len(classes)))
-    pixels = np.zeros(len(rows))
+    probabilities = np.zeros((len(rows), len(product.classes)))
+    pixels, unknown = np.zeros(len(rows)), np.zeros(len(rows), dtype=np.bool_)
     for pooled in pool_parcels(series, shapes[rows]):
-        found, seen = _classified(series, pooled, predictor)
+        found, seen, strange = _classified(series, pooled, predictor)
         probabilities[pooled.rows] = found
         pixels[pooled.rows] = np.where(seen, pooled.seen, 0)
-    return write_classes(frame, usable, probabilities, pixels, None, classes, parcels, output)
+        unknown[pooled.rows] = strange & seen
+    return write_classes(frame, ParcelAnswers(usable, probabilities, pixels, None, unknown), parcels, product)
 
 
 @dataclass(frozen=True)
@@ -383,12 +548,18 @@ def _add(pooled: PooledParcels, observations: Observations, own: NDArray[np.intp
         pooled.sums[found, date] += np.add.reduceat(clear, starts, axis=1, dtype=np.float64).T
 
 
-def _classified(series: Series, pooled: PooledParcels, predictor: Predictor) -> tuple[Floats, NDArray[np.bool_]]:
-    """Probabilities (N, K), and whether any date was valid (N,). To a model of series a parcel is what a pixel is."""
+def _classified(
+    series: Series, pooled: PooledParcels, predictor: Predictor
+) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Probabilities (N, K), whether any date was valid and what is unknown (N,).
+
+    To a model of series a parcel is what a pixel is.
+    """
     means = cast("Any", pooled.means.transpose(1, 2, 0)[:, :, None])  # (T, C, 1, N)
     row = Window(0, 0, 1, len(pooled.rows))
-    probabilities, seen = predictor.classify(series, row, Observations(means, pooled.valid.T[:, None]))
-    return probabilities[:, 0].T.astype(np.float64), seen[0]
+    answer = predictor.answer(series, row, Observations(means, pooled.valid.T[:, None]))
+    unknown = np.zeros(len(pooled.rows), dtype=np.bool_) if answer.unknown is None else answer.unknown[0]
+    return answer.probabilities[:, 0].T.astype(np.float64), answer.seen[0], unknown
 
 
 def _side(series: Series) -> int:

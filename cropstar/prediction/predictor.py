@@ -14,6 +14,7 @@ one more date then reads it with the margin of one date.
 from __future__ import annotations
 
 import ctypes
+import datetime
 import platform
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -33,11 +34,12 @@ from torch.utils._pytree import tree_leaves
 from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import SensorChannels, count_regular, regularise
 from cropstar.errors import ArtifactError, MismatchError, ResourceError, UsageError
-from cropstar.geo.calendar import to_days
+from cropstar.geo.calendar import season_days, to_days
 from cropstar.geo.raster import GDAL_CACHE_MEGABYTES
 from cropstar.geo.windows import Window
 from cropstar.models.backends import half_precision, use_backend
 from cropstar.models.contract import Classifier, ModelState
+from cropstar.models.novelty import RATES, UNKNOWN, NoveltyScale, NoveltyStage, WithNovelty
 from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.runtime import logger
@@ -54,7 +56,8 @@ class Predictor:
     """A model loaded onto a device.
 
     `margin` bounds the margin of a window below what the model looks at: faster, and with seams. With `half`, products
-    are computed in that type: faster, and not exact.
+    are computed in that type: faster, and not exact. With `unknown`, at most that share of what the model knows is
+    called unknown, as the model learnt to tell; see `stand_at`.
     """
 
     def __init__(
@@ -65,11 +68,18 @@ class Predictor:
         margin: int | None = None,
         backend: str = "auto",
         half: torch.dtype | None = None,
+        unknown: float | None = None,
     ) -> None:
         self.path = path
         self.card, weights, self.digest = read_model(path)
         model = restore_model(self.card.model, self.card.shape, weights, path).to(device)
         self.model, self.backend = use_backend(model, backend, device, bands=self.card.fingerprint.channels)
+        self._known = self.model
+        self._unknown = unknown
+        self._scale = None if unknown is None else novelty_of(self.card, path, unknown, self.backend)
+        self._stage: NoveltyStage | None = None
+        if self._scale is not None:
+            self._take_stage(len(self._scale.days) - 1)
         self.series_at_once = SERIES_AT_ONCE
         self.device = device
         self.half = half
@@ -102,6 +112,17 @@ class Predictor:
                 raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
             logger.warning("%s: %s; the model can do without, with lower confidence", path, why)
         return found
+
+    def stand_at(self, dates: Sequence[datetime.date]) -> None:
+        """Tell known from unknown as at the last of these dates of a season: half a season looks like no whole one."""
+        if self._scale is not None:
+            day = int(season_days(to_days(dates)[None], self.card.fingerprint.season)[0, -1])
+            self._take_stage(self._scale.stage_at(day))
+
+    def _take_stage(self, stage: int) -> None:
+        assert self._scale is not None
+        self._stage = self._scale.stages[stage]
+        self.model = WithNovelty(self._known, self._scale.distances[stage])
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:
         """Refuse a series that does not fit the model, before anything is computed."""
@@ -141,15 +162,27 @@ class Predictor:
         self, series: Series, window: Window, observations: Observations
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """The same of a window that was `read` before."""
+        answer = self.answer(series, window, observations)
+        return answer.probabilities, answer.seen
+
+    @torch.inference_mode()
+    def answer(self, series: Series, window: Window, observations: Observations) -> Answer:
+        """All that the model says of a window that was `read` before."""
         compute = self._images if self.model.spatial else self._series
         with half_precision(self.model, self.device, self.half) if self.half else nullcontext():
             scores, seen = compute(series, window, observations)
-        return self.calibrated(scores), seen.cpu().numpy()
+        return Answer(*self.calibrated(scores), seen.cpu().numpy())
 
-    def calibrated(self, scores: Tensor) -> NDArray[np.float32]:
-        """Probabilities of scores, classes first."""
-        chosen: NDArray[np.float32] = torch.softmax(scores.float() / self.temperature, dim=0).cpu().numpy()
-        return chosen
+    def calibrated(self, scores: Tensor) -> tuple[NDArray[np.float32], NDArray[np.bool_] | None]:
+        """Probabilities of scores, classes first, and what is unknown (...), where that is asked for."""
+        classes = self.card.shape["classes"]
+        chosen: NDArray[np.float32] = torch.softmax(scores[:classes].float() / self.temperature, dim=0).cpu().numpy()
+        if self._stage is None or self._unknown is None:
+            return chosen, None
+        oddness = self._stage.oddness(scores[classes].cpu().numpy(), 1.0 - chosen.max(axis=0).astype(np.float64))
+        limit = self._stage.limit(self._unknown)
+        assert limit is not None
+        return chosen, oddness > limit
 
     def _images(self, series: Series, window: Window, observations: Observations) -> tuple[Tensor, Tensor]:
         """Scores (K, h, w) and where anything was seen (h, w); the window is one image."""
@@ -224,6 +257,41 @@ class Predictor:
         return x.to(self.device), valid.to(self.device), days.to(self.device)
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of the pixels of a window."""
+
+    probabilities: NDArray[np.float32]  # (K, h, w), calibrated
+    unknown: NDArray[np.bool_] | None  # (h, w), where it is asked for
+    seen: NDArray[np.bool_]  # (h, w): where any date was valid
+
+
+def novelty_of(card: ModelCard, path: Path, rate: float, backend: str) -> NoveltyScale:
+    """How a model tells known from unknown at a rate of false alarms; refuses one that never learnt it."""
+    said = (card.calibration or {}).get(UNKNOWN)
+    if said is None:
+        why = "it never learnt what is ordinary: it is of an older version, or of single dates"
+        remedy = "train it again, or give --min-confidence instead"
+        raise UsageError("--unknown does not apply to this model", path=path, why=why, remedy=remedy)
+    if backend == "onnx":
+        why = "the features of an exported model cannot be read"
+        raise UsageError("--unknown with --backend onnx", why=why, remedy="leave one of them out")
+    try:
+        scale = NoveltyScale.from_card(said, card.novelty)
+    except ValueError as failure:
+        why = f"what it says of the unknown cannot be understood ({failure})"
+        raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
+    if any(stage.limit(rate) is None for stage in scale.stages):
+        why = f"it was calibrated on {scale.fields} fields, which tell rates of {lowest_rate(scale.fields):g} and more"
+        raise UsageError(f"--unknown {rate:g} cannot be promised", path=path, why=why, remedy="give a higher rate")
+    return scale
+
+
+def lowest_rate(fields: int) -> float:
+    """Of false alarms, that so many fields can promise."""
+    return next((rate for rate in RATES if rate * (fields + 1) >= 1), 1.0)
+
+
 def temperature_of(card: ModelCard, path: Path) -> float:
     """The temperature by which scores are divided; 1 for a model without calibration."""
     if card.calibration is None:
@@ -272,6 +340,7 @@ class WindowResult:
     probabilities: NDArray[np.float32]  # (K, h, w)
     counts: NDArray[np.uint16]  # (h, w) valid dates, those before among them
     state: StateArrays  # empty where it is not asked for
+    unknown: NDArray[np.bool_] | None = None  # (h, w), where it is asked for
 
     @property
     def seen(self) -> NDArray[np.bool_]:
@@ -329,15 +398,17 @@ def advance(
     size = window.height * window.width
     classes = predictor.card.shape["classes"]
     probabilities = np.empty((classes, size), dtype=np.float32)
+    unknown = np.zeros(size, dtype=np.bool_)
     arrays: StateArrays = []
     last = len(series.dates) - 1
     for date, pixels, state, scores in walk(predictor, series, window, observations, earlier, every):
-        found = predictor.calibrated(scores)
+        found, strange = predictor.calibrated(scores)
         if on_date is not None:
             on_date(date, pixels, found, counts[date].ravel()[pixels] > 0)
         if date < last:
             continue
         probabilities[:, pixels] = found
+        unknown[pixels] = False if strange is None else strange
         if keep_state and predictor.model.spatial:
             # A view, in whatever order of memory: the writer's thread copies it.
             arrays = [part.permute(1, 2, 0).float().cpu().numpy() for part in state]
@@ -350,7 +421,7 @@ def advance(
     shape = (window.height, window.width)
     if not predictor.model.spatial:
         arrays = [part.reshape(*shape, -1) for part in arrays]
-    return WindowResult(probabilities.reshape(classes, *shape), counts[-1], arrays)
+    return WindowResult(probabilities.reshape(classes, *shape), counts[-1], arrays, unknown.reshape(shape))
 
 
 Step = tuple[int, slice, list[Tensor], Tensor]  # date, pixels, parts of the state, scores (K, n)

@@ -31,6 +31,7 @@ from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
 from cropstar.sources.decoding import keep_decoded
 from cropstar.sources.sensors import SensorSeries
+from cropstar.store.classes import MASKED, UNKNOWN
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store, is_store, read_manifest, tile_path
 
@@ -47,6 +48,15 @@ def parse_memory(text: str) -> int:
     return int(float(match[1]) * unit)
 
 
+# Options that name products; a state remembers them.
+PRODUCT_FILES = ("parcels", "mask")
+PRODUCTS = (
+    *("layers", "smoothing", "page", "picture", "declared_column"),
+    *("mask_classes", "only_parcels", "min_confidence", "unknown"),
+    *PRODUCT_FILES,
+)
+
+
 class MapOptions(Options):
     """The options that `predict` and `update` share."""
 
@@ -61,6 +71,12 @@ class MapOptions(Options):
     window: int | None = None  # pixels per side; None takes what the memory allows
     any_dates: bool = False
     overwrite: bool = False
+    mask: LaxPath | None = None  # what is to be mapped: a raster of land cover or of 0 and 1, or outlines
+    mask_classes: tuple[int, ...] | None = None  # values of the raster that are mapped
+    only_parcels: bool = False  # nothing but the parcels is mapped
+    min_confidence: float | None = None  # what is less likely is unknown
+    unknown: float | None = None  # what is unlike all classes is unknown; the rate of false alarms
+    declared_column: str | None = None  # of the parcels: the crop that the farmer declared
     reading: dict[str, Any] = Field(default_factory=dict)  # how the input is to be read: bands, dates, clear, ...
 
     @field_validator("layers")
@@ -70,6 +86,33 @@ class MapOptions(Options):
             if name not in LAYERS:
                 raise UsageError(f"no layer is called '{name}'", remedy=f"give some of {', '.join(LAYERS)}")
         return names
+
+    def products(self) -> dict[str, Any]:
+        """What the user asked for beside the map, as plain data: an update makes the same again."""
+        said = self.model_dump(mode="json", include=set(PRODUCTS), exclude_defaults=True)
+        named = {name: str(path.resolve()) for name in PRODUCT_FILES if (path := getattr(self, name)) is not None}
+        return said | named
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Values of the map beside the classes."""
+        tells = self.unknown is not None or self.min_confidence is not None
+        return (MASKED,) * bool(self.area_files) + (UNKNOWN,) * tells
+
+    @property
+    def area_files(self) -> tuple[Path, ...]:
+        """The files that say what is mapped."""
+        parcels = (self.parcels,) if self.only_parcels and self.parcels is not None else ()
+        return (*(() if self.mask is None else (self.mask,)), *parcels)
+
+    def require_area(self) -> None:
+        """Refuse options of the mapped area that lack what they speak of."""
+        if self.only_parcels and self.parcels is None:
+            raise UsageError("--only-parcels without --parcels", remedy="give the outlines with --parcels")
+        if self.mask_classes is not None and self.mask is None:
+            raise UsageError("--mask-classes without --mask", remedy="give the raster with --mask")
+        if self.declared_column is not None and self.parcels is None:
+            raise UsageError("--declared-column without --parcels", remedy="give the outlines with --parcels")
 
     @property
     def layers_of_files(self) -> tuple[str, ...]:
@@ -107,6 +150,11 @@ class MapRequest(MapOptions):
 
     def require_consistent(self) -> None:
         """Refuse options that exclude each other."""
+        self.require_area()
+        if self.stable_confidence is not None and UNKNOWN in self.marks:
+            why = "maps of single dates have a class everywhere"
+            option = "--unknown" if self.unknown is not None else "--min-confidence"
+            raise UsageError(f"--every-date with {option}", why=why, remedy="leave one of them out")
         option = "--precision bfloat16" if self.precision == "bfloat16" else "--half"
         half = self.half or self.precision == "bfloat16"
         if half and (self.state is not None or self.stable_confidence is not None):
@@ -127,6 +175,14 @@ class UpdateRequest(MapOptions):
 
     model: LaxPath | None = None  # where it is now; None takes the place that the state knows
     output: LaxPath | None = None  # None writes the state's map anew
+
+    def with_products(self, remembered: Mapping[str, Any]) -> UpdateRequest:
+        """The request with what the season's first map had beside it, where it does not ask for something else."""
+        asked = self.products()
+        both = {**remembered, **asked, "layers": sorted({*remembered.get("layers", ()), *asked.get("layers", ())})}
+        given = {name: value for name, value in both.items() if name in PRODUCTS}
+        others = {name: getattr(self, name) for name in type(self).model_fields if name not in PRODUCTS}
+        return type(self).model_validate({**others, **given, "layers": tuple(given["layers"])})
 
 
 @dataclass(frozen=True)
@@ -164,10 +220,17 @@ class MapFiles:
         paths = [self.map, names_file(self.map), style_file(self.map)]
         paths += [self.picture] if self.options.picture else []
         paths += [self.layer(name) for name in self.options.layers]
-        paths += [self.parcels] if self.options.parcels else []
+        paths += [style_file(self.layer(CONFIDENCE))] if CONFIDENCE in self.options.layers else []
+        paths += [self.parcels, style_file(self.parcels)] if self.options.parcels else []
         paths += [self.state] if self.state else []
         paths += [self.earliest, *(self.layer(day.isoformat()) for day in self.dates)] if self.dates else []
         return [*paths, self.page] if self.options.page else paths
+
+    def kind(self, path: Path) -> str:
+        """What a file of the map is, in a word."""
+        known = {self.map: "map", self.picture: "picture", self.page: "page", self.state: "state"}
+        known |= {self.parcels: "parcels", names_file(self.map): "names"}
+        return known.get(path) or ("style" if path.suffix == ".qml" else "layer")
 
     def require_new(self, *, overwrite: bool) -> None:
         """Refuse to overwrite files without --overwrite."""

@@ -40,11 +40,20 @@ from cropstar.geo.raster import bound_gdal
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window, split
 from cropstar.inputs import MAXIMUM_HEADER_BYTES
-from cropstar.prediction.blocks import BlockResult, block_side, disk_needs, require_disk_space
+from cropstar.prediction.area import MapArea, open_area
+from cropstar.prediction.blocks import (
+    BlockResult,
+    block_side,
+    disk_needs,
+    make_block,
+    require_disk_space,
+    require_marks,
+)
 from cropstar.prediction.outputs import DATES, MapResult, provenance_tags, write_outputs
 from cropstar.prediction.parcels import require_parcels, require_pixel_model
 from cropstar.prediction.predictor import (
     READ,
+    Answer,
     EarlierState,
     Predictor,
     StateArrays,
@@ -57,12 +66,12 @@ from cropstar.prediction.predictor import (
     require_streaming,
     state_bytes,
 )
-from cropstar.prediction.request import MapFiles, MapInput, UpdateRequest
+from cropstar.prediction.request import PRODUCT_FILES, MapFiles, MapInput, MapOptions, UpdateRequest
+from cropstar.prediction.trust import judge_trust
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.sensors import on_grid, owners_of
-from cropstar.store.classes import NODATA
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import StateRow, checked, inside, open_hdf5, parse_json
@@ -92,9 +101,10 @@ class SeasonCard:
     scale: float = 1.0  # of the last images; each image brings its own
     offset: float = 0.0
     reading: dict[str, Any] = field(default_factory=dict)  # how the user wanted images to be read
+    products: dict[str, Any] = field(default_factory=dict)  # what was made beside the map; empty in older files
 
     @classmethod
-    def of(cls, predictor: Predictor, series: Series, output: Path, reading: Mapping[str, Any]) -> SeasonCard:
+    def of(cls, predictor: Predictor, series: Series, output: Path, options: MapOptions) -> SeasonCard:
         """What a state says of itself after a first prediction."""
         return cls(
             predictor.digest,
@@ -107,7 +117,8 @@ class SeasonCard:
             output.resolve(),
             series.scale,
             series.offset,
-            {"clear": list(reading["clear"])} if "clear" in reading else {},
+            {"clear": list(options.reading["clear"])} if "clear" in options.reading else {},
+            options.products(),
         )
 
     def dumps(self) -> str:
@@ -124,6 +135,7 @@ class SeasonCard:
             "scale": self.scale,
             "offset": self.offset,
             "given": self.reading,
+            **({"products": self.products} if self.products else {}),
         }
         return json.dumps(said, sort_keys=True, ensure_ascii=False)
 
@@ -142,6 +154,7 @@ class SeasonCard:
             row.scale,
             row.offset,
             {} if row.given.clear is None else {"clear": tuple(row.given.clear)},
+            row.products,
         )
 
 
@@ -405,6 +418,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         stack.callback(shutil.rmtree, work, ignore_errors=True)
         reader = SeasonReader(state)
         stack.callback(reader.close)
+        request = _with_products(request, reader)
         predictor = _load_predictor(reader, request)
         require_pixel_model(predictor.card, request.parcels)
         files = MapFiles(request.output or _own_map(state, reader.card), request)
@@ -418,7 +432,25 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         stack.enter_context(target_lock(files.map, "the output"))
         own = request.output is None and _is_of_season(files.map, reader.card, dates)
         files.require_new(overwrite=request.overwrite or own)
-        return _Update(reader, series, files, predictor, request, work).run()
+        require_marks(request, predictor)
+        predictor.stand_at(dates)
+        area = stack.enter_context(open_area(request, reader.card.grid))
+        return _Update(reader, series, files, predictor, request, work, area).run()
+
+
+def _with_products(request: UpdateRequest, reader: SeasonReader) -> UpdateRequest:
+    """The request with all that the season's first map had beside it: none of it is to be left behind."""
+    try:
+        request = request.with_products(reader.card.products)
+    except (UsageError, ValueError, TypeError) as failure:
+        raise ArtifactError("the state cannot be used", path=reader.path, why=str(failure), remedy=REMEDY) from None
+    request.require_area()
+    for name in PRODUCT_FILES:
+        path = getattr(request, name)
+        if path is not None and name in reader.card.products and not path.exists():
+            why = f"the map of the state was made with {path}, which is gone"
+            raise InputError(f"no --{name}", path=reader.path, why=why, remedy=f"give --{name}")
+    return request
 
 
 def _own_map(state: Path, card: SeasonCard) -> Path:
@@ -439,7 +471,7 @@ def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
             why=f"{reader.path} was made with it",
             remedy="give --model",
         )
-    predictor = Predictor(path, choose_device(request.device), backend=request.backend)
+    predictor = Predictor(path, choose_device(request.device), backend=request.backend, unknown=request.unknown)
     if predictor.digest != reader.card.model:
         why = f"the state is of model {reader.card.model[:12]}, this is {predictor.digest[:12]}"
         raise MismatchError("not the model of the state", path=path, why=why, remedy="give the one that made the state")
@@ -469,6 +501,7 @@ class _Update:
     predictor: Predictor
     request: UpdateRequest
     work: Path
+    area: MapArea
 
     def run(self) -> MapResult:
         old, series, predictor = self.reader.card, self.series, self.predictor
@@ -484,6 +517,7 @@ class _Update:
             old,
             model_path=predictor.path.resolve(),
             dates=(*old.dates, *series.dates),
+            products=self.request.products(),
             map=self.files.map.resolve(),
             scale=series.scale,
             offset=series.offset,
@@ -495,12 +529,14 @@ class _Update:
             window=side,
             dates=len(card.dates),
         )
+        trust = judge_trust(predictor.card, predictor.path, card.dates, series)
+        trust.announce()
         classes = len(old.fingerprint.classes)
         require_disk_space(
             disk_needs(self.files, old.grid, classes, layout=old.layout, state=self.reader.path, in_blocks=False)
         )
         with writing_season(self.reader.path, card) as writer:
-            counts = write_outputs(
+            written = write_outputs(
                 self._blocks(windows, writer),
                 self.files,
                 old.grid,
@@ -508,8 +544,10 @@ class _Update:
                 tags=provenance_tags(predictor, card.dates),
                 title=f"Crops, {card.dates[0]} to {card.dates[-1]}",
                 work=self.work,
+                trust=trust,
+                model=predictor.path,
             )
-        return MapResult(self.files, counts[:classes], int(counts[NODATA]))
+        return MapResult.of(self.files, written, classes)
 
     def _blocks(self, windows: Sequence[Window], writer: SeasonWriter) -> Iterator[BlockResult]:
         """Each window one step further; its state goes into the new file. At the end all of that is written."""
@@ -529,9 +567,9 @@ class _Update:
                 found = advance(self.predictor, self.series, window, observations, earlier=earlier)
                 del observations, earlier
                 behind.put((window, found))
-                yield BlockResult.of(
-                    window, found.probabilities, found.seen, found.counts, self.request.layers_of_blocks
-                )
+                answer = Answer(found.probabilities, found.unknown, found.seen)
+                yield make_block(self.request, window, answer, found.counts, self.area.inside(window))
+                del answer
                 del found
                 if len(self.series.dates) > 1:  # else windows are of one size all the time, and leave no holes
                     release_free_memory()

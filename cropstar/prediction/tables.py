@@ -266,7 +266,7 @@ def classify(store: Store, predictor: Predictor) -> tuple[Floats, NDArray[np.int
         batch = prepared.on_regular_dates(batch)
         inputs = (each.to(predictor.device) for each in (batch.x, batch.valid, batch.days))
         with torch.inference_mode():
-            likely = predictor.calibrated(predictor.scores_of_series(*inputs).T).T
+            likely = predictor.calibrated(predictor.scores_of_series(*inputs).T)[0].T
         found.append(np.where((clear > 0)[:, None], likely, np.nan).astype(np.float32))
         counts.append(clear)
     return np.concatenate(found), np.concatenate(counts)

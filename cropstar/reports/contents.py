@@ -28,7 +28,9 @@ from cropstar.store.store import MANIFEST, Store
 from cropstar.store.tile import REMEDY, ParcelTable, read_attribute
 
 MODEL = "model.safetensors"
-ACCEPTED = "give a store's folder, a tile or a state (.h5), a model file (.safetensors) or a run's folder"
+ACCEPTED = (
+    "give a store's folder, a tile or a state (.h5), a model file (.safetensors), a run's folder or a raster (.tif)"
+)
 SEASON = {"card", "state"}  # what the file of a state has and a tile has not
 
 
@@ -62,7 +64,7 @@ class TileSet:
 
 
 def kind_of(path: Path) -> str:
-    """store, tile, season, model or run; whatever else is refused with a word on what is taken."""
+    """store, tile, season, model, run or raster; whatever else is refused with a word on what is taken."""
     if path.is_dir():
         if (path / MANIFEST).exists():
             return "store"
@@ -70,7 +72,7 @@ def kind_of(path: Path) -> str:
             return "run"
         why = "an unfinished run has no model yet" if (path / "config.yaml").exists() else "neither a store nor a run"
         raise InputError("nothing to inspect", path=path, why=why, remedy=ACCEPTED)
-    kind = {".h5": "tile", ".safetensors": "model"}.get(path.suffix.lower())
+    kind = {".h5": "tile", ".safetensors": "model", ".tif": "raster", ".tiff": "raster"}.get(path.suffix.lower())
     if not path.exists():
         raise InputError("nothing to inspect", path=path, why="there is no such file or folder", remedy=ACCEPTED)
     if kind is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from cropstar.reports.drawing import (
     whole_pixels,
 )
 from cropstar.reports.wording import areas, shares
-from cropstar.store.classes import NODATA, ClassTable
+from cropstar.store.classes import MARKS, MASKED, NODATA, ClassTable, CropClass
 from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ MARGIN = 0.3  # inches, as all lengths on the sheet
 NARROWEST = 4.4
 TITLE_SIZE = 13.0
 TITLE_LINE = 0.25
+NOTE_SIZE = 7.5
+NOTE_LINE = 0.15
+MOST_NOTES = 6
 SCALE_STRIP = 0.42  # the scale bar's room under the map
 LEGEND_RIGHT = 1500  # pixels of the map's long side where the legend stands at the right
 LEGEND_BELOW = 2000  # and where it stands below
@@ -55,8 +59,9 @@ def draw_map(
     *,
     title: str,
     counts: NDArray[np.int64] | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Write a PNG of a classified map; 255 is no data and never painted as a class.
+    """Write a PNG of a classified map; 255 is no data and never painted as a class. `notes` stand below it.
 
     With the counts of all values at hand, the raster may be thinned out: grid and counts are then the whole map's.
     """
@@ -66,12 +71,19 @@ def draw_map(
     width, height = drawn_size(grid, LEGEND_BELOW if below else LEGEND_RIGHT)
     picture = paint(classes_raster, classes, width, height)
     with house_style():
-        png = _compose(picture, grid, _entries(counts, grid, classes), title, below)
+        png = _compose(picture, grid, _entries(counts, grid, classes), title, below, notes)
     with atomic_path(path) as partial:
         partial.write_bytes(png)
 
 
-def _compose(picture: NDArray[np.uint8], grid: Grid, entries: list[LegendEntry], title: str, below: bool) -> bytes:
+def _compose(
+    picture: NDArray[np.uint8],
+    grid: Grid,
+    entries: list[LegendEntry],
+    title: str,
+    below: bool,
+    notes: Sequence[str] = (),
+) -> bytes:
     """Measure everything first, then cut the sheet to fit and draw."""
     height, width = picture.shape[:2]
     map_width, map_height = width / DPI, height / DPI
@@ -88,7 +100,10 @@ def _compose(picture: NDArray[np.uint8], grid: Grid, entries: list[LegendEntry],
     inner = max(inner, NARROWEST)
     lines = Ruler(TITLE_SIZE, "bold").wrap(title, inner)
     top = whole_pixels(MARGIN + len(lines) * TITLE_LINE + 0.28)
-    bottom = whole_pixels(top + body + 0.8 * MARGIN)
+    ruler = Ruler(NOTE_SIZE)
+    said = [line for note in notes[:MOST_NOTES] for line in ruler.wrap(note, inner, 3)]
+    under = top + body + (0.6 * MARGIN if said else 0)
+    bottom = whole_pixels(under + len(said) * NOTE_LINE + 0.8 * MARGIN)
 
     figure, axes = new_sheet(whole_pixels(inner + 2 * MARGIN), bottom)
     for number, line in enumerate(lines):
@@ -106,6 +121,8 @@ def _compose(picture: NDArray[np.uint8], grid: Grid, entries: list[LegendEntry],
         )
     else:
         draw_scale(axes, grid, MARGIN, top + map_height + 0.13, map_width)
+    for number, line in enumerate(said):
+        axes.text(MARGIN, under + (number + 0.5) * NOTE_LINE, line, fontsize=NOTE_SIZE, color=MUTED)
     if below:
         legend.draw(axes, MARGIN, top + map_height + strip)
     else:
@@ -117,15 +134,20 @@ def _entries(counts: NDArray[np.int64], grid: Grid, classes: ClassTable) -> list
     """The classes present, the largest first; shares are of what was mapped."""
     present = sorted((entry for entry in classes if counts[entry.number]), key=lambda entry: -counts[entry.number])
     pixels = [int(counts[entry.number]) for entry in present] + [int(counts[NODATA])]
-    mapped = sum(pixels[:-1]) or 1
+    mapped = sum(number for entry, number in zip(present, pixels[:-1], strict=True) if not is_mask(entry)) or 1
     hectares = hectares_per_pixel(grid)
     area_texts = [""] * len(pixels) if hectares is None else areas([number * hectares for number in pixels])
     share_texts = shares([number / mapped for number in pixels])
     entries = [
-        LegendEntry(entry.name, entry.colour, area, share)
+        LegendEntry(entry.name, entry.colour, area, "" if is_mask(entry) else share)
         for entry, area, share in zip(present, area_texts[:-1], share_texts[:-1], strict=True)
     ]
     return [*entries, LegendEntry("no data", None, area_texts[-1], "")] if pixels[-1] else entries
+
+
+def is_mask(entry: CropClass) -> bool:
+    """Whether an entry of a legend is what lies outside the mask: no part of what was mapped."""
+    return (entry.number, entry.name) == (MASKED, MARKS[MASKED][0])
 
 
 def _frame(axes: Axes, left: float, top: float, width: float, height: float) -> None:

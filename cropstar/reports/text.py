@@ -30,7 +30,11 @@ MANY_SCENES = 6
 
 def format_contents(facts: dict[str, Any]) -> str:
     """The facts for people; colours are ANSI codes, which a terminal shows and a pipe drops."""
-    if facts["kind"] == "season":
+    if facts["kind"] == "raster":
+        from cropstar.reports.raster_contents import raster_lines
+
+        lines = raster_lines(facts)
+    elif facts["kind"] == "season":
         lines = _season_lines(facts)
     else:
         lines = _model_lines(facts) if facts["kind"] in ("model", "run") else _tile_set_lines(facts)
@@ -142,7 +146,7 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
         lines += _fact("refit", "on training and validation; the figures are of the model before it")
     if fields := _field_words(facts):
         lines += _fact("fields", fields)
-    told = ("scenes", "refit", "class_fields", "out_of_fold")
+    told = ("scenes", "refit", "class_fields", "out_of_fold", "record")
     others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in told]
     lines += _fact("made by", f"cropstar, {', '.join(others)}" if others else "cropstar")
     lines += _fact("digest", f"{facts['digest']} (verified)")

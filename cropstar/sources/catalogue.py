@@ -68,7 +68,8 @@ def synthetic(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.synthetic.radar import write_radar
     from cropstar.sources.synthetic.scene import write_scene
 
-    labels = request.take("synthetic", "tile_size", "seed", "classes", "erode", "radar")
+    own = ("classes", "erode", "background", "background_classes")
+    labels = request.take("synthetic", "tile_size", "seed", *own, "radar")
     radar = labels.pop("radar", False)
     folder = request.path or DEMO
     with locked(folder, "the demonstration scene"):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
+from cropstar.geo.landcover import LandCover, background_values, open_land_cover
 from cropstar.geo.sensors import Sensor
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
@@ -31,7 +32,7 @@ from cropstar.sources.points import (
 )
 from cropstar.sources.sensors import sensors_of
 from cropstar.sources.vectors import find_label_column, keys_of, labels_of, open_vector
-from cropstar.store.classes import UNLABELLED, ClassTable
+from cropstar.store.classes import UNLABELLED, ClassTable, CropClass
 from cropstar.store.tile import ParcelTable
 
 TILE_SIZE = 240
@@ -52,6 +53,8 @@ class LabelOptions:
     field_column: str | None = None  # parcels or points of one field stay together in every split
     point_radius: float | None = None  # metres around a point that have its label; None: its pixel alone
     group_distance: float | None = None  # metres: nearer points of one label are of one field; None: the usual
+    background: Path | None = None  # a raster of land cover, from which the class "not a field" is taken
+    background_classes: tuple[int, ...] | None = None  # its values that are no field
 
 
 LABEL_OPTIONS = tuple(one.name for one in fields(LabelOptions))
@@ -99,9 +102,12 @@ def label_scenes(
             options["erode"] = erode
         for one in opened:
             _require_reasonable_tiles(one.series, tile_size)
-        labelled = _read_all_parcels(
-            opened,
-            lambda series: read_parcels(
+        if labels.background is not None:
+            options["background_classes"] = labels.background_classes
+            companions = [*companions, labels.background]
+
+        def read(series: Series) -> Parcels:
+            found = read_parcels(
                 parcel_file,
                 series.grid,
                 label_column=labels.label_column,
@@ -109,9 +115,16 @@ def label_scenes(
                 erode=erode,
                 dates=series.dates,
                 **grouping,
-            ),
-        )
-        classes = rules.table(name for _, parcels in labelled for name in parcels.classes.names)
+            )
+            if labels.background is None:
+                return found
+            return with_background(found, labels.background, series.grid, labels.background_classes)
+
+        labelled = _read_all_parcels(opened, read)
+        names = [name for _, parcels in labelled for name in parcels.classes.names]
+        classes = rules.table(name for name in names if name != NOT_A_FIELD)
+        if NOT_A_FIELD in names:
+            classes = _appended(classes)
         if len(classes) > MAXIMUM_CLASSES:
             why = f"{len(classes)} in all tiles together"
             raise InputError("too many classes", path=parcel_file, why=why, remedy="merge classes with --classes")
@@ -494,6 +507,81 @@ def _object_array(values: Sequence[str | None]) -> NDArray[np.object_]:
 
 def _is_missing(names: NDArray[np.object_]) -> Flags:
     return np.array([name is None for name in names], dtype=bool)
+
+
+# --- The ground that is no field: squares of land cover, a parcel each
+#
+# A model knows the classes of its parcels and no others: woods become the crop that they are least unlike. Squares
+# within woods, water and houses, as a land cover raster has them, teach it a class for that. They are parcels like any
+# other: split, weighted and judged by parcel. As many are taken as the largest crop has parcels, each value alike.
+
+NOT_A_FIELD, GREY = "not a field", "#9a9a9a"
+SQUARE = 6  # pixels a side
+FEWEST_SQUARES = 30
+MOST_LOOKED_AT = 20_000  # squares of each value, before those on parcels are left out
+
+
+def with_background(parcels: Parcels, raster: Path, grid: Grid, values: tuple[int, ...] | None) -> Parcels:
+    """The parcels, and squares of other land cover that touch none of them."""
+    import shapely
+
+    with open_land_cover(raster, grid) as cover:
+        others = background_values(cover.values, values, raster)
+        places = _uniform_squares(cover, grid, others)
+    random = np.random.default_rng(0)
+    tree = shapely.STRtree(parcels.shapes)
+    wanted = max(int(np.bincount(parcels.table.labels).max(initial=0)), FEWEST_SQUARES)
+    chosen: list[Any] = []
+    by_value = {value: random.permutation(found)[:MOST_LOOKED_AT] for value, found in places.items() if len(found)}
+    for value, own in by_value.items():
+        squares = np.array([_square(grid, row, column) for row, column in own.tolist()], dtype=object)
+        free = np.ones(len(squares), dtype=bool)
+        free[np.unique(tree.query(squares, predicate="intersects")[0])] = False
+        chosen += squares[free][: math.ceil(wanted / len(by_value))].tolist()
+        logger.debug("%s: %d squares of value %d", raster, min(int(free.sum()), wanted), value)
+    if not chosen:
+        why = f"no square of {SQUARE} x {SQUARE} pixels lies in one kind of it, apart from all parcels"
+        raise InputError("no ground that is no field", path=raster, why=why, remedy="give a raster that has some")
+    logger.info("%s: %d squares of values %s as '%s'", raster, len(chosen), ", ".join(map(str, others)), NOT_A_FIELD)
+    first, table = int(parcels.table.numbers.max(initial=0)) + 1, parcels.table
+    numbers = np.arange(first, first + len(chosen), dtype=np.int32)
+    keys = [f"{NOT_A_FIELD} {place}" for place in range(1, len(chosen) + 1)]
+    labels = np.full(len(chosen), len(parcels.classes), dtype=np.int16)
+    joined = ParcelTable(
+        np.concatenate([table.numbers, numbers]), [*table.keys, *keys], np.concatenate([table.labels, labels])
+    )
+    shapes, paints = [*chosen, *parcels.shapes], [*numbers.tolist(), *parcels.paints]
+    return Parcels(_appended(parcels.classes), joined, shapes, paints)
+
+
+def _appended(classes: ClassTable) -> ClassTable:
+    if NOT_A_FIELD in classes.names:
+        why = f"'{NOT_A_FIELD}' is the class of the background"
+        raise UsageError("a class of the same name", why=why, remedy="rename it with --classes")
+    return ClassTable((*classes, CropClass(len(classes), NOT_A_FIELD, GREY)))
+
+
+def _uniform_squares(cover: LandCover, grid: Grid, wanted: tuple[int, ...]) -> dict[int, NDArray[np.int64]]:
+    """Rows and columns (n, 2) of the upper left pixels of squares that hold one value alone, for each value."""
+    found: dict[int, list[NDArray[np.int64]]] = {value: [] for value in wanted}
+    across = grid.width // SQUARE
+    for top in range(0, grid.height - SQUARE + 1, SQUARE):
+        values, there = cover.read(Window(top, 0, SQUARE, grid.width))
+        blocks = values[:, : across * SQUARE].reshape(SQUARE, across, SQUARE)
+        whole = there[:, : across * SQUARE].reshape(SQUARE, across, SQUARE).all(axis=(0, 2))
+        first = blocks[0, :, 0]
+        whole &= (blocks == first[None, :, None]).all(axis=(0, 2))
+        for value in wanted:
+            columns = np.flatnonzero(whole & (first == value)) * SQUARE
+            found[value].append(np.stack([np.full(len(columns), top), columns], axis=1))
+    return {value: np.concatenate(parts) for value, parts in found.items() if parts}
+
+
+def _square(grid: Grid, row: int, column: int) -> Any:
+    import shapely
+
+    corners = [(column, row), (column + SQUARE, row), (column + SQUARE, row + SQUARE), (column, row + SQUARE)]
+    return shapely.Polygon([grid.affine @ corner for corner in corners])
 
 
 # --- Outlines: arrays of shapely geometries

@@ -14,6 +14,9 @@ Distances = NDArray[np.float64]
 
 UNLABELLED = -1  # in label rasters: no class here, never counted as class 0
 NODATA = 255  # in maps: a pixel that was never seen clearly
+UNKNOWN = 254  # in maps that tell: a pixel that is unlike all that the model knows, or too doubtful
+MASKED = 253  # in maps with a mask: a pixel outside of it
+MARKS = {UNKNOWN: ("unknown", "#55555c"), MASKED: ("outside the mask", "#e3e3de")}  # names and colours
 
 # Colours people expect on a crop map; matched as whole words so that "winter wheat" finds "wheat".
 FAMILIAR_COLOURS = {
@@ -98,6 +101,10 @@ class ClassTable(tuple[CropClass, ...]):
 
     def number_of(self, name: str) -> int:
         return self.names.index(name)
+
+    def with_marks(self, marks: Iterable[int]) -> ClassTable:
+        """The classes and marks of a map, for its legend: numbers then have a gap before the marks."""
+        return ClassTable((*self, *(CropClass(number, *MARKS[number]) for number in sorted(marks))))
 
     @property
     def levels(self) -> int:

@@ -253,6 +253,7 @@ class StateRow(BaseModel):
     map: FilePath
     scale: float
     offset: float
+    products: dict[str, Any] = Field({}, max_length=100)  # what was made beside the map
     given: GivenRow
 
     @model_validator(mode="after")

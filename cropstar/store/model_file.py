@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.gate import CardRow, checked, parse_json
 
 KIND = "model"
+NOVELTY = "novelty."  # the names of arrays that are no weights begin so
 HEADER_KEY = "cropstar"  # one key only: safetensors does not keep the order of several
 Tensors = dict[str, NDArray[Any]]
 
@@ -38,6 +39,8 @@ class ModelCard:
     normalisation: Normalisation
     provenance: dict[str, Any]
     calibration: dict[str, Any] | None = None  # what makes scores into confidence; None of a model still in training
+    # Arrays beside the weights that tell what is unknown, see models/novelty.py; empty in older files.
+    novelty: dict[str, NDArray[Any]] = field(default_factory=dict, compare=False)
 
     def classes_without(self, part: str) -> list[str]:
         """The classes of which a part of the split (train, validation, test) has no field; none if it is not known.
@@ -60,13 +63,14 @@ def write_model(path: Path, card: ModelCard, tensors: Tensors) -> str:
         "provenance": card.provenance,
         **({} if card.calibration is None else {"calibration": card.calibration}),
     }
-    return write_tensors(path, KIND, header, tensors)
+    return write_tensors(path, KIND, header, {**tensors, **{NOVELTY + name: own for name, own in card.novelty.items()}})
 
 
 def read_model(path: Path) -> tuple[ModelCard, Tensors, str]:
     """The card, the weights, and the digest that identifies the model."""
     header, tensors = read_tensors(path, KIND)
-    return _card(header, path), tensors, str(header["digest"])
+    novelty = {name.removeprefix(NOVELTY): tensors.pop(name) for name in list(tensors) if name.startswith(NOVELTY)}
+    return replace(_card(header, path), novelty=novelty), tensors, str(header["digest"])
 
 
 def _card(header: dict[str, Any], path: Path) -> ModelCard:

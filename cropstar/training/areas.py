@@ -29,7 +29,7 @@ from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import split
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES, require_file
 from cropstar.reports.wording import percent
-from cropstar.store.classes import NODATA
+from cropstar.store.classes import MARKS, NODATA
 from cropstar.training.metrics import Confusion, ParcelCounts
 
 Floats = NDArray[np.float64]
@@ -324,6 +324,9 @@ def _count(path: Path, names: Sequence[str]) -> MappedAreas:
     if unnamed:
         why = f"its values {', '.join(unnamed)} have no name"
         raise InputError("the areas cannot be counted", path=path, why=why, remedy=AREA_TABLE)
+    for mark, (name, _) in MARKS.items():  # no class: neither its area nor part of the mapped one
+        if named.get(mark) == name and name not in names:
+            del named[mark]
     strange = [name for value, name in named.items() if counts[value] and name not in names]
     if strange:
         raise _unknown_classes(path, strange)

@@ -28,6 +28,7 @@ from cropstar.store.gate import read_json
 from cropstar.training.evaluation import COVERAGE, Collectors, EarlinessTally, Evaluation, Judgement, evaluate
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
+from cropstar.training.novelty import HeldOut, can_be_novel, learn_distances, stage_days
 from cropstar.training.runs import Run
 from cropstar.training.trainer import Progress
 
@@ -207,6 +208,7 @@ class OutOfFold:
         self._evaluations: list[Evaluation] = []
         self._trainings: list[Progress] = []
         self._earliness = EarlinessTally(season, classes)
+        self.ordinary: HeldOut | None = None
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
         # How early a crop is known is of interest where these figures stand in place of a test.
@@ -224,6 +226,16 @@ class OutOfFold:
     def evaluation(self) -> Evaluation:
         """Of all fields, each by the model that never saw it."""
         return Evaluation.merged(self._evaluations)
+
+    def learn_ordinary(self, model: Classifier, training: Dataset, held_out: Dataset, season: Season) -> None:
+        """Collect how odd the held-out fields are to the fold's model, for the class *unknown*."""
+        if not can_be_novel(model, training):
+            return
+        classes = self._classes
+        if self.ordinary is None:
+            self.ordinary = HeldOut(classes, season, len(stage_days(model, season)), self._device)
+        distances = learn_distances(model, training, season, classes, self._device)
+        self.ordinary.add(model, distances, held_out)
 
     def calibrated(self) -> tuple[float, ScoreSample]:
         """The temperature of a member of an ensemble, and the scores with it."""

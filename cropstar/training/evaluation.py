@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.datasets.fields import ParcelId, Target
 from cropstar.datasets.splits import PixelSplit, Split
-from cropstar.geo.calendar import Season
+from cropstar.geo.calendar import Season, season_days
 from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.models.calibration import Calibration, ConformalSets, calibrate, learn_sets, parcel_weights
 from cropstar.models.contract import Classifier
@@ -278,7 +278,6 @@ Floats = NDArray[np.float64]
 STEP = 10  # days
 KNOWN = 0.9  # of the F1 at the end
 MOST_DAYS = 400  # of the grid, whatever length a file claims for its season
-EARLY = 30  # days that a series may begin before the season and still belong to it
 
 
 @dataclass(frozen=True)
@@ -357,23 +356,6 @@ class EarlinessTally:
             return None
         low = np.flatnonzero(~(values >= KNOWN * values[-1]))
         return int(self.days[low[-1] + 1 if len(low) else 0])
-
-
-def season_days(days: NDArray[Any], season: Season) -> Integers:
-    """Days since 1970 (N, T) as days since the start of the season that each series begins in.
-
-    A series that goes on into the next year goes on: only its first date decides which season it is.
-    """
-    first = days[:, :1].astype("datetime64[D]")
-    year = first.astype("datetime64[Y]")
-    day_of_year = (first - year.astype("datetime64[D]")).astype(np.int64) + 1
-    year_before = (year.astype("datetime64[D]") - (year - 1).astype("datetime64[D]")).astype(np.int64)
-    offset = day_of_year - season.start
-    offset = np.where(offset < -EARLY, offset + year_before, offset)
-    # Late in December may be just before a season that starts in January.
-    offset = np.where((offset > season.length) & (offset > 365 - EARLY), offset - 365, offset)
-    shifted: Integers = offset + (days - days[:, :1]).astype(np.int64)
-    return shifted
 
 
 def _numbers(values: Floats) -> tuple[float | None, ...]:

@@ -172,6 +172,17 @@ def newest_model(root: Path) -> Path | None:
     return max(finished or models, key=lambda path: path.stat().st_mtime, default=None)
 
 
+def trained_stores(root: Path) -> set[str]:
+    """The stores that finished runs were trained on, as their configurations name them."""
+    stores = set()
+    for model in root.glob(f"*/{MODEL}") if root.is_dir() else []:
+        text = _read(Run(model.parent).config) if Run(model.parent).finished else None
+        line = next((line for line in (text or "").splitlines() if line.startswith("store:")), None)
+        if line is not None:
+            stores.add(line.removeprefix("store:").strip())
+    return stores
+
+
 def _read(path: Path) -> str | None:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
 

@@ -18,10 +18,13 @@ from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
+from cropstar.geo.grid import Grid, degrees_of
 from cropstar.models.backends import has_bfloat16, has_bfloat16_kernels
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.normalisation import normalises_by_batch
+from cropstar.models.novelty import UNKNOWN, NoveltyScale
 from cropstar.models.zoo import Ensemble, describe_model, load_weights, name_ensemble, weights_of
+from cropstar.reports.record import Bounds, TestRecord, join_bounds
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, keep_large_buffers, logger, peak_memory_megabytes
@@ -48,6 +51,7 @@ from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
+from cropstar.training.novelty import HeldOut, can_be_novel, learn_distances, stage_days
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import require_selectable, select
@@ -183,8 +187,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         else:
             judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels, held_out)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
-        card = replace(card, calibration=confidence)
-        _save(run.before_refit if config.refit else run.model, card, model)
+        ordinary = _Ordinary(setup, parts, judged.calibration.temperature, out_of_fold, members=len(members))
+        card = ordinary.teach(replace(card, calibration=confidence), model)
         result = _result(config, run, store, split, parameters, progress, judged)
         result["split"]["counts"] = counts
         result["baselines"] = [majority(store.fingerprint.classes.names, counts, judged.test)]
@@ -203,6 +207,9 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             said.write(run.out_of_fold, store.fingerprint.classes.names)
         if config.clean:
             result["clean"] = clean_facts(suspects, store)
+        record = TestRecord.of_result(result, store.fingerprint.season, join_bounds(store_bounds(store)))
+        card = replace(card, provenance={**card.provenance, "record": record.to_json()})
+        _save(run.before_refit if config.refit else run.model, card, model)
         if isinstance(model, Ensemble):
             result["model"]["name"] = card.model["name"]
             result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
@@ -216,11 +223,51 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             for member in members:
                 _load(member.model, member.run.refit.model)
             epochs = [outcome.progress.best_epoch for outcome in outcomes]
-            _save(run.model, replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}}), model)
+            card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
+            _save(run.model, ordinary.teach_again(card, model), model)
             result["refit"] = {"epochs": epochs, "seconds": round(sum(each.seconds for each in refits), 1)}
         write_report(run.report, result)
         write_json(run.result, result)
     return run, result
+
+
+@dataclass(frozen=True)
+class _Ordinary:
+    """Teaches a finished model what is ordinary, so that a map can say *unknown*."""
+
+    setup: Setup
+    parts: Mapping[str, Prepared]
+    temperature: float
+    out_of_fold: OutOfFold | None
+    members: int
+
+    def teach(self, card: ModelCard, model: Classifier) -> ModelCard:
+        """The card with the limits of the unknown, where the model has features that tell."""
+        training, season, device = self.parts["train"], self.setup.store.fingerprint.season, self.setup.device
+        if not can_be_novel(model, training):
+            return card
+        days = stage_days(model, season)
+        distances = learn_distances(model, training, season, self.setup.classes, device)
+        temperature = self.temperature
+        if self.out_of_fold is not None and self.out_of_fold.ordinary is not None:
+            held_out = self.out_of_fold.ordinary
+            temperature *= self.out_of_fold.calibrated()[0] if self.members > 1 else 1.0
+        else:
+            held_out = HeldOut(self.setup.classes, season, len(days), device, doubts=model.trains_in_epochs)
+            held_out.add(model, distances, self.parts["validation"])
+        scale = held_out.scale(temperature, days, distances)
+        if scale is None:
+            return card
+        return replace(card, calibration={**(card.calibration or {}), UNKNOWN: scale.to_json()}, novelty=scale.arrays())
+
+    def teach_again(self, card: ModelCard, model: Classifier) -> ModelCard:
+        """The statistics of a model that has been trained anew; its scale is that of the one before."""
+        if not card.novelty:
+            return card
+        season = self.setup.store.fingerprint.season
+        distances = learn_distances(model, self.parts["train"], season, self.setup.classes, self.setup.device)
+        scale = NoveltyScale.from_card((card.calibration or {})[UNKNOWN], card.novelty)
+        return replace(card, novelty=replace(scale, distances=distances).arrays())
 
 
 @dataclass(frozen=True)
@@ -288,6 +335,7 @@ class _Training:
                 write_json(own.run.result, outcome.to_json())
             _load(model, own.run.model)
             said.add(model.to(self.setup.device), parts["validation"], outcome.progress)
+            said.learn_ordinary(model, parts["train"], parts["validation"], self.setup.store.fingerprint.season)
         facts = said.facts()
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
@@ -499,6 +547,15 @@ def _result(
             "peak_memory_mb": round(peak_memory_megabytes(), 1),
         },
     }
+
+
+def store_bounds(store: Store) -> list[Bounds]:
+    """Where the scenes of a store lie, in degrees; empty for tables of series."""
+    found = []
+    for scene in store.manifest.scenes.values():
+        if isinstance(scene.get("grid"), dict) and (bounds := degrees_of(Grid.from_json(scene["grid"]))) is not None:
+            found.append(bounds)
+    return found
 
 
 def _dates(config: TrainConfig) -> dict[str, Any]:

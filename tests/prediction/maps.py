@@ -73,7 +73,7 @@ def write(folder: Path, landscape: Landscape, options: MapOptions, *, size: int 
     files.require_new(overwrite=bool(changes.pop("overwrite", False)))
     settings: dict[str, Any] = {"tags": TAGS, "title": "Crops, 2023-05-01 to 2023-06-10", "work": folder / ".work"}
     blocks = landscape.blocks(options.layers_of_blocks, size)
-    return Written(files, write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes}))
+    return Written(files, write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes}).counts)
 
 
 def square(row: float, column: float, side: float, grid: Grid) -> Any:

@@ -20,7 +20,7 @@ from cropstar.prediction import blocks
 from cropstar.prediction.blocks import BlockFolder, BlockResult, DiskNeed, disk_needs, require_disk_space
 from cropstar.prediction.job import predict
 from cropstar.prediction.layers import Smoothing
-from cropstar.prediction.predictor import Predictor, WindowResult
+from cropstar.prediction.predictor import Answer, Predictor, WindowResult
 from cropstar.prediction.request import MapFiles, MapOptions, MapRequest, Shard
 from cropstar.sources.base import Observations, Series
 from cropstar.store.files import locked
@@ -40,11 +40,11 @@ class Breaking(Predictor):
         self.after = after
         self.computed: list[Window] = []
 
-    def classify(self, series: Series, window: Window, observations: Observations):  # type: ignore[no-untyped-def]
+    def answer(self, series: Series, window: Window, observations: Observations) -> Answer:
         if len(self.computed) == self.after:
             raise KeyboardInterrupt
         self.computed.append(window)
-        return super().classify(series, window, observations)
+        return super().answer(series, window, observations)
 
 
 @pytest.fixture(scope="module")

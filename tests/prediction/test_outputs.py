@@ -19,8 +19,9 @@ from cropstar.errors import ResourceError, UsageError
 from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.windows import Window
 from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, Layer, compute_layers
-from cropstar.prediction.outputs import RasterKind, describe_names, describe_style, drafting, publish, read_thinned
+from cropstar.prediction.outputs import RasterKind, describe_names, drafting, publish, read_thinned
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
+from cropstar.prediction.styles import describe_style
 from cropstar.store.classes import ClassTable, CropClass
 from tests.prediction.gdal import names_and_table
 from tests.prediction.maps import CLASSES, TAGS, Landscape, a_landscape, write
@@ -150,7 +151,7 @@ def test_one_class_and_one_pixel(tmp_path: Path) -> None:
     files = MapFiles(tmp_path / "map.tif", EVERYTHING)
     blocks = seen.blocks(EVERYTHING.layers_of_blocks)
     only = ClassTable.from_names(["maize"])
-    counts = write_outputs(blocks, files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work")
+    counts = write_outputs(blocks, files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work").counts
     assert counts[0] == 1
 
 

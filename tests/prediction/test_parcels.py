@@ -22,12 +22,13 @@ from cropstar.geo.windows import Window
 from cropstar.prediction import blocks
 from cropstar.prediction.job import predict
 from cropstar.prediction.parcels import (
-    AGREEMENT,
     CLASS,
     HECTARES,
     NUMBER,
     PIXELS,
     PROBABILITY,
+    SHARE,
+    ParcelProduct,
     announce_target,
     classify_parcel_series,
     hectares_of,
@@ -93,7 +94,7 @@ def test_parcels_are_pooled_by_exact_cover(crs: str | None, tmp_path: Path) -> N
         number, probability, agreement, pixels = expected(landscape, *each)
         assert (facts[NUMBER], facts[CLASS]) == (number, CLASSES.names[number])
         assert facts[PROBABILITY] == pytest.approx(probability, abs=slack)
-        assert facts[AGREEMENT] == pytest.approx(agreement, abs=slack)
+        assert facts[SHARE] == pytest.approx(agreement, abs=slack)
         assert facts[PIXELS] == pytest.approx(pixels, rel=1e-3)
         own = [facts[f"p_{name}"] for name in CLASSES.names]
         assert sum(own) == pytest.approx(1, abs=1e-3)
@@ -124,7 +125,7 @@ def test_every_parcel_is_kept(tmp_path: Path) -> None:
     assert (found[PIXELS] > 0).tolist() == known
     assert found[PIXELS].iloc[5] == pytest.approx(50, rel=1e-3)
     assert found[PIXELS].iloc[7] == pytest.approx(0.09, rel=1e-3)
-    assert found[AGREEMENT].iloc[7] == 1
+    assert found[SHARE].iloc[7] == 1
     assert found.geometry.iloc[5].equals(bow)  # as it was given
     assert found.geometry.iloc[2] is None
 
@@ -149,12 +150,14 @@ def test_columns_of_the_user_stay(tmp_path: Path) -> None:
     """Even one called fid, which GeoPackages have for themselves, or a class from an earlier map."""
     landscape = a_landscape()
     shapes = [square(8, 16, 8, landscape.grid), square(8, 32, 8, landscape.grid)]
-    frame = frame_of(shapes, landscape, FID=["x", "x"], crop=["mine", None], MAP_Class=["old", "old"])
+    frame = frame_of(
+        shapes, landscape, FID=["x", "x"], crop=["mine", None], Mapped=["old", "old"], Pixel_Share=[1.0, 1.0]
+    )
     frame.to_parquet(tmp_path / "fields.parquet")
     found = classify(tmp_path, landscape, frame, "fields.parquet")
     assert found["FID"].tolist() == ["x", "x"]
     assert found["crop"].iloc[0] == "mine"
-    assert "MAP_Class" not in found
+    assert not {"Mapped", "Pixel_Share", "Mapped_input"} & set(found.columns)
     from cropstar.prediction.parcels import write_frame
 
     write_frame(found, tmp_path / "again.gpkg")
@@ -243,11 +246,11 @@ def test_probabilities_are_those_of_the_evaluation(
     raster, parcels = small_scene / "tile.tif", small_scene / "parcels.gpkg"
     predictor = Predictor(untrained(tmp_path / "m", raster, name, provenance=OF_PARCELS | provenance), CPU)
     series = StackSeries(raster)
-    count = classify_parcel_series(parcels, tmp_path / "out.gpkg", series, predictor)
+    count = classify_parcel_series(parcels, ParcelProduct(tmp_path / "out.gpkg", MODEL_CLASSES), series, predictor)
     series.close()
     expected = evaluated(predictor, small_store)
     found = geopandas.read_file(tmp_path / "out.gpkg").set_index("parcel_id")
-    assert len(found) >= count >= len(expected) > 10
+    assert len(found) >= count.classified >= len(expected) > 10
     names = [f"p_{each}" for each in MODEL_CLASSES.names]
     for key, probabilities in expected.items():
         own = found.loc[int(key) if found.index.dtype.kind == "i" else key]
@@ -257,7 +260,7 @@ def test_probabilities_are_those_of_the_evaluation(
         assert own[PROBABILITY] == pytest.approx(probabilities.max(), abs=1e-5)
         assert own[PIXELS] > 0
         assert own[HECTARES] > 0
-    assert found[AGREEMENT].isna().all()
+    assert found[SHARE].isna().all()
 
 
 def test_a_store_gives_the_same_as_its_images(small_scene: Path, small_store: Path, tmp_path: Path) -> None:
@@ -265,7 +268,7 @@ def test_a_store_gives_the_same_as_its_images(small_scene: Path, small_store: Pa
     predictor = Predictor(untrained(tmp_path / "m", raster, "star", provenance=OF_PARCELS), CPU)
     opened: list[Series] = [StackSeries(raster), StoredSeries(small_store, scenes_of(small_store)[0])]
     for number, series in enumerate(opened):
-        classify_parcel_series(parcels, tmp_path / f"{number}.gpkg", series, predictor)
+        classify_parcel_series(parcels, ParcelProduct(tmp_path / f"{number}.gpkg", MODEL_CLASSES), series, predictor)
         series.close()
     one, other = (geopandas.read_file(tmp_path / f"{number}.gpkg") for number in range(2))
     assert one.equals(other)
@@ -306,13 +309,20 @@ def test_parcels_that_nothing_is_known_of_keep_nulls(small_scene: Path, tmp_path
     frame.loc[2, "geometry"] = frame.geometry[2].centroid.buffer(0.01)  # smaller than a pixel
     frame["geometry"] = frame.geometry.where(frame.index != 3, frame.geometry.translate(1e5))
     frame.to_file(tmp_path / "some.gpkg")
-    assert classify_parcel_series(tmp_path / "some.gpkg", tmp_path / "out.gpkg", series, predictor) in (1, 2)
+    assert classify_parcel_series(
+        tmp_path / "some.gpkg", ParcelProduct(tmp_path / "out.gpkg", MODEL_CLASSES), series, predictor
+    ).classified in (1, 2)
     found = geopandas.read_file(tmp_path / "out.gpkg")
     assert len(found) == 4
     assert found[CLASS].isna()[[1, 3]].all()
     assert found[CLASS].notna()[0]
     series.clouded = len(series.dates)
-    assert classify_parcel_series(tmp_path / "some.gpkg", tmp_path / "none.gpkg", series, predictor) == 0
+    assert (
+        classify_parcel_series(
+            tmp_path / "some.gpkg", ParcelProduct(tmp_path / "none.gpkg", MODEL_CLASSES), series, predictor
+        ).classified
+        == 0
+    )
     series.close()
     nothing = geopandas.read_file(tmp_path / "none.gpkg")
     assert nothing[[CLASS, NUMBER, PROBABILITY, *(f"p_{name}" for name in MODEL_CLASSES.names)]].isna().all(axis=None)
@@ -324,7 +334,9 @@ def test_no_parcels_at_all(small_scene: Path, tmp_path: Path) -> None:
     predictor = Predictor(untrained(tmp_path / "m", raster, "star", provenance=OF_PARCELS), CPU)
     series = StackSeries(raster)
     with pytest.raises(InputError):
-        classify_parcel_series(tmp_path / "missing.gpkg", tmp_path / "out.gpkg", series, predictor)
+        classify_parcel_series(
+            tmp_path / "missing.gpkg", ParcelProduct(tmp_path / "out.gpkg", MODEL_CLASSES), series, predictor
+        )
     series.close()
 
 
@@ -360,11 +372,13 @@ def test_parcels_by_their_own_series(small_scene: Path, tmp_path: Path, caplog: 
         predict(raster, tmp_path / "pixels.tif", options.replace(parcels=None, page=False, picture=False))
     assert "maps single pixels" in caplog.text
     series = StackSeries(raster)
-    classify_parcel_series(parcels, tmp_path / "expected.gpkg", series, Predictor(model, CPU))
+    classify_parcel_series(
+        parcels, ParcelProduct(tmp_path / "expected.gpkg", MODEL_CLASSES), series, Predictor(model, CPU)
+    )
     series.close()
     found, expected = (geopandas.read_file(tmp_path / name) for name in ("map-parcels.gpkg", "expected.gpkg"))
     assert found.equals(expected)
-    assert found[AGREEMENT].isna().all()
+    assert found[SHARE].isna().all()
     assert found[CLASS].notna().any()
     assert (tmp_path / "map.html").exists()
 

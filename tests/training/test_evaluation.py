@@ -20,7 +20,7 @@ from cropstar.config import ModelConfig, SplitConfig, TrainConfig
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import Split, split_parcels
 from cropstar.errors import UsageError
-from cropstar.geo.calendar import Season, to_days
+from cropstar.geo.calendar import Season, season_days, to_days
 from cropstar.geo.grid import Grid
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
@@ -37,7 +37,6 @@ from cropstar.training.evaluation import (
     error_map_facts,
     evaluate,
     score,
-    season_days,
 )
 from cropstar.training.metrics import confusion, count_parcels, macro_f1, overall_accuracy
 from cropstar.training.setup import Setup

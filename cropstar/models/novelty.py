@@ -1,0 +1,238 @@
+"""How far a sample is from all that a model has learnt: the score behind the class *unknown*.
+
+The features of a sample are what the last layer reads and, of recurrent models, the hidden states of all layers: lower
+layers still know what the classes have no use for. Of models of trees they are the tables that the trees read. The
+distance is Mahalanobis' to the nearest class mean, with one covariance within classes for all of them (Lee et al.
+2018). Features of a half season differ from those of a whole one, so a model that streams has such statistics for
+several days of the season; a map takes those of the day that it stands at.
+
+Distance and doubt (one less the highest probability) are put on one scale by held-out fields: the surprise is the
+negative logarithm of the share of them that is odder still. The oddness of a sample is the surprise at its distance
+and, with a lower weight, at its doubt: what is far from all classes is unknown however sure the model is of it, and
+doubt alone is mostly that between two known crops. What is odder than a limit is *unknown*; the limit for a rate is the
+conformal quantile over held-out fields, so that at most that share of what the model knows is called unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from cropstar.models.classifier import RecurrentClassifier
+from cropstar.models.contract import Classifier, ModelState
+from cropstar.models.networks.trees import FittedClassifier, features_of
+from cropstar.models.zoo import Ensemble
+
+Floats = NDArray[np.float64]
+
+ROWS = 1024  # samples whose distances are computed at once, in float64
+LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 1.0)
+RATES = (0.001, 0.002, 0.005, *(round(0.01 * place, 2) for place in range(1, 21)), 0.25, 0.3, 0.4, 0.5)
+DOUBT = 0.25  # the weight of doubt beside distance; docs/trust.md says how it was chosen
+LEAST = 1e-3  # share of held-out samples
+BEYOND = 4.0  # surprise of twice the largest distance
+MEANS, WHITENING = "means", "whitening"
+UNKNOWN = "unknown"  # the section of a model card's calibration
+
+
+def has_features(model: Classifier) -> bool:
+    """Whether the features of a model can be read; those of an exported one cannot."""
+    first = _first_member(model)
+    return isinstance(first, FittedClassifier) or _class_layer(first) is not None
+
+
+def features_of_state(model: Classifier, state: ModelState) -> tuple[Tensor, list[Tensor]]:
+    """Scores (B, K, ...) of a state, and its features as several tensors (B, D, ...)."""
+    first = _first_member(model)
+    scores, read = _reading(first, lambda: model.classify(state))
+    own = model._parted(state)[0] if isinstance(model, Ensemble) else state
+    assert isinstance(first, RecurrentClassifier)
+    assert own is not None
+    return scores, [*read, *first.hidden(own)]
+
+
+def features_of_series(model: Classifier, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """The same of a model that reads the whole season at once."""
+    first = _first_member(model)
+    if isinstance(first, FittedClassifier):
+        arrays = x.detach().cpu().numpy().astype(np.float32, copy=False), valid.cpu().numpy()
+        table = features_of(*arrays, days.cpu().numpy().astype(np.int64), first.grid, first.means)
+        values = np.ascontiguousarray(table[:, : first.grid.values(first.bands)])
+        return model(x, valid, days), [torch.from_numpy(values)]
+    return _reading(first, lambda: model(x, valid, days))
+
+
+def _reading(model: Classifier, compute: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """What `compute` gives, and what the last layer of the model read meanwhile."""
+    layer = _class_layer(model)
+    assert layer is not None
+    read: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    try:
+        scores = compute()
+    finally:
+        hook.remove()
+    return scores, [read[0] if len(read) == 1 else torch.cat(read)]  # many series are classified in pieces
+
+
+def _first_member(model: Classifier) -> Classifier:
+    """An ensemble is judged by the features of its first member."""
+    return model.classifiers[0] if isinstance(model, Ensemble) else model
+
+
+def _class_layer(model: Classifier) -> nn.Module | None:
+    holder = model.head if isinstance(model, RecurrentClassifier) else model
+    layer = getattr(holder, "scores", None)
+    return layer if isinstance(layer, nn.Module) else None
+
+
+# --- distances
+
+
+@dataclass(frozen=True)
+class ClassDistances:
+    """Distances to the nearest class mean, after a transformation that makes the spread within classes round."""
+
+    means: Floats  # (classes, r), transformed
+    whitening: Floats  # (r, D)
+
+    def of(self, features: Sequence[Tensor]) -> Tensor:
+        """(B, ...) of features (B, D, ...), in float64: a sample has the same distance in any company."""
+        shape = (features[0].shape[0], *features[0].shape[2:])
+        flat = [part.movedim(1, -1).reshape(-1, part.shape[1]) for part in features]
+        device = flat[0].device
+        whitening, means = (torch.from_numpy(each).to(device) for each in (self.whitening, self.means))
+        found = []
+        for start in range(0, len(flat[0]), ROWS):
+            rows = torch.cat([part[start : start + ROWS].double() for part in flat], dim=1) @ whitening.T
+            nearest = torch.stack([(rows - mean).square().sum(dim=1) for mean in means]).amin(dim=0)
+            found.append(nearest.sqrt())
+        return (torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)).reshape(shape)
+
+
+class WithNovelty(Classifier):
+    """A model whose scores have one more channel, the distance to what it has learnt."""
+
+    def __init__(self, model: Classifier, distances: ClassDistances) -> None:
+        super().__init__()
+        self.model, self.distances = model, distances
+        self.spatial, self.streaming, self.makes_maps = model.spatial, model.streaming, model.makes_maps
+
+    def radius(self, length: int) -> int:
+        return self.model.radius(length)
+
+    def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+        if self.streaming:
+            return self.classify(self.model.advance(x, valid, days))
+        return self._joined(*features_of_series(self.model, x, valid, days))
+
+    def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:
+        return self.model.step(x, valid, days, state)
+
+    def advance(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None = None) -> ModelState:
+        return self.model.advance(x, valid, days, state)
+
+    def classify(self, state: ModelState) -> Tensor:
+        return self._joined(*features_of_state(self.model, state))
+
+    def _joined(self, scores: Tensor, features: list[Tensor]) -> Tensor:
+        distance = self.distances.of(features).to(scores.device, torch.float32)
+        return torch.cat([scores.float(), distance.unsqueeze(1)], dim=1)
+
+
+# --- the scale of distance and doubt
+
+
+@dataclass(frozen=True)
+class NoveltyStage:
+    """What held-out fields look like at one day of the season."""
+
+    distance: tuple[float, ...]  # at each of LEVELS
+    doubt: tuple[float, ...]
+    limits: tuple[float | None, ...]  # of the oddness, for each rate; None: too few fields for that
+    rates: tuple[float, ...] = RATES
+
+    def oddness(self, distance: NDArray[Any], doubt: NDArray[Any]) -> Floats:
+        """0 for the most ordinary of the held-out fields; the higher, the fewer of them are as odd."""
+        found: Floats = _surprise(distance, self.distance) + DOUBT * _surprise(doubt, self.doubt)
+        return found
+
+    def limit(self, rate: float) -> float | None:
+        """The limit of the highest rate that is not above this one."""
+        below = [limit for own, limit in zip(self.rates, self.limits, strict=True) if own <= rate * (1 + 1e-9)]
+        return below[-1] if below else None
+
+
+def _surprise(values: NDArray[Any], knots: Sequence[float]) -> Floats:
+    """How few held-out samples are as odd; beyond all of them it grows with the distance from the oddest."""
+    given = np.asarray(values, dtype=np.float64)
+    inside = -np.log(np.maximum(1.0 - np.interp(given, knots, LEVELS), LEAST))
+    most = max(knots[-1], 1e-9)
+    found: Floats = inside + BEYOND * np.maximum(given / most - 1.0, 0.0)
+    return found
+
+
+@dataclass(frozen=True)
+class NoveltyScale:
+    """What decides on *unknown*: distances and a scale for some days of the season."""
+
+    days: tuple[int, ...]  # since the start of the season
+    fields: int  # held out
+    stages: tuple[NoveltyStage, ...]
+    distances: tuple[ClassDistances, ...]
+
+    def stage_at(self, day: int) -> int:
+        """The stage whose day is nearest."""
+        return int(np.abs(np.array(self.days) - day).argmin())
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("distance", "doubt", "limits")
+        stages = [{name: list(getattr(stage, name)) for name in names} for stage in self.stages]
+        rates = list(self.stages[0].rates)
+        return {"days": list(self.days), "fields": self.fields, "rates": rates, "stages": stages}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """For the model file."""
+        return {
+            f"{place}.{name}": array.astype(np.float32)
+            for place, own in enumerate(self.distances)
+            for name, array in ((MEANS, own.means), (WHITENING, own.whitening))
+        }
+
+    @classmethod
+    def from_card(cls, said: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NoveltyScale:
+        """As a model file has it; a ValueError says why it cannot be used."""
+        try:
+            days, fields = tuple(int(day) for day in said["days"]), int(said["fields"])
+            rates = tuple(float(rate) for rate in said["rates"])
+            if len(said["stages"]) != len(days) or not days or list(rates) != sorted(rates):
+                raise ValueError("its rates or days are not in order")
+            stages = tuple(_stage_of(row, rates) for row in said["stages"])
+            distances = []
+            for place in range(len(days)):
+                means, whitening = (np.asarray(arrays[f"{place}.{name}"], np.float64) for name in (MEANS, WHITENING))
+                if means.ndim != 2 or whitening.ndim != 2 or means.shape[1] != len(whitening) or not means.size:
+                    raise ValueError("its class means do not fit")
+                if not (np.isfinite(means).all() and np.isfinite(whitening).all()):
+                    raise ValueError("a class mean is no number")
+                distances.append(ClassDistances(means, whitening))
+        except (KeyError, TypeError) as failure:
+            raise ValueError(f"{failure} is missing or wrong") from None
+        return cls(days, fields, stages, tuple(distances))
+
+
+def _stage_of(row: Mapping[str, Any], rates: tuple[float, ...]) -> NoveltyStage:
+    distance, doubt = (tuple(float(value) for value in row[name]) for name in ("distance", "doubt"))
+    limits = tuple(None if value is None else float(value) for value in row["limits"])
+    for knots in (distance, doubt):
+        if len(knots) != len(LEVELS) or not np.isfinite(knots).all() or list(knots) != sorted(knots):
+            raise ValueError("its scale does not rise")
+    if len(limits) != len(rates):
+        raise ValueError("its limits are not those of the rates")
+    return NoveltyStage(distance, doubt, limits, rates)

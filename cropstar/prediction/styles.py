@@ -1,0 +1,105 @@
+"""Styles for QGIS, which loads `<file>.qml` beside `<file>.tif` or `<file>.gpkg` by itself."""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape
+
+from cropstar.store.classes import UNKNOWN, ClassTable
+
+HEAD = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
+CONFIDENCE_RAMP = ((0, "#7b3294"), (50, "#c2a5cf"), (70, "#f7f7f7"), (85, "#a6dba0"), (100, "#008837"))  # percent
+
+
+def describe_style(classes: ClassTable) -> str:
+    """A paletted renderer: one colour and one name a value; nodata stays transparent."""
+    entries = "\n".join(
+        f'        <paletteEntry value="{entry.number}" color="{plain(entry.colour)}" alpha="255"'
+        f' label="{plain(entry.name)}"/>'
+        for entry in classes
+    )
+    return (
+        "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
+        '<qgis styleCategories="Symbology" version="3.22.0">\n'
+        "  <pipe>\n"
+        '    <rasterrenderer type="paletted" band="1" opacity="1" alphaBand="-1" nodataColor="">\n'
+        "      <rasterTransparency/>\n"
+        "      <colorPalette>\n"
+        f"{entries}\n"
+        "      </colorPalette>\n"
+        "    </rasterrenderer>\n"
+        '    <brightnesscontrast brightness="0" contrast="0" gamma="1"/>\n'
+        '    <huesaturation saturation="0" colorizeOn="0" grayscaleMode="0"/>\n'
+        '    <rasterresampler maxOversampling="2"/>\n'
+        "  </pipe>\n"
+        "  <blendMode>0</blendMode>\n"
+        "</qgis>\n"
+    )
+
+
+def confidence_style() -> str:
+    """A ramp from doubtful to sure, in percent; nodata stays transparent."""
+    items = "\n".join(
+        f'          <item value="{value}" color="{colour}" alpha="255" label="{value} %"/>'
+        for value, colour in CONFIDENCE_RAMP
+    )
+    return (
+        f"{HEAD}"
+        '<qgis styleCategories="Symbology" version="3.22.0">\n'
+        "  <pipe>\n"
+        '    <rasterrenderer type="singlebandpseudocolor" band="1" opacity="1" alphaBand="-1" nodataColor=""'
+        ' classificationMin="0" classificationMax="100">\n'
+        "      <rastershader>\n"
+        '        <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0"'
+        ' minimumValue="0" maximumValue="100">\n'
+        f"{items}\n"
+        "        </colorrampshader>\n"
+        "      </rastershader>\n"
+        "    </rasterrenderer>\n"
+        "  </pipe>\n"
+        "  <blendMode>0</blendMode>\n"
+        "</qgis>\n"
+    )
+
+
+def parcel_style(classes: ClassTable, *, unknown: bool = False) -> str:
+    """Parcels in the colours of the map, by the column `mapped`; those without a class are grey outlines."""
+    shown = classes.with_marks([UNKNOWN]) if unknown else classes
+    rows = [(entry.name, entry.name, (*entry.rgb, 255)) for entry in shown]
+    rows.append(("", "no class", (255, 255, 255, 0)))
+    categories = "\n".join(
+        f'      <category value="{plain(value)}" symbol="{place}" label="{plain(label)}" render="true" type="string"/>'
+        for place, (value, label, _) in enumerate(rows)
+    )
+    symbols = "\n".join(_fill_symbol(place, colour) for place, (_, _, colour) in enumerate(rows))
+    return (
+        f"{HEAD}"
+        '<qgis styleCategories="Symbology" version="3.22.0">\n'
+        '  <renderer-v2 type="categorizedSymbol" attr="mapped" enableorderby="0" forceraster="0" symbollevels="0">\n'
+        f"    <categories>\n{categories}\n    </categories>\n"
+        f"    <symbols>\n{symbols}\n    </symbols>\n"
+        "  </renderer-v2>\n"
+        "  <blendMode>0</blendMode>\n"
+        "  <layerGeometryType>2</layerGeometryType>\n"
+        "</qgis>\n"
+    )
+
+
+def _fill_symbol(place: int, colour: tuple[int, int, int, int]) -> str:
+    said = ",".join(map(str, colour))
+    options = {"color": said, "outline_color": "60,60,60,255", "outline_width": "0.2", "style": "solid"}
+    rows = "".join(f'<Option name="{name}" value="{value}" type="QString"/>' for name, value in options.items())
+    return (
+        f'      <symbol type="fill" name="{place}" alpha="1" clip_to_extent="1" force_rhr="0">'
+        f'<layer class="SimpleFill" enabled="1" locked="0" pass="0"><Option type="Map">{rows}</Option></layer></symbol>'
+    )
+
+
+def plain(text: str) -> str:
+    """Text that may stand in XML: its signs escaped, those that XML cannot hold replaced."""
+    held = "".join(sign if _is_allowed(ord(sign)) else "\ufffd" for sign in text)
+    return escape(held, {'"': "&quot;"})
+
+
+def _is_allowed(code: int) -> bool:
+    """The characters of XML 1.0."""
+    return code in (9, 10, 13) or 32 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF

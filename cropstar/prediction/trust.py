@@ -1,0 +1,216 @@
+"""How far a map can be trusted: the test figures for the day that it stands at, and what the test does not cover.
+
+Images of another year or region than the model was tested on, of too few dates, or whose values do not look like those
+of the training are said to be so, in the log, in the tags of the map, under its picture and on its page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cropstar.errors import CropstarError
+from cropstar.geo.calendar import Season, season_days, to_days
+from cropstar.geo.grid import Grid, degrees_of
+from cropstar.geo.windows import Window
+from cropstar.reports.record import TestRecord
+from cropstar.reports.results import RESULT, read_result
+from cropstar.reports.wording import plural
+from cropstar.runtime import event, logger
+from cropstar.sources.base import Series
+from cropstar.store.model_file import ModelCard
+
+RECORD = "record"  # of the provenance of a model card
+KILOMETRES_PER_DEGREE = 111.2
+FEW = 0.5  # of the dates that training had by then
+LATE = 25  # days before the season's end from which a model of whole seasons has not been tested
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What is said of a map beside its classes."""
+
+    model: str = ""  # what made it
+    accuracy: str = ""  # the test figures; "" where none are known
+    caveats: tuple[str, ...] = ()
+
+    def tags(self) -> dict[str, str]:
+        said = {"CROPSTAR_ACCURACY": self.accuracy, "CROPSTAR_CAVEATS": " | ".join(self.caveats)}
+        return {name: text for name, text in said.items() if text}
+
+    def announce(self) -> None:
+        if self.accuracy:
+            event(self.accuracy)
+        for caveat in self.caveats:
+            logger.warning("%s", caveat)
+
+
+def read_record(card: ModelCard, model: Path) -> TestRecord | None:
+    """The record of a model, of its card or, of older ones, of the run that its file lies in."""
+    said = card.provenance.get(RECORD)
+    if isinstance(said, dict):
+        return TestRecord.from_json(said)
+    if not (model.parent / RESULT).is_file():
+        return None
+    try:
+        return TestRecord.of_result(read_result(model.parent), card.fingerprint.season)
+    except (CropstarError, OSError, KeyError, TypeError, ValueError, IndexError, AttributeError):
+        return None
+
+
+def judge_trust(card: ModelCard, model: Path, dates: Sequence[date], series: Series) -> Trust:
+    """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them."""
+    record = read_record(card, model)
+    name = str(card.model.get("name", "ensemble"))
+    caveats = list(value_caveats(card, series))
+    if record is None:
+        return Trust(f"{name}, {model}", "", (*caveats, "no test figures are known of this model file"))
+    made = f"{name} {model}, trained on {record.store} of {record.year_text}"
+    day = day_of_season(dates, card.fingerprint.season)
+    said = [
+        *_other_years(record, dates),
+        *_other_region(record, series.grid),
+        *_few_dates(card, record, dates, day),
+    ]
+    if record.absent:
+        said.append(f"no test parcel of {_listed(record.absent)}: nothing is known of how well it is mapped")
+    return Trust(made, record.headline(day), (*caveats, *said))
+
+
+def day_of_season(dates: Sequence[date], season: Season) -> int:
+    """The day that a map stands at: that of its last date, counted from the start of the season."""
+    return int(season_days(to_days(dates)[None], season)[0, -1])
+
+
+def describe_model(card: ModelCard, model: Path) -> str:
+    """For a command that chose a model by itself."""
+    record = read_record(card, model)
+    classes = plural(len(card.fingerprint.classes), "class", "classes")
+    origin = "" if record is None else f", trained on {record.store} of {record.year_text}"
+    return f"model   {model}: {card.model.get('name', 'ensemble')}{origin}, for {classes}"
+
+
+def _other_years(record: TestRecord, dates: Sequence[date]) -> list[str]:
+    others = sorted({day.year for day in dates} - set(record.years))
+    if not record.years or not others:
+        return []
+    years = ", ".join(map(str, others))
+    return [f"these images are of {years}, the test was of {record.year_text}: its figures do not cover another year"]
+
+
+def _other_region(record: TestRecord, grid: Grid) -> list[str]:
+    here = degrees_of(grid)
+    if record.bounds is None or here is None:
+        return []
+    west, south, east, north = record.bounds
+    apart_x = max(west - here[2], here[0] - east, 0.0) * np.cos(np.radians((here[1] + here[3]) / 2))
+    apart_y = max(south - here[3], here[1] - north, 0.0)
+    kilometres = float(np.hypot(apart_x, apart_y)) * KILOMETRES_PER_DEGREE
+    if kilometres < 1:
+        return []
+    return [f"the map lies {kilometres:,.0f} km from the parcels of the test: its figures do not cover another region"]
+
+
+def _few_dates(card: ModelCard, record: TestRecord, dates: Sequence[date], day: int) -> list[str]:
+    length, season = int(card.shape.get("length", 0)), card.fingerprint.season
+    elapsed = min(max(day, 0) / max(season.length, 1), 1.0)
+    said = []
+    if not record.days and season.length - day > LATE:
+        ends = f"the map stands at {dates[-1]}, day {day} of a season of {season.length}"
+        said.append(f"{ends}: the test was of whole seasons alone")
+    if card.provenance.get("regular") is None and len(dates) < FEW * length * elapsed:
+        said.append(f"{plural(len(dates), 'date')}, where training had up to {length} in a season: expect less")
+    return said
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+# --- values unlike those of the training
+#
+# Means and spreads of each band over some windows of the scene, beside those of the training parcels. A scene has
+# more than parcels, and an early map fewer months: a band may lie one spread away for good reasons. What lies further
+# has a cause that is worth a warning; the usual ones are known by their pattern.
+
+PER_SIDE, SIDE = 2, 64  # windows that are looked at, across and down, and their pixels a side
+FAR = 1.5  # standard deviations
+WIDE = 4.0  # times the spread
+LEAST = 200  # observations
+VISIBLE = ("B01", "B02", "B03", "B04")
+
+
+def value_caveats(card: ModelCard, series: Series) -> list[str]:
+    """A warning where bands of a series are far from what the model was trained on; empty where they are not."""
+    found = measure_bands(card, series)
+    if found is None:
+        return []
+    mean, spread = found
+    bands = card.fingerprint.bands
+    learnt, deviation = np.array(card.normalisation.mean), np.array(card.normalisation.deviation)
+    away, ratio = (mean - learnt) / deviation, spread / deviation
+    strange = np.flatnonzero((np.abs(away) > FAR) | (ratio > WIDE) | (ratio < 1 / (2 * WIDE)))
+    if not len(strange):
+        return []
+    order = strange[np.argsort(-np.abs(away[strange]), kind="stable")]
+    shown = ", ".join(
+        f"{bands[place]} {mean[place]:.3f} (training {learnt[place]:.3f} ± {deviation[place]:.3f})"
+        for place in order[:4]
+    )
+    more = f" and {len(order) - 4} more" if len(order) > 4 else ""
+    reason = likely_reason(bands, mean, learnt, deviation)
+    return [f"unlike the training images are the means of {shown}{more}: {reason}"]
+
+
+def likely_reason(bands: Sequence[str], mean: NDArray[Any], learnt: NDArray[Any], deviation: NDArray[Any]) -> str:
+    """The usual cause of such a pattern, in words."""
+    shift = mean - learnt
+    typical = float(np.median(shift))
+    even = bool(np.all(np.abs(shift - typical) < np.maximum(0.5 * abs(typical), 1.5 * deviation)))
+    ratio = float(np.median(mean / np.maximum(learnt, 1e-6)))
+    if even and 0.06 <= typical <= 0.14:
+        return "an offset of +0.1, as of Sentinel-2 products since 2022 whose offset of -1000 was not applied?"
+    if even and -0.14 <= typical <= -0.06:
+        return "an offset of -0.1: was the -1000 of Sentinel-2 products applied twice?"
+    if ratio > 20 or ratio < 1 / 20:
+        return f"values are {ratio:.3g} times as large: another scale (reflectance x 10000, or not)?"
+    visible = [place for place, band in enumerate(bands) if band.upper() in VISIBLE]
+    others = [place for place in range(len(bands)) if place not in visible]
+    if visible and others and shift[visible].min() > 0.02 and abs(np.median(shift[others])) < shift[visible].max():
+        return "visible bands are too bright: Level-1C, without atmospheric correction, or haze?"
+    return "another sensor, season or landscape, or other units?"
+
+
+def measure_bands(card: ModelCard, series: Series) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Mean and spread of each of the model's bands over some windows; None where hardly anything was seen."""
+    if card.fingerprint.sensors or not set(card.fingerprint.bands) <= set(series.bands):
+        return None  # of several sensors each has bands and statistics of its own
+    chosen = [series.bands.index(band) for band in card.fingerprint.bands]
+    count, total, squares = 0, np.zeros(len(chosen)), np.zeros(len(chosen))
+    for window in sample_windows(series.grid):
+        observed = series.read(window)
+        values = observed.values[:, chosen].astype(np.float64) * series.scale + series.offset  # (T, C, h, w)
+        seen = np.moveaxis(values, 1, -1)[observed.valid]  # (n, C)
+        count += len(seen)
+        total += seen.sum(axis=0)
+        squares += np.square(seen).sum(axis=0)
+    if count < LEAST:
+        return None
+    mean = total / count
+    return mean, np.sqrt(np.maximum(squares / count - np.square(mean), 0))
+
+
+def sample_windows(grid: Grid) -> list[Window]:
+    """Small windows spread evenly over a grid."""
+    height, width = min(SIDE, grid.height), min(SIDE, grid.width)
+    places = (np.arange(PER_SIDE) + 0.5) / PER_SIDE
+    tops = sorted({int(place * (grid.height - height)) for place in places})
+    lefts = sorted({int(place * (grid.width - width)) for place in places})
+    return [Window(top, left, height, width) for top in tops for left in lefts]

@@ -1,0 +1,138 @@
+"""The record of a model: what it was tested on, and how it did, day by day of the season.
+
+It is part of the model's card, so that a map can say how far it can be trusted wherever the model file went. For model
+files of older versions it is made of the result of their run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cropstar.geo.calendar import Season
+from cropstar.reports.wording import plural
+
+Bounds = tuple[float, float, float, float]  # west, south, east, north, in degrees
+
+
+@dataclass(frozen=True)
+class TestRecord:
+    """How a model did on test parcels."""
+
+    __test__ = False  # not a test of pytest's
+
+    store: str  # its name
+    years: tuple[int, ...]
+    season: tuple[int, int]  # first day of the year and length in days
+    parcels: int  # of the test
+    unit: str  # what the first two figures count: pixel, date or parcel
+    accuracy: float | None
+    macro_f1: float | None
+    parcel_accuracy: float | None
+    parcel_macro_f1: float | None
+    classes: int  # with test parcels
+    absent: tuple[str, ...]  # classes without any
+    bounds: Bounds | None = None
+    days: tuple[int, ...] = ()  # since the season's start, with the figures of maps that end by then
+    accuracy_by_day: tuple[float | None, ...] = ()
+    macro_f1_by_day: tuple[float | None, ...] = ()
+    too_optimistic: bool = False  # pixels of test fields were trained on
+    out_of_fold: int = 0  # models that judged all fields, each those that it never saw; 0: a test part
+
+    @classmethod
+    def of_result(cls, result: Mapping[str, Any], season: Season, bounds: Bounds | None = None) -> TestRecord:
+        """From the result of a run."""
+        test, parts = result["test"], result["split"]["counts"]
+        counts, there = parts["test"], [any(own) for own in zip(*parts.values(), strict=True)]
+        names = [row["name"] for row in result["classes"]]
+        early = result.get("earliness") or {}
+        first = test["pixel"]
+        return cls(
+            store=str(result["data"]["store"]).replace("\\", "/").rstrip("/").rpartition("/")[2],
+            years=tuple(sorted({int(day[:4]) for day in result["data"]["dates"]})),
+            season=(season.start, season.length),
+            parcels=int(sum(counts)),
+            unit=str(test.get("unit") or ("pixel" if result["data"]["resolution"] else "parcel")),
+            accuracy=first["overall_accuracy"],
+            macro_f1=first["macro_f1"],
+            parcel_accuracy=test["parcel"]["overall_accuracy"],
+            parcel_macro_f1=test["parcel"]["macro_f1"],
+            classes=sum(number > 0 for number in counts),
+            absent=tuple(name for name, own, any_ in zip(names, counts, there, strict=True) if any_ and not own),
+            bounds=bounds,
+            days=tuple(early.get("days", ())),
+            accuracy_by_day=tuple(early.get("accuracy", ())),
+            macro_f1_by_day=tuple(early.get("macro_f1", ())),
+            too_optimistic=result["split"].get("by") == "pixel",
+            out_of_fold=int(result["split"].get("out_of_fold") or 0),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> TestRecord | None:
+        """As a card has it; None where it cannot be understood, for then there is nothing to say."""
+        try:
+            given: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+            found = cls(**given)
+            if len(found.days) != len(found.accuracy_by_day) or len(found.days) != len(found.macro_f1_by_day):
+                return None
+            if not all(isinstance(day, int) for day in (*found.days, *found.years, *found.season, found.parcels)):
+                return None
+            figures = (found.accuracy, found.macro_f1, *found.accuracy_by_day, *found.macro_f1_by_day)
+            if not all(figure is None or isinstance(figure, float | int) for figure in figures):
+                return None
+        except TypeError:
+            return None
+        return found
+
+    @property
+    def year_text(self) -> str:
+        years = [str(year) for year in self.years]
+        return years[0] if len(years) == 1 else f"{years[0]} to {years[-1]}" if years else "no year"
+
+    def figures_by(self, day: int) -> tuple[float | None, float | None] | None:
+        """Accuracy and macro-F1 of maps that end by a day of the season; None where that was not tested.
+
+        The figures of the last day that is not later are those of the dates that were there by then.
+        """
+        known = [place for place, own in enumerate(self.days) if own <= day]
+        if not known:
+            return None
+        return self.accuracy_by_day[known[-1]], self.macro_f1_by_day[known[-1]]
+
+    def headline(self, day: int | None = None) -> str:
+        """The figures in one line; with a `day` before the end of the season, those of maps that end by then."""
+        over = "" if not self.absent else f" over {self.classes} of {self.classes + len(self.absent)} classes"
+        whole = f"{_figures(self.accuracy, self.macro_f1)}{over} by {self.unit}"
+        if self.unit != "parcel":
+            whole += f"; {_figures(self.parcel_accuracy, self.parcel_macro_f1)} by parcel"
+        seen = f"on {plural(self.parcels, 'parcel')} that training never saw: "
+        if self.out_of_fold:
+            seen = f"on all {self.parcels} parcels, each by a model of {self.out_of_fold} that never saw it: "
+        if self.too_optimistic:
+            seen = "on pixels of fields that training has seen, which is too optimistic: "
+        early = None if day is None or not self.days or day >= self.season[1] else self.figures_by(day)
+        if early is None:
+            return seen + whole
+        unit = "pixel" if self.unit == "pixel" else "parcel"
+        until = f"for maps that end by day {day} of the season (at its end {whole})"
+        return f"{seen}{_figures(*early)}{over} by {unit} {until}"
+
+
+def _figures(accuracy: float | None, macro_f1: float | None) -> str:
+    said = [
+        f"{name} {figure:.3f}"
+        for name, figure in (("overall accuracy", accuracy), ("macro-F1", macro_f1))
+        if figure is not None
+    ]
+    return ", ".join(said) or "no figure"
+
+
+def join_bounds(several: Sequence[Bounds]) -> Bounds | None:
+    if not several:
+        return None
+    west, south, east, north = zip(*several, strict=True)
+    return min(west), min(south), max(east), max(north)

@@ -1,0 +1,224 @@
+"""Learning what is ordinary: the statistics and limits behind the class *unknown* (`models/novelty.py`).
+
+Class means and covariance come from training fields, the scale from fields that the model did not learn from: those of
+validation or, with cross-fitting, those that each fold's model was trained without, by that model's own statistics.
+Distances are free of a feature's unit, so the scale of the folds' models serves the one that learnt from all fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cropstar.datasets.batches import Batch, Dataset
+from cropstar.geo.calendar import Season, season_days
+from cropstar.models.calibration import parcel_weights, softmax
+from cropstar.models.contract import Classifier
+from cropstar.models.novelty import (
+    LEVELS,
+    RATES,
+    ClassDistances,
+    Floats,
+    NoveltyScale,
+    NoveltyStage,
+    features_of_series,
+    features_of_state,
+    has_features,
+)
+from cropstar.runtime import track
+from cropstar.store.classes import UNLABELLED
+from cropstar.training.metrics import ScoreSample
+
+STEP = 10  # days between two stages: in a month of growth crops come to look like others
+MOST_STAGES = 40
+SHRINKAGE = 0.1  # of the covariance towards a round one
+MOST_PIXELS = 100_000  # that means and covariances are taken from
+MOST_DIRECTIONS = 256  # of the features, those of the largest variance
+
+
+def can_be_novel(model: Classifier, dataset: Dataset) -> bool:
+    """Whether there is anything to learn from: features, and labels of whole samples, not of single dates."""
+    return bool(has_features(model) and len(dataset) and not dataset.batch([0]).is_dated)
+
+
+def stage_days(model: Classifier, season: Season) -> tuple[int, ...]:
+    """The days of the season, from its start, that have a stage; of models of a whole season its last one."""
+    if not model.streaming:
+        return (season.length,)
+    count = min(max(-(-season.length // STEP), 1), MOST_STAGES)
+    return tuple(sorted({round(season.length * (place + 1) / count) for place in range(count)}))
+
+
+def learn_distances(
+    model: Classifier, training: Dataset, season: Season, classes: int, device: torch.device, seed: int = 0
+) -> tuple[ClassDistances, ...]:
+    """The statistics of each stage, from training samples."""
+    tallies = [_FeatureTally(classes) for _ in stage_days(model, season)]
+    order = np.random.default_rng([seed, len(training)]).permutation(len(training)).tolist()
+    counted = 0
+    for batch in all_batches(training, order):
+        for stage, seen in features_by_stage(model, batch, season, device):
+            tallies[stage].add(seen)
+        counted += int((batch.labels != UNLABELLED).sum())
+        if counted >= MOST_PIXELS:
+            break
+    whole = tallies[-1].distances()
+    return tuple(tally.distances() if tally.count > 1 else whole for tally in tallies)
+
+
+class HeldOut:
+    """Collects scores and distances of fields that the model which is asked did not learn from."""
+
+    def __init__(self, classes: int, season: Season, stages: int, device: torch.device, *, doubts: bool = True) -> None:
+        """Without `doubts` the distance alone decides: of trees, which learn from validation fields too."""
+        self._samples = [ScoreSample(classes + 1) for _ in range(stages)]
+        self._season, self._device, self._doubts = season, device, doubts
+
+    def add(self, model: Classifier, distances: Sequence[ClassDistances], held_out: Dataset) -> None:
+        for batch in all_batches(held_out, list(range(len(held_out)))):
+            for stage, seen in features_by_stage(model, batch, self._season, self._device):
+                own = distances[stage].of([seen.features]).cpu().numpy()
+                self._samples[stage].add(np.column_stack([seen.scores, own]), seen.labels, seen.parcels)
+
+    def scale(
+        self, temperature: float, days: tuple[int, ...], distances: tuple[ClassDistances, ...]
+    ) -> NoveltyScale | None:
+        """The scale and its limits; None without any held-out sample."""
+        stages, fields = [], 0
+        latest = self._samples[-1].arrays()
+        for sample in self._samples:
+            columns, _, parcels = sample.arrays()
+            if not len(parcels):  # nothing was seen by that day
+                columns, _, parcels = latest
+            if not len(parcels):
+                return None
+            fields = len(np.unique(parcels))
+            stages.append(_stage(columns, parcels, temperature, doubts=self._doubts))
+        return NoveltyScale(days, fields, tuple(stages), distances)
+
+
+def _stage(columns: NDArray[Any], parcels: NDArray[Any], temperature: float, *, doubts: bool) -> NoveltyStage:
+    distance = columns[:, -1].astype(np.float64)
+    doubt = 1.0 - softmax(columns[:, :-1], temperature).max(axis=1) if doubts else np.ones(len(distance))
+    far, unsure = (_knots(each, parcel_weights(parcels)) for each in (distance, doubt))
+    stage = NoveltyStage(far, unsure, (None,) * len(RATES))
+    return NoveltyStage(far, unsure, conformal_limits(stage.oddness(distance, np.where(doubts, doubt, 0)), parcels))
+
+
+def _knots(values: Floats, weights: Floats) -> tuple[float, ...]:
+    return tuple(float(each) for each in np.quantile(values, LEVELS, weights=weights, method="inverted_cdf"))
+
+
+def conformal_limits(oddness: Floats, parcels: NDArray[Any]) -> tuple[float | None, ...]:
+    """For each rate the oddness that at most that share of a new field's pixels exceeds; see `learn_sets`."""
+    count = len(np.unique(parcels))
+    order = np.argsort(oddness, kind="stable")
+    reached = np.cumsum(parcel_weights(parcels)[order]) / (count + 1)
+    places = np.searchsorted(reached, 1 - np.array(RATES) - 1e-12)
+    return tuple(float(oddness[order][place]) if place < len(order) else None for place in places)
+
+
+# --- features of labelled samples, stage by stage
+
+
+@dataclass(frozen=True)
+class SeenSamples:
+    """Labelled samples at one stage: features (N, D), scores (N, K), labels and parcels (N,)."""
+
+    features: Tensor
+    scores: NDArray[Any]
+    labels: NDArray[Any]
+    parcels: NDArray[Any]
+
+
+class _FeatureTally:
+    """Sums of features, from which class means and the covariance within classes follow."""
+
+    def __init__(self, classes: int) -> None:
+        self._counts = np.zeros(classes)
+        self._sums: Floats | None = None
+        self._squares: Floats | None = None
+
+    @property
+    def count(self) -> int:
+        return int(self._counts.sum())
+
+    def add(self, seen: SeenSamples) -> None:
+        features = seen.features.double().cpu().numpy()
+        if self._sums is None or self._squares is None:
+            width = features.shape[1]
+            self._sums, self._squares = np.zeros((len(self._counts), width)), np.zeros((width, width))
+        self._sums += np.eye(len(self._counts))[seen.labels].T @ features
+        self._counts += np.bincount(seen.labels, minlength=len(self._counts))
+        self._squares += features.T @ features
+
+    def distances(self) -> ClassDistances:
+        assert self._sums is not None
+        assert self._squares is not None
+        there = self._counts > 0
+        counts, sums = self._counts[there], self._sums[there]
+        means = sums / counts[:, None]
+        total = counts.sum()
+        within = (self._squares - (means * counts[:, None]).T @ means) / total
+        within = (within + within.T) / 2
+        width = len(within)
+        spread = max(float(np.trace(within)) / width, 1e-12)
+        values, directions = np.linalg.eigh((1 - SHRINKAGE) * within + SHRINKAGE * spread * np.eye(width))
+        kept = np.argsort(-values)[:MOST_DIRECTIONS]
+        whitening = directions[:, kept].T / np.sqrt(np.maximum(values[kept], 1e-12))[:, None]
+        return ClassDistances(means @ whitening.T, whitening)
+
+
+def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
+    starts = range(0, len(order), dataset.batch_size)
+    for start in track(starts, len(starts), f"learn what is ordinary ({dataset.part})", "batch"):
+        yield dataset.batch(order[start : start + dataset.batch_size])
+
+
+@torch.no_grad()
+def features_by_stage(
+    model: Classifier, batch: Batch, season: Season, device: torch.device
+) -> Iterator[tuple[int, SeenSamples]]:
+    """What was seen of a batch by the day of each stage."""
+    model.eval()
+    days = stage_days(model, season)
+    batch = batch if model.spatial else batch.as_series()
+    x, valid, dates = (each.to(device) for each in (batch.x, batch.valid, batch.days))
+    if not model.streaming:
+        seen = _labelled(*features_of_series(model, x, valid, dates), batch, batch.valid.any(dim=1))
+        if seen is not None:
+            yield 0, seen
+        return
+    offsets = np.minimum(season_days(batch.days.numpy(), season), season.length)  # (B, T)
+    newest = np.stack([(offsets <= day).sum(axis=1) - 1 for day in days])  # (stages, B): the last date by then
+    state = None
+    clear = torch.zeros_like(batch.valid[:, 0])
+    for t in range(x.shape[1]):
+        state = model.step(x[:, t].contiguous(), valid[:, t], dates[:, t], state)
+        clear = clear | batch.valid[:, t]
+        stages = np.flatnonzero((newest == t).any(axis=1))
+        if not len(stages):
+            continue
+        found = features_of_state(model, state)
+        for stage in stages.tolist():
+            there = torch.from_numpy(newest[stage] == t)
+            seen = _labelled(*found, batch, clear & there.reshape(-1, *(1,) * (clear.dim() - 1)))
+            if seen is not None:
+                yield stage, seen
+
+
+def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor) -> SeenSamples | None:
+    """Of labelled samples (B, ...) that were seen (B, ...); None if there are none."""
+    chosen = (batch.labels != UNLABELLED) & seen
+    if not chosen.any():
+        return None
+    where = chosen.to(scores.device)
+    picked = torch.cat([part.movedim(1, -1)[where] for part in features], dim=1)
+    own = scores.movedim(1, -1)[where].double().cpu().numpy()
+    return SeenSamples(picked, own, batch.labels[chosen].numpy(), batch.parcels[chosen].numpy())

@@ -1,0 +1,148 @@
+"""What is said of a map beside its classes: figures for its day, other years, regions and values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cropstar.geo.calendar import Season
+from cropstar.geo.grid import Grid, degrees_of
+from cropstar.prediction.job import predict
+from cropstar.prediction.request import MapRequest
+from cropstar.prediction.trust import RECORD, judge_trust, likely_reason, measure_bands, value_caveats
+from cropstar.reports.record import TestRecord
+from cropstar.sources.stack import StackSeries
+from cropstar.store.fingerprint import Normalisation
+from cropstar.store.model_file import ModelCard, read_model, write_model
+from tests.examples import UTM
+from tests.prediction.making import untrained
+
+BANDS = ("B02", "B03", "B04", "B08", "B11")
+LEARNT = np.array([0.05, 0.08, 0.07, 0.30, 0.20])
+SPREAD = np.array([0.03, 0.03, 0.04, 0.08, 0.06])
+
+
+def a_record(**changes: Any) -> TestRecord:
+    given: dict[str, Any] = {
+        "store": "demo", "years": (2023,), "season": (67, 231), "parcels": 79, "unit": "pixel", "accuracy": 0.9,
+        "macro_f1": 0.88, "parcel_accuracy": 0.95, "parcel_macro_f1": 0.94, "classes": 10, "absent": (),
+        "days": (0, 100, 231), "accuracy_by_day": (0.1, 0.5, 0.9), "macro_f1_by_day": (0.05, 0.4, 0.88),
+    }  # fmt: skip
+    return TestRecord(**{**given, **changes})
+
+
+@pytest.fixture
+def mapped(small_scene: Path, tmp_path: Path) -> tuple[ModelCard, Path, StackSeries]:
+    """A card whose statistics and record are those of the small scene."""
+    raster = small_scene / "tile.tif"
+    model = untrained(tmp_path / "model", raster)
+    series = StackSeries(raster)
+    card, weights, _ = read_model(model)
+    found = measure_bands(card, series)
+    assert found is not None
+    mean, spread = found
+    bounds = degrees_of(series.grid)
+    record = a_record(years=(series.dates[0].year,), bounds=bounds)
+    card = replace(card, normalisation=Normalisation(tuple(mean), tuple(spread)), provenance={RECORD: record.to_json()})
+    write_model(model, card, weights)
+    return card, model, series
+
+
+def test_the_figures_are_those_of_the_day() -> None:
+    record = a_record()
+    assert record.figures_by(99) == (0.1, 0.05)
+    assert record.figures_by(100) == (0.5, 0.4)
+    assert record.figures_by(-1) is None
+    early = record.headline(120)
+    assert "overall accuracy 0.500, macro-F1 0.400 by pixel for maps that end by day 120" in early
+    assert "at its end overall accuracy 0.900" in early
+    assert "for maps that end" not in record.headline(231)
+    assert "over 9 of 10 classes" in a_record(classes=9, absent=("oats",)).headline()
+    assert "each by a model of 5 that never saw it" in a_record(out_of_fold=5).headline()
+
+
+def test_a_record_survives_json_and_strangers_are_not_believed() -> None:
+    record = a_record(bounds=(7.0, 47.0, 8.0, 48.0))
+    assert TestRecord.from_json(record.to_json()) == record
+    for damage in ({"days": [1]}, {"years": ["x"]}, {"accuracy": "high"}, {"more": 1}):
+        assert TestRecord.from_json({**record.to_json(), **damage}) is None
+    assert TestRecord.from_json({}) is None
+
+
+def test_nothing_to_say_of_the_same_images(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
+    card, model, series = mapped
+    trust = judge_trust(card, model, series.dates, series)
+    assert trust.caveats == ()
+    assert trust.accuracy.startswith("on 79 parcels that training never saw")
+
+
+def test_another_year_region_and_too_few_dates(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
+    card, model, series = mapped
+    later = [day + timedelta(days=365) for day in series.dates]
+    (caveat,) = judge_trust(card, model, later, series).caveats
+    assert f"these images are of {later[0].year}, the test was of {series.dates[0].year}" in caveat
+    far = a_record(years=(series.dates[0].year,), bounds=(20.0, 40.0, 21.0, 41.0), absent=("oats",))
+    moved = replace(card, provenance={RECORD: far.to_json()})
+    region, absent = judge_trust(moved, model, series.dates, series).caveats
+    assert "km from the parcels of the test" in region
+    assert "no test parcel of oats" in absent
+    few = replace(card, shape={**card.shape, "length": 40})
+    assert any("where training had up to 40" in each for each in judge_trust(few, model, series.dates, series).caveats)
+
+
+def test_older_models_say_that_nothing_is_known(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
+    card, model, series = mapped
+    trust = judge_trust(replace(card, provenance={}), model, series.dates, series)
+    assert trust.accuracy == ""
+    assert "no test figures are known" in trust.caveats[-1]
+
+
+@pytest.mark.parametrize(
+    ("mean", "word"),
+    [
+        (LEARNT + 0.1, "+0.1"),
+        (LEARNT - 0.1, "-0.1"),
+        (LEARNT * 10_000, "another scale"),
+        (LEARNT / 10_000, "another scale"),
+        (LEARNT + np.array([0.07, 0.05, 0.04, 0.0, -0.01]), "Level-1C"),
+        (LEARNT + np.array([0.0, 0.0, 0.0, -0.2, 0.3]), "another sensor"),
+    ],
+)
+def test_the_likely_reason(mean: np.ndarray[Any, Any], word: str) -> None:
+    assert word in likely_reason(BANDS, mean, LEARNT, SPREAD)
+
+
+def test_shifted_reflectance_is_a_warning_that_names_bands(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
+    card, _, series = mapped
+    assert value_caveats(card, series) == []
+    series.offset += 0.1  # as products since 2022 have it where -1000 is not applied
+    (caveat,) = value_caveats(card, series)
+    assert "offset of -1000 was not applied" in caveat
+    assert any(band in caveat for band in card.fingerprint.bands)
+
+
+def test_the_map_carries_what_is_said(mapped: tuple[ModelCard, Path, StackSeries], tmp_path: Path) -> None:
+    import rasterio
+
+    card, model, series = mapped
+    write_model(model, replace(card, provenance={RECORD: a_record(years=(1999,)).to_json()}), read_model(model)[1])
+    path = Path(series.files[0])
+    predict(path, tmp_path / "map.tif", MapRequest(model=model, device="cpu", page=True))
+    with rasterio.open(tmp_path / "map.tif") as dataset:
+        tags = dataset.tags()
+    assert "the test was of 1999" in tags["CROPSTAR_CAVEATS"]
+    assert tags["CROPSTAR_ACCURACY"].startswith("on 79 parcels")
+    assert "the test was of 1999" in (tmp_path / "map.html").read_text()
+
+
+def test_degrees_of_a_grid() -> None:
+    grid = Grid(UTM, (10.0, 0.0, 600_000.0, 0.0, -10.0, 5_400_000.0), 100, 100)
+    west, south, east, north = degrees_of(grid) or (0, 0, 0, 0)
+    assert 10 < west < east < 11
+    assert 48 < south < north < 49
+    assert Season.of([date(2023, 3, 1), date(2023, 9, 1)]).length == 184
