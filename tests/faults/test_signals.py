@@ -37,10 +37,10 @@ def wait_for(happened: Callable[[], bool], process: subprocess.Popen[str]) -> No
 
 
 def catches(process: subprocess.Popen[str], number: int) -> bool:
-    """Whether the process has a handler for the signal."""
+    """Whether the process handles the signal, or ignores it on its way out."""
     status = Path(f"/proc/{process.pid}/status").read_text()
-    mask = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
-    return bool(int(mask, 16) & 1 << (number - 1))
+    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigCgt", "SigIgn"))]
+    return any(mask & 1 << (number - 1) for mask in masks)
 
 
 def loads_torch(process: subprocess.Popen[str]) -> bool:
