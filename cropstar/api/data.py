@@ -19,6 +19,7 @@ from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.geo.windows import Window
 from cropstar.store.classes import UNLABELLED
+from cropstar.store.fingerprint import bands_present
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store
 
@@ -210,7 +211,13 @@ class SceneView:
             shared = Window(*first, height, width)
             inner, inside = shared.relative_to(place), shared.relative_to(window).slices
             values = tile.values(inner).astype(np.float32) * np.float32(fingerprint.scale) + fingerprint.offset
+            if fingerprint.sensors:  # each band by its own scale, and none on the dates of another sensor
+                scales, offsets = (np.reshape(each, (-1, 1, 1)) for each in (fingerprint.scales, fingerprint.offsets))
+                values = (tile.values(inner) * scales + offsets).astype(np.float32)
             reflectance[:, :, *inside] = np.where(tile.valid(inner)[:, None], values, np.nan)
+            if fingerprint.several and tile.sensors is not None:
+                absent = bands_present(fingerprint)[tile.sensors, : len(fingerprint.bands)] == 0  # (T, C)
+                reflectance[absent] = np.nan
             labels[inside], parcels[inside] = tile.labels(inner), tile.parcels(inner)
         return reflectance, labels, parcels
 

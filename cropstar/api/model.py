@@ -142,6 +142,10 @@ class CropModel(nn.Module):
         probabilities of NaN. Dates outside of the season of the training are refused unless `any_dates`.
         """
         with only_expected_errors():
+            if self._fingerprint.sensors:
+                why = f"it was trained on {', '.join(sensor.name for sensor in self._fingerprint.sensors)}"
+                remedy = "use cropstar.predict with files, a table or a store, which know whose date each is"
+                raise UsageError("arrays do not say which sensor a date is of", why=why, remedy=remedy)
             if isinstance(values, pd.DataFrame):
                 if dates is not None or valid is not None:
                     raise UsageError("a table has its own dates", remedy="leave out dates and valid")

@@ -182,6 +182,20 @@ def test_radar_is_added(place: Path, tmp_path: Path) -> None:
         cropstar.ingest(optical, add=[radar, radar], parcels=labels, label_column="CT", output=tmp_path / "twice")
 
 
+def test_the_python_views(place: Path) -> None:
+    """xarray gets decibels on the dates of radar alone; arrays, which do not say whose a date is, are refused."""
+    cube = next(iter(cropstar.open_store(place / "store").scenes.values())).to_xarray()
+    name = next(name for name, values in cube.data_vars.items() if "band" in values.dims)
+    vv = cube[name].sel(band="VV").values
+    seen = np.isfinite(vv).any(axis=(1, 2))
+    assert seen.sum() == len(RADAR_DAYS)
+    assert -25 < np.nanmedian(vv) < -5
+    assert np.isfinite(cube[name].sel(band="B04").values).any(axis=(1, 2)).sum() == len(OPTICAL_DAYS)
+    model = cropstar.load_model(model_of(place, "star"))
+    with pytest.raises(UsageError, match="which sensor"):
+        model.predict_proba(np.zeros((1, 2, 4), dtype=np.float32), ["2018-04-03", "2018-04-06"])
+
+
 def test_the_sheet_and_the_facts(place: Path, tmp_path: Path) -> None:
     drawn = CliRunner().invoke(inspect, [str(place / "store"), "-o", str(tmp_path / "sheet.png")], obj={})
     assert drawn.exit_code == 0, drawn.exception
