@@ -68,10 +68,11 @@ def judge_trust(card: ModelCard, model: Path, dates: Sequence[date], series: Ser
     """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them."""
     record = read_record(card, model)
     name = str(card.model.get("name", "ensemble"))
+    file = f"{name} {model.parent.name}/{model.name}"  # not the folders of this machine: pages are passed on
     caveats = list(value_caveats(card, series))
     if record is None:
-        return Trust(f"{name}, {model}", "", (*caveats, "no test figures are known of this model file"))
-    made = f"{name} {model}, trained on {record.store} of {record.year_text}"
+        return Trust(file, "", (*caveats, "no test figures are known of this model file"))
+    made = f"{file}, trained on {record.store} of {record.year_text}"
     day = day_of_season(dates, card.fingerprint.season)
     said = [
         *_other_years(record, dates),
