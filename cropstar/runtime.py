@@ -140,8 +140,10 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_request() -> Iterator[StopRequest]:
+def stop_on_request(*, alone: bool = True) -> Iterator[StopRequest]:
     """Within, SIGINT or SIGTERM only set the request; further ones change nothing.
+
+    Where a process is not `alone`, torchrun signals it when another one died: that failure is then reported as such.
 
     Only the main thread gets signals: in another one, such as a server's, nothing changes.
     """
@@ -152,7 +154,8 @@ def stop_on_request() -> Iterator[StopRequest]:
 
     def note(number: int, _: FrameType | None) -> None:
         request.signal = request.signal or number
-        note_request(number, before[number])
+        if alone:
+            note_request(number, before[number])
 
     before: dict[int, Any] = {number: signal.getsignal(number) for number in HANDLED}
     for each in HANDLED:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -121,23 +120,6 @@ def joined() -> Iterator[Processes]:
     finally:
         logger.setLevel(said)
         distributed.destroy_process_group()
-
-
-@contextmanager
-def one_signal_is_enough(processes: Processes) -> Iterator[None]:
-    """Ctrl-C reaches each of several processes twice, from the terminal and from torchrun: the second is ignored.
-
-    Without that, it would hit the saving that the first one asked for. torchrun kills who does not end in time.
-    """
-    if processes.size == 1:
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def require_shareable(model: nn.Module, processes: Processes) -> None:

@@ -34,7 +34,7 @@ from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
 from cropstar.training.distillation import TaughtSamples, forward_taught
-from cropstar.training.distributed import ALONE, Processes, one_signal_is_enough
+from cropstar.training.distributed import ALONE, Processes
 from cropstar.training.evaluation import evaluate, score
 from cropstar.training.losses import Lineages, Loss, build_loss, class_weights
 from cropstar.training.metrics import class_f1, macro_f1, overall_accuracy
@@ -196,8 +196,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
     total = config.epochs * task.batches  # of the schedule, which a refit leaves at its best epoch
     clock = Clock(progress)
     with (
-        one_signal_is_enough(task.processes),
-        stop_on_request() as stop,
+        stop_on_request(alone=task.processes.size == 1) as stop,
         progress_bar(task.epochs * task.batches, "train", "batch") as bar,
     ):
         bar.update(progress.step)
