@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 WORKERS ?= 2
 MINUTES ?= 10
 
-.PHONY: demo test test-all faults fuzz lint format bench clean
+.PHONY: demo test test-all faults fuzz mutants lint format bench clean
 
 demo: .venv/demo.stamp
 	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png data/demo/tile-crops.qml
@@ -26,6 +26,10 @@ faults: .venv/test.stamp
 # Files of all kinds with something wrong in them, for some minutes.
 fuzz: .venv/test.stamp
 	@$(BIN)/python -m tests.fuzz.run --minutes $(MINUTES) --keep data/fuzz
+
+# Small mistakes in the code that keeps files whole: a test must notice each.
+mutants: .venv/test.stamp
+	@$(BIN)/python -m tests.mutants
 
 test-all: .venv/test-all.stamp
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or not slow"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,16 @@ class Grid:
         height, width = data["shape"]
         a, b, c, d, e, f = data["transform"]
         return cls(data["crs"], (a, b, c, d, e, f), height, width)
+
+
+@lru_cache(maxsize=64)
+def is_coordinate_system(wkt: str) -> bool:
+    """Whether PROJ understands a text; none at all is that of a raster without a place."""
+    try:
+        CRS.from_wkt(wkt) if wkt else None
+    except CRSError:
+        return False
+    return True
 
 
 def enclosing_grid(grids: Sequence[Grid]) -> tuple[Grid, list[tuple[int, int]]]:

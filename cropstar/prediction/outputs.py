@@ -365,7 +365,7 @@ def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
             dataset.units = (draft.kind.unit,) * dataset.count
         rasterio.shutil.copy(draft.path, partial, driver="COG", bigtiff="if_safer", num_threads="all_cpus", **layout)
         _require_whole(partial, draft.written, final)
-        _require_cloud_optimised(partial, final)
+        require_cloud_optimised(partial, final)
 
 
 @contextmanager
@@ -415,7 +415,7 @@ def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -
         raise ResourceError("cannot write the map", path=final, why=why, remedy=NO_ROOM)
 
 
-def _require_cloud_optimised(path: Path, final: Path) -> None:
+def require_cloud_optimised(path: Path, final: Path) -> None:
     """All directories come before the pixels of the image: libtiff puts one that it failed to write behind them."""
     with rasterio.open(path, driver="GTiff") as dataset:
         pixels = int(dataset.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1))

@@ -32,6 +32,7 @@ from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
 from cropstar.sources.decoding import keep_decoded
 from cropstar.sources.sensors import SensorSeries
 from cropstar.store.classes import MASKED, UNKNOWN
+from cropstar.store.gate import GridRow, checked
 from cropstar.store.reader import TileReader
 from cropstar.store.store import Store, is_store, read_manifest, tile_path
 
@@ -487,7 +488,7 @@ class StoredSeries:
         self._store = Store.open(folder)
         try:
             said = self._store.manifest.scenes[scene]
-            self.grid = Grid.from_json(said["grid"])
+            self.grid = Grid.from_json(checked(GridRow, said["grid"]).model_dump())
             entries = [entry for entry in self._store.manifest.tiles if entry.scene == scene]
             self.files: list[Path] = [tile_path(folder, entry.name) for entry in entries]
             readers = [self._store.reader(entry.name) for entry in entries]

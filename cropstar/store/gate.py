@@ -18,6 +18,7 @@ import h5py
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from cropstar.config import RegularConfig
+from cropstar.geo.grid import is_coordinate_system
 from cropstar.inputs import MAXIMUM_RASTER_SIDE
 
 MOST_BYTES = 256_000_000  # of a JSON file: a manifest of a million tiles
@@ -83,6 +84,12 @@ def _finite(digits: str) -> float:
     if abs(number) == float("inf"):
         raise ValueError("a number that is too large")
     return number
+
+
+def _known_system(wkt: str) -> str:
+    if not is_coordinate_system(wkt):
+        raise ValueError(f"{wkt[:50]!r} is not a coordinate system")
+    return wkt
 
 
 # --- schemas
@@ -169,7 +176,7 @@ class FingerprintRow(BaseModel):
 class GridRow(BaseModel):
     model_config = DATA
 
-    crs: Annotated[str, StringConstraints(max_length=100_000)]
+    crs: Annotated[str, StringConstraints(max_length=100_000), AfterValidator(_known_system)]
     transform: list[Annotated[float, Field(gt=-1e12, lt=1e12)]] = Field(min_length=6, max_length=6)
     shape: list[Annotated[int, Field(ge=1, le=MAXIMUM_RASTER_SIDE)]] = Field(min_length=2, max_length=2)
 

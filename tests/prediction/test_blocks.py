@@ -430,3 +430,13 @@ def test_what_may_not_fit_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         assert not caplog.records
         require_disk_space([DiskNeed(tmp_path, 10, 1000)], free_at=lambda _: 999)
     assert "may become too small" in caplog.text
+
+
+def test_the_mark_of_assembling_is_on_the_disk_before_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a loss of power could leave a map that the next run takes for another's."""
+    flushed: list[bool] = []
+    monkeypatch.setattr(blocks, "flush_to_disk", lambda folder: flushed.append((folder / blocks.ASSEMBLING).exists()))
+    folder = blocks.BlockFolder(tmp_path / "map.tif", "key")
+    folder.folder.mkdir()
+    folder.begin_assembling()
+    assert flushed == [True]

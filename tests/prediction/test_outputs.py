@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import signal
 from collections.abc import Iterator
@@ -19,7 +20,15 @@ from cropstar.errors import ResourceError, UsageError
 from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.windows import Window
 from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, Layer, compute_layers
-from cropstar.prediction.outputs import RasterKind, describe_names, drafting, publish, read_thinned
+from cropstar.prediction.outputs import (
+    RasterKind,
+    describe_names,
+    drafting,
+    hearing_gdal,
+    publish,
+    read_thinned,
+    require_cloud_optimised,
+)
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
 from cropstar.prediction.styles import describe_style
 from cropstar.store.classes import ClassTable, CropClass
@@ -116,6 +125,30 @@ def test_a_full_disk_leaves_the_old_map(largest: int, tmp_path: Path) -> None:
     assert (tmp_path / "map.tif").read_text() == "the old map"
     assert not list(tmp_path.rglob("*.partial"))
     assert list((tmp_path / ".work").iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_directory_behind_the_pixels_is_a_write_that_failed(tmp_path: Path) -> None:
+    """libtiff goes on after such a failure: it writes the directory at the end, and the file can be read."""
+    path = write(tmp_path, a_landscape(), MapOptions(picture=False)).files.map
+    require_cloud_optimised(path, path)
+    with rasterio.open(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
+        dataset.update_tags(LONG="a tag that makes the directory longer " * 20)
+    with pytest.raises(ResourceError, match="did not reach the disk at once"):
+        require_cloud_optimised(path, path)
+
+
+def test_a_draft_that_reads_back_otherwise_is_refused(tmp_path: Path) -> None:
+    grid = a_landscape(20, 20).grid
+    values = np.zeros((1, 20, 20), dtype=np.uint8)
+    with pytest.raises(ResourceError), drafting(tmp_path / "draft.tif", grid, RasterKind.of_map(CLASSES)) as draft:  # noqa: PT012
+        draft.write(Window(0, 0, 20, 20), values)
+        draft.written[0] = draft.written[0][0], draft.written[0][1] ^ 1  # as if other values had been written
+
+
+def test_what_gdal_only_logs_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="a block could not be written"), hearing_gdal(tmp_path / "map.tif"):
+        logging.getLogger("rasterio._env").error("a block could not be written")
 
 
 @pytest.mark.parametrize("taken", ["map.tif", "map.qml", "map.png", "map.tif.aux.xml", "map-valid-dates.tif"])

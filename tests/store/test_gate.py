@@ -17,7 +17,7 @@ from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import GridRow, checked, inside, parse_json, plain_name, read_json
 from cropstar.store.model_file import read_model, write_model
 from cropstar.store.store import MANIFEST, Store
-from tests.examples import a_fingerprint, a_raster_tile, store_of
+from tests.examples import UTM, a_fingerprint, a_raster_tile, store_of
 from tests.store.test_model_file import CARD, WEIGHTS
 
 
@@ -106,7 +106,7 @@ def test_a_hostile_manifest_is_one_line(edit: Callable[[dict[str, Any]], object]
     ],
 )
 def test_a_hostile_grid(change: dict[str, Any]) -> None:
-    good = {"crs": "EPSG:32632", "transform": [10.0, 0.0, 0.0, 0.0, -10.0, 0.0], "shape": [8, 8]}
+    good = {"crs": UTM, "transform": [10.0, 0.0, 0.0, 0.0, -10.0, 0.0], "shape": [8, 8]}
     checked(GridRow, good)
     with pytest.raises(ValueError, match=rf"{next(iter(change))}|no area"):
         checked(GridRow, good | change)

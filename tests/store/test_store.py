@@ -54,6 +54,19 @@ def test_a_manifest_reads_back_the_same(store: Path) -> None:
     assert (store / "copy" / MANIFEST).read_bytes() == (store / MANIFEST).read_bytes()
 
 
+def test_a_tile_of_another_store_is_refused(store: Path) -> None:
+    """A manifest that says other bands, as one that was edited or put together by hand."""
+
+    def other_bands(data: dict[str, Any]) -> None:
+        data["fingerprint"]["bands"] = ["B03", "B08"]
+        del data["checksum"]
+
+    change(store, other_bands)
+    opened = Store.open(store)
+    with pytest.raises(ArtifactError, match="a tile of another store"):
+        opened.reader("tile-0")
+
+
 def test_a_folder_without_manifest_is_no_store(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) is None
     with pytest.raises(InputError, match="make one with 'cropstar ingest'"):
