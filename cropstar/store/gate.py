@@ -335,13 +335,29 @@ class TileRow(BaseModel):
     recipe: Annotated[str, StringConstraints(max_length=200)]
 
 
+class SceneRow(BaseModel):
+    """What is read of a scene in a manifest; the rest is for people."""
+
+    model_config = DATA
+
+    recipe: Annotated[str, StringConstraints(max_length=200)]
+    grid: GridRow | None = None
+    dates: list[Text] = Field([], max_length=100_000)
+    splits: dict[Text, dict[Text, list[Text | int]]] = {}
+
+
+def _require_scene(said: dict[str, Any]) -> dict[str, Any]:
+    SceneRow.model_validate(said)
+    return said
+
+
 class ManifestRow(BaseModel):
     model_config = DATA
 
     format: int = Field(ge=0, lt=10_000)
     fingerprint: dict[str, Any]  # has a reader of its own
     tiles: list[TileRow] = Field(max_length=2_000_000)
-    scenes: dict[PlainName, dict[str, Any]]
+    scenes: dict[PlainName, Annotated[dict[str, Any], AfterValidator(_require_scene)]]
 
 
 # --- HDF5 files
