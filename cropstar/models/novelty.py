@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier, ModelState
-from cropstar.models.networks.trees import FittedClassifier, features_of
+from cropstar.models.networks.trees import FittedClassifier, sensor_features
 from cropstar.models.zoo import Ensemble
 
 Floats = NDArray[np.float64]
@@ -62,8 +62,8 @@ def features_of_series(model: Classifier, x: Tensor, valid: Tensor, days: Tensor
     first = _first_member(model)
     if isinstance(first, FittedClassifier):
         arrays = x.detach().cpu().numpy().astype(np.float32, copy=False), valid.cpu().numpy()
-        table = features_of(*arrays, days.cpu().numpy().astype(np.int64), first.grid, first.means)
-        values = np.ascontiguousarray(table[:, : first.grid.values(first.bands)])
+        table = sensor_features(*arrays, days.cpu().numpy().astype(np.int64), first.grid, first.sensors, first.means)
+        values = np.ascontiguousarray(table[:, : first.grid.values(first.columns)])
         return model(x, valid, days), [torch.from_numpy(values)]
     return _reading(first, lambda: model(x, valid, days))
 

@@ -46,7 +46,7 @@ def test_a_split_that_leaves_nothing(run_cli: Cli, small_store: Path, tmp_path: 
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize("setting", ["compile=true", "precision=bfloat16"])
+@pytest.mark.parametrize("setting", ["compile=true", "precision=float16"])
 def test_kernels_that_would_not_be_used_are_refused(
     setting: str, run_cli: Cli, small_store: Path, tmp_path: Path
 ) -> None:

@@ -50,9 +50,9 @@ def test_bavarian_fields_from_table_to_model(run_cli: Cli, real_data: Path, tmp_
 
 
 def test_options_of_another_source_are_refused(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
-    answer = run_cli("ingest", small_scene / "tile.tif", "--scale", "0.1", cwd=tmp_path)
+    answer = run_cli("ingest", small_scene / "tile.tif", "--id-column", "field", cwd=tmp_path)
     assert answer.returncode == 2
-    assert answer.stderr.startswith("error: --scale does not apply to the source 'stack'; ")
+    assert answer.stderr.startswith("error: --id-column does not apply to the source 'stack'; ")
     answer = run_cli("ingest", small_scene / "tile.tif", "--clear", "4,five", cwd=tmp_path)
     assert answer.returncode == 2
     assert "'4,five' is not a list of numbers" in answer.stderr

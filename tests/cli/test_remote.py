@@ -140,7 +140,7 @@ def test_a_map_from_bucket_to_bucket(
     made = {key.removeprefix("out/"): value for key, value in bucket.contents().items() if key.startswith("out/")}
     shutil.copy(small_scene / "tile.tif", "tile.tif")
     run("predict", "tile.tif", "-o", "map.tif", "--confidence", "--model", model)
-    assert set(made) == {"map.tif", "map.tif.aux.xml", "map.qml", "map.png", "map-confidence.tif"}
+    assert set(made) == {"map.tif", "map.tif.aux.xml", "map.qml", "map.png", "map-confidence.tif", "map-confidence.qml"}
     Path("fetched").mkdir()
     for name in ("map.tif", "map-confidence.tif"):
         (Path("fetched") / name).write_bytes(made[name])

@@ -192,10 +192,10 @@ def test_nodata_by_option(tmp_path: Path) -> None:
 
 
 def test_other_columns_may_be_negative(tmp_path: Path) -> None:
-    tile = tile_of(one_field(VV=[-12.5, -9999.0, -20.25], B4=[1, 2, 3]), tmp_path, bands=("VV", "B4"), scale=1.0)
-    assert tile.fingerprint.bands == ("VV", "B04")
+    tile = tile_of(one_field(VV=[-12.5, -9999.0, -20.25], VH=[-18, -19, -20]), tmp_path, bands=("VV", "VH"), scale=1.0)
+    assert tile.fingerprint.bands == ("VV", "VH")
     assert tile.valid.tolist() == [True, False, True]
-    assert tile.values.tolist() == [[-12.5, 1], [0, 0], [-20.25, 3]]
+    assert tile.values.tolist() == [[-12.5, -18], [0, 0], [-20.25, -20]]
 
 
 def test_without_any_valid_observation_nothing_is_made(tmp_path: Path) -> None:

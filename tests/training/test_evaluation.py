@@ -173,7 +173,7 @@ def test_models_that_read_series_as_a_whole_are_refused(store: Store, name: str)
 
 def test_what_else_cannot_be_learnt_is_refused(store: Store) -> None:
     clips = config(store, model={"name": "convstar", "layers": 1, "hidden": 4, "head": "video"})
-    with pytest.raises(UsageError, match="whole clip"):
+    with pytest.raises(UsageError, match="one class per clip"):
         required(store, clips, build_model(clips.model, Shape(2, 3, 12)))
     with pytest.raises(UsageError, match="convstar needs images"):
         required(store, config(store, "convstar"), a_model(store, "convstar"))

@@ -87,8 +87,8 @@ def test_a_finished_run_is_left_alone(small_store: Path, tmp_path: Path) -> None
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(small_store: Path, tmp_path: Path) -> None:
     config = tiny(small_store, epochs=3)
-    whole, _ = train(config, options(tmp_path / "whole"))
-    broken, _ = train(config, options(tmp_path / "broken"))
+    whole, _ = train(config, options(tmp_path / "whole", checkpoint_seconds=0.0))
+    broken, _ = train(config, options(tmp_path / "broken", checkpoint_seconds=0.0))
     # As a kill after the last epoch would leave it, with the newest checkpoint cut in half.
     broken.result.unlink()
     newest = broken.checkpoints()[0]
