@@ -396,7 +396,7 @@ def _by_sensor(variables: Sequence[Variable], path: Path) -> dict[str, list[Vari
 
 
 @dataclass(frozen=True)
-class Layer:
+class CubeLayer:
     """One band in one file, on the grid of the series."""
 
     variable: Variable
@@ -418,7 +418,7 @@ class CubeSeries:
         self.radar = sensor != OPTICAL
         self.grid = min((each.grid for each in variables), key=lambda grid: grid.resolution)
         layers = [self._layer(each) for each in variables]
-        own: dict[str, list[Layer]] = {}
+        own: dict[str, list[CubeLayer]] = {}
         for layer in layers:
             own.setdefault(_band_of(layer.variable.label), []).append(layer)
         self._mask = own.pop(SCENE_CLASSIFICATION, [])
@@ -478,7 +478,7 @@ class CubeSeries:
             self._open[path] = _open_dataset(path)
         return self._open[path]
 
-    def _layer(self, variable: Variable) -> Layer:
+    def _layer(self, variable: Variable) -> CubeLayer:
         try:
             alignment = Alignment.of(variable.grid, self.grid)
         except NotAligned as failure:
@@ -490,9 +490,9 @@ class CubeSeries:
         steps: dict[int, list[int]] = {}
         for step in np.argsort(variable.times, kind="stable").tolist():
             steps.setdefault(int(variable.times[step]), []).append(step)
-        return Layer(variable, alignment, variable.radiometry(self._dataset(variable.path)), steps)
+        return CubeLayer(variable, alignment, variable.radiometry(self._dataset(variable.path)), steps)
 
-    def _steps(self, layer: Layer) -> list[list[int]]:
+    def _steps(self, layer: CubeLayer) -> list[list[int]]:
         return [layer.steps.get(day, []) for day in self._days]
 
     def _common_days(self) -> list[int]:
@@ -527,7 +527,9 @@ class CubeSeries:
             raise InputError("no usable date", path=self.name, why=why, remedy="get other images")
         return kept
 
-    def _band(self, part: Sequence[Layer], window: Window) -> dict[tuple[int, int], tuple[NDArray[Any], NDArray[Any]]]:
+    def _band(
+        self, part: Sequence[CubeLayer], window: Window
+    ) -> dict[tuple[int, int], tuple[NDArray[Any], NDArray[Any]]]:
         """Values and where there are any (h, w), by day and the acquisition's turn on it."""
         found: dict[tuple[int, int], tuple[NDArray[Any], NDArray[Any]]] = {}
         turns: dict[int, int] = {}
@@ -547,7 +549,7 @@ class CubeSeries:
                     found[day, turn] = to_values(values, darkest=0), present
         return found
 
-    def _stored(self, layer: Layer, numbers: NDArray[Any]) -> NDArray[np.uint16]:
+    def _stored(self, layer: CubeLayer, numbers: NDArray[Any]) -> NDArray[np.uint16]:
         if self.radar:
             decibels = to_decibels(layer.radiometry.physical(numbers), self._kind)
             counts = decibel_counts(decibels)
@@ -570,7 +572,7 @@ class CubeSeries:
                     found[day, turn] = clear_sky(classes, self._options.clear)
         return found
 
-    def _look(self, layer: Layer) -> NDArray[np.float32]:
+    def _look(self, layer: CubeLayer) -> NDArray[np.float32]:
         """Some physical values of a band, from the middle of all dates."""
         grid = layer.variable.grid
         height, width = min(grid.height, LOOKED_AT), min(grid.width, LOOKED_AT)
@@ -578,7 +580,7 @@ class CubeSeries:
         numbers = layer.variable.read(self._dataset(layer.variable.path), middle)
         return layer.radiometry.physical(numbers[layer.radiometry.present(numbers)])
 
-    def _reflectance(self, layer: Layer) -> tuple[float, float]:
+    def _reflectance(self, layer: CubeLayer) -> tuple[float, float]:
         """Gain, and an offset before it, that turn stored numbers into ten thousandths of reflectance."""
         own = layer.radiometry
         if own.scale != 1.0 or own.offset != 0.0:
