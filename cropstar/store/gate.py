@@ -340,7 +340,7 @@ class SceneRow(BaseModel):
 
     model_config = DATA
 
-    recipe: Annotated[str, StringConstraints(max_length=200)]
+    recipe: Annotated[str, StringConstraints(max_length=200)] = ""
     grid: GridRow | None = None
     dates: list[Text] = Field([], max_length=100_000)
     splits: dict[Text, dict[Text, list[Text | int]]] = {}

@@ -439,7 +439,7 @@ def _series(store: Store, wanted: set[ParcelId]) -> tuple[str, dict[ParcelId, tu
 
 
 def _recipes(store: Store) -> dict[str, str]:
-    return {name: str(scene["recipe"]) for name, scene in store.manifest.scenes.items()}
+    return {name: str(scene.get("recipe", "")) for name, scene in store.manifest.scenes.items()}
 
 
 def summary_lines(facts: Mapping[str, Any]) -> list[str]:

@@ -254,7 +254,7 @@ def _areas(
 
 
 def _recipes(store: Store) -> dict[str, str]:
-    return {name: str(scene["recipe"]) for name, scene in store.manifest.scenes.items()}
+    return {name: str(scene.get("recipe", "")) for name, scene in store.manifest.scenes.items()}
 
 
 # --- the samples: prepared as in training, labelled in the model's classes

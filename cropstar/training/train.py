@@ -578,7 +578,7 @@ def _reading(store: Store) -> dict[str, Any]:
 
 
 def _recipes(store: Store) -> dict[str, str]:
-    return {name: scene["recipe"] for name, scene in store.manifest.scenes.items()}
+    return {name: scene.get("recipe", "") for name, scene in store.manifest.scenes.items()}
 
 
 def _say_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> None:

@@ -89,7 +89,7 @@ def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
             "folds": options.folds,
             "data": {
                 "fingerprint": store.fingerprint.to_json(),
-                "scenes": {name: about["recipe"] for name, about in store.manifest.scenes.items()},
+                "scenes": {name: about.get("recipe", "") for name, about in store.manifest.scenes.items()},
             },
         }
         folder = _claim(options, json.loads(json.dumps(settings)), hold)
