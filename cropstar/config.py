@@ -70,7 +70,10 @@ class ModelConfig(Section):
     )
     stem: int = Field(0, ge=0, le=4, description="layers of temporal convolution below the recurrent ones")
     normalise: bool = Field(False, description="batch normalisation between layers")
-    variant: str = Field("paper", description="of star: paper, janet or no-outer-tanh; of lstm_forget: paper or janet")
+    variant: str = Field(
+        "paper",
+        description="star: paper, janet or no-outer-tanh; lstm_forget: paper or janet; gru: paper or reset-after",
+    )
     revisit: float | None = Field(None, gt=0, description="of star: usual days between dates, to model irregular ones")
     heads: int | None = Field(None, ge=1, le=64, description="of attention; null: 8 for transformer, 16 for ltae")
     kernel: int | None = Field(

@@ -140,10 +140,10 @@ def test_padded_frames_do_not_enter_the_state(name: str) -> None:
         assert not torch.allclose(wrong, expected, atol=1e-3)
 
 
-@EVERY_CELL
-def test_reach_is_how_far_one_date_looks(name: str) -> None:
+@pytest.mark.parametrize(("name", "variant"), [(name, each) for name in sorted(CELLS) for each in CELLS[name].variants])
+def test_reach_is_how_far_one_date_looks(name: str, variant: str) -> None:
     """A pixel `input_reach` away is seen, and one further is not; the state alike. Prediction's margins rest on it."""
-    cell = make(name, 3, 4, spatial=True)
+    cell = make(name, 3, 4, spatial=True, variant=variant)
     size, middle = 9, 4
     x = torch.randn(1, 3, size, size, dtype=torch.float64, requires_grad=True)
     state = [torch.rand(1, 4, size, size, dtype=torch.float64, requires_grad=True) for _ in range(cell.state_parts)]

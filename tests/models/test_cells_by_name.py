@@ -93,6 +93,18 @@ def test_gru_equals_torch_where_the_place_of_the_reset_gate_does_not_matter(alik
     assert torch.allclose(outputs_of(cell, x), theirs(x)[0], rtol=0, atol=1e-12) is agree
 
 
+def test_gru_that_resets_after_the_product_equals_torch() -> None:
+    cell = make("gru", INPUTS, HIDDEN, variant="reset-after")
+    assert isinstance(cell, GruCell)
+    shake(cell)
+    theirs = nn.GRU(INPUTS, HIDDEN, batch_first=True).double()
+    copied = copy_into(theirs, [cell.reset_gate, cell.keep_gate, cell.value])
+    assert cell.value.state.bias is not None
+    copied["bias_hh"][2 * HIDDEN :].copy_(cell.value.state.bias.detach())
+    x = series()
+    torch.testing.assert_close(outputs_of(cell, x), theirs(x)[0], rtol=0, atol=1e-12)
+
+
 def test_lstm_forget_is_an_lstm_with_two_gates_tied() -> None:
     """i = 1 - f, o = 1: torch's LSTM with minus the forget gate's weights in i, and o saturated."""
     cell = make("lstm_forget", INPUTS, HIDDEN)

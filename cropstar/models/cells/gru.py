@@ -5,9 +5,11 @@
     z_t = tanh(W_z x_t + U_z (r_t * h_{t-1}) + b_z)
     h_t = u_t * h_{t-1} + (1 - u_t) * z_t
 
-The reset gate acts before the product, as in the original. `nn.GRU` lets it act after, on U_z h_{t-1} + b_hn, for the
-sake of one product for all gates, and has a second bias: with the same weights the two agree only where r_t has one
-value for all units.
+Variants:
+
+- `paper`: the equations above, with the reset gate before the product, as in the original;
+- `reset-after`: as in `nn.GRU` and cuDNN, the reset gate acts after the product, which has a bias of its own:
+  z_t = tanh(W_z x_t + b_z + r_t * (U_z h_{t-1} + b_h)). It often learns faster.
 """
 
 from __future__ import annotations
@@ -15,11 +17,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State, chrono_times
+from cropstar.models.cells.cell import (
+    CELLS,
+    DEFAULTS,
+    Cell,
+    CellOptions,
+    Gate,
+    Projected,
+    State,
+    chrono_times,
+    product,
+    written_out,
+)
 
 
 @CELLS.register("gru")
 class GruCell(Cell):
+    variants = ("paper", "reset-after")
     # One product after the other: the reset gates of the neighbours look a pixel further than the neighbours.
     input_reach = 2
     state_reach = 2
@@ -29,6 +43,10 @@ class GruCell(Cell):
         self.reset_gate = Gate(inputs, hidden, spatial=spatial)  # r
         self.keep_gate = Gate(inputs, hidden, spatial=spatial)  # u
         self.value = Gate(inputs, hidden, spatial=spatial)  # z
+        self.resets_after = options.variant == "reset-after"
+        if self.resets_after:
+            self.value.state = product(hidden, hidden, spatial=spatial, bias=True)  # with b_h
+            self.input_reach = self.state_reach = 1  # a single product
 
     def initialise(self, memory: float) -> None:
         self.reset_gate.initialise()
@@ -42,12 +60,18 @@ class GruCell(Cell):
         (hidden,) = state
         reset = torch.sigmoid(self.reset_gate.add_state(projected[0], hidden))
         keep = torch.sigmoid(self.keep_gate.add_state(projected[1], hidden))
-        value = torch.tanh(self.value.add_state(projected[2], reset * hidden))
+        if self.resets_after:
+            value = torch.tanh(projected[2] + reset * self.value.state(hidden))
+        else:
+            value = torch.tanh(self.value.add_state(projected[2], reset * hidden))
         return (torch.lerp(value, hidden, keep),)
 
     def reference(self, x: Tensor, state: State) -> State:
         (h,) = state
         r = torch.sigmoid(self.reset_gate.reference(x, h))
         u = torch.sigmoid(self.keep_gate.reference(x, h))
-        z = torch.tanh(self.value.reference(x, r * h))
+        if self.options.variant == "reset-after":
+            z = torch.tanh(written_out(self.value.input, x) + r * written_out(self.value.state, h))
+        else:
+            z = torch.tanh(self.value.reference(x, r * h))
         return (u * h + (1 - u) * z,)
