@@ -18,6 +18,11 @@ def harmless(text: str) -> str:
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
+def one_line(failure: BaseException, most: int = 200) -> str:
+    """What a library's error says, as the reason in one of ours."""
+    return " ".join(str(failure).split())[:most] or type(failure).__name__
+
+
 class CropstarError(Exception):
     """The root of all expected failures; its message always fits on one line."""
 
@@ -169,8 +174,9 @@ def write_error(failure: Exception, path: str | os.PathLike[str]) -> ResourceErr
     error = machine_error(failure)
     if error is not None:
         return ResourceError("cannot write", path=path, why=error.why, remedy=error.remedy)
-    why = " ".join(str(failure).split())[:300] or type(failure).__name__
-    return ResourceError("cannot write", path=path, why=why, remedy=NO_ROOM if _is_full(path) else EITHER)
+    return ResourceError(
+        "cannot write", path=path, why=one_line(failure, 300), remedy=NO_ROOM if _is_full(path) else EITHER
+    )
 
 
 def _is_full(path: str | os.PathLike[str]) -> bool:

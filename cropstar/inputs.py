@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from cropstar.errors import InputError
+from cropstar.errors import CropstarError, InputError, one_line
 
 # A Sentinel-2 tile is 10,980 pixels per side; ten times that is no scene but a broken header.
 MAXIMUM_RASTER_SIDE = 120_000
@@ -49,3 +51,14 @@ def require_name(path: Path) -> None:
     except UnicodeEncodeError:
         shown = str(path).encode(errors="backslashreplace").decode()
         raise InputError("a name that is not UTF-8", path=shown, remedy="rename the file or folder") from None
+
+
+@contextmanager
+def reading(what: str, path: Path, remedy: str = "get the file again") -> Iterator[None]:
+    """Whatever a library raises over the content of a file is `what` in it: parsers raise all sorts of errors."""
+    try:
+        yield
+    except (CropstarError, MemoryError):
+        raise
+    except Exception as failure:
+        raise InputError(what, path=path, why=one_line(failure), remedy=remedy) from None

@@ -21,7 +21,6 @@ State = Literal["good", "note", "missing"]
 # A package, and the command or option that it is for.
 EXTRAS = {
     "optuna": ("tune", "cropstar tune"),
-    "scipy": ("music", "bench jsb and piano"),
     "onnxruntime": ("onnx", "cropstar export"),
     "exactextract": ("parcels", "predict --parcels"),
     "pyarrow": ("parquet", "Parquet files"),

@@ -7,7 +7,6 @@ few-shot splits are not read.
 from __future__ import annotations
 
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.sensors import SENTINEL2
+from cropstar.inputs import reading
 from cropstar.sources.sample_files import Rows, SampleFile, SampleFilesScene
 
 NAME = re.compile(r"(?P<region>[A-Z]{2}[A-Z0-9]{0,3})_(?P<parcel>[^_]+(?:_[^_]+)*)_(?P<crop>\d{6,12})\.npz", re.ASCII)
-MAXIMUM_BYTES = 64 * 2**20  # of one array, unpacked
 REMEDY = "give the folder of .npz files that the package eurocropsml writes"
 
 
@@ -44,18 +43,11 @@ def looks_like_eurocropsml(path: Path) -> bool:
 
 def read_parcel(path: Path) -> Rows:
     """Dates, values and where there are any: a date of zeros was not seen."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if max((entry.file_size for entry in archive.infolist()), default=0) > MAXIMUM_BYTES:
-                raise ValueError("its arrays are too large for one parcel")
+    with reading("a damaged series", path, REMEDY):
         with np.load(path, allow_pickle=False) as content:
             values: NDArray[Any] = np.asarray(content["data"], dtype=np.float64)
             days = content["dates"].astype("datetime64[D]").astype(np.int32)
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as failure:
-        why = f"it cannot be read ({' '.join(str(failure).split())[:150]})"
-        raise InputError("a damaged series", path=path, why=why, remedy=REMEDY) from None
-    if values.shape != (len(days), len(SENTINEL2)):
-        why = f"data of shape {values.shape} for {len(days)} dates and {len(SENTINEL2)} bands"
-        raise InputError("a damaged series", path=path, why=why, remedy=REMEDY)
+        if values.shape != (len(days), len(SENTINEL2)):
+            raise ValueError(f"data of shape {values.shape} for {len(days)} dates and {len(SENTINEL2)} bands")
     seen = np.isfinite(values).all(axis=1) & (values >= 0).all(axis=1) & (values != 0).any(axis=1)
     return days, values, seen

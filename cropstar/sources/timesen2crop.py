@@ -16,6 +16,7 @@ import pandas as pd
 from cropstar.errors import InputError
 from cropstar.geo.calendar import to_days
 from cropstar.geo.sensors import sentinel2_band
+from cropstar.inputs import reading
 from cropstar.sources.sample_files import Rows, SampleFile, SampleFilesScene
 from cropstar.sources.texts import read_small_text
 
@@ -51,15 +52,12 @@ def looks_like_timesen2crop(path: Path) -> bool:
 def read_series(path: Path) -> Rows:
     """Dates, values, and which were clear."""
     days = to_days(_dates(path.parent.parent / DATES))
-    try:
+    with reading("not nine bands and a flag", path, REMEDY):
         frame = pd.read_csv(path)
         columns = {sentinel2_band(str(name)): name for name in frame}
-        flags = next(name for name in frame if str(name).strip().lower() == FLAG)
+        (flags,) = (name for name in frame if str(name).strip().lower() == FLAG)
         values = np.stack([pd.to_numeric(frame[columns[band]]).to_numpy(dtype=np.float64) for band in BANDS], axis=1)
         clear = pd.to_numeric(frame[flags]).to_numpy(dtype=np.float64) == 0
-    except (OSError, ValueError, KeyError, StopIteration) as failure:
-        why = f"not nine bands and a flag ({' '.join(str(failure).split())[:100]})"
-        raise InputError("a damaged series", path=path, why=why, remedy=REMEDY) from None
     if len(values) != len(days):
         why = f"{len(values)} rows for {len(days)} dates in {DATES}"
         raise InputError("a damaged series", path=path, why=why, remedy=REMEDY)

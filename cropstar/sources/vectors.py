@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from cropstar.errors import InputError
+from cropstar.errors import InputError, one_line
 from cropstar.inputs import require_file
 from cropstar.sources.points import is_point_table, read_point_table
 
@@ -41,15 +41,11 @@ def open_vector(path: Path) -> Any:
         remedy = "install it with: pip install 'cropstar[parquet]'"
         raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
     except Exception as failure:
-        why = f"not a vector file that can be read ({_one_line(failure)})"
+        why = f"not a vector file that can be read ({one_line(failure)})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
     if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
         raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
     return frame
-
-
-def _one_line(failure: Exception) -> str:
-    return " ".join(str(failure).split())[:200] or type(failure).__name__
 
 
 def _require_own_crs(path: Path) -> None:
@@ -73,7 +69,7 @@ def _require_own_crs(path: Path) -> None:
             "the coordinate system is a link", path=path, why="it is not followed", remedy=remedy
         ) from None
     except (ValueError, RecursionError) as failure:
-        why = f"not JSON that can be read ({_one_line(failure)})"
+        why = f"not JSON that can be read ({one_line(failure)})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.errors import InputError
+from cropstar.errors import InputError, one_line
 from cropstar.inputs import require_file
 
 MAXIMUM_BYTES = 2**26
@@ -40,8 +40,7 @@ def read_plain_pickle(path: Path, *, maximum_bytes: int = MAXIMUM_BYTES, remedy:
         what = "a pickle of more than numbers, texts and arrays"
         raise InputError(what, path=path, why=str(failure), remedy=f"it was not run; {remedy}") from None
     except Exception as failure:  # the unpickler raises whatever it stumbles over
-        why = " ".join(str(failure).split())[:200] or type(failure).__name__
-        raise InputError("not a pickle, or a damaged one", path=path, why=why, remedy=remedy) from None
+        raise InputError("not a pickle, or a damaged one", path=path, why=one_line(failure), remedy=remedy) from None
 
 
 class _Refused(Exception):

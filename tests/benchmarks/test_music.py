@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import pickle
-import sys
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import scipy.io as oracle  # type: ignore[import-untyped]
+import scipy.io as oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -108,32 +106,29 @@ def plain(train: Any) -> bytes:
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("a.mat", GOOD_MAT[:-9], "damaged .mat file"),
+        ("a.mat", GOOD_MAT[:-9], "not a .mat file"),
         ("a.mat", GOOD_PICKLE, "not a .mat file"),
         ("a.mat", b"", "not a .mat file"),
         ("a.mat", b"MATLAB 7.3 MAT-file".ljust(126) + b"IM" + bytes(400), "-v7"),
-        ("a.mat", saved(validdata=cells([ROLL]), testdata=cells([ROLL])), "has no traindata"),
-        ("a.mat", saved(traindata=ROLL, validdata=cells([ROLL]), testdata=cells([ROLL])), "traindata is no array of"),
-        ("a.mat", mat_bytes([ROLL * 1j], [ROLL], [ROLL]), "3 x 88 of complex128"),
-        ("a.mat", mat_bytes([np.array(["a"])], [ROLL], [ROLL]), "not steps x 88"),
+        ("a.mat", saved(validdata=cells([ROLL]), testdata=cells([ROLL])), "'traindata'"),
+        ("a.mat", saved(traindata=ROLL, validdata=cells([ROLL]), testdata=cells([ROLL])), "steps x 88 zeros and ones"),
+        ("a.mat", mat_bytes([np.array(["a"])], [ROLL], [ROLL]), "steps x 88"),
         ("a.mat", mat_bytes([], [ROLL], [ROLL]), "'train' is empty"),
-        ("a.mat", mat_bytes([ROLL], [ROLL[:, :87]], [ROLL]), "a piece of 'validation' is 3 x 87"),
-        ("a.mat", mat_bytes([ROLL], [ROLL], [ROLL[:0]]), "a piece of 'test' is 0 x 88"),
-        ("a.mat", mat_bytes([ROLL * 2], [ROLL], [ROLL]), "other than 0 and 1"),
-        ("a.mat", mat_bytes([ROLL * np.nan], [ROLL], [ROLL]), "other than 0 and 1"),
+        ("a.mat", mat_bytes([ROLL], [ROLL[:, :87]], [ROLL]), "steps x 88"),
+        ("a.mat", mat_bytes([ROLL], [ROLL], [ROLL[:0]]), "'test' is empty, or has a piece of no steps"),
+        ("a.mat", mat_bytes([ROLL * 2], [ROLL], [ROLL]), "zeros and ones"),
+        ("a.mat", mat_bytes([ROLL * np.nan], [ROLL], [ROLL]), "zeros and ones"),
         ("a.pickle", GOOD_PICKLE[:-9], "damaged"),
         ("a.pickle", GOOD_MAT, "not a pickle"),
-        ("a.pickle", pickle.dumps([ONE, ONE, ONE]), "no dictionary of train, valid, test"),
-        ("a.pickle", pickle.dumps({"train": ONE, "test": ONE}), "no dictionary of train, valid, test"),
+        ("a.pickle", pickle.dumps([ONE, ONE, ONE]), "not a pickle of music"),
+        ("a.pickle", pickle.dumps({"train": ONE, "test": ONE}), "'valid'"),
         ("a.pickle", plain([]), "'train' is empty"),
-        ("a.pickle", plain([[]]), "has no steps"),
+        ("a.pickle", plain([[]]), "no steps"),
         ("a.pickle", plain([[[20]]]), "21 to 108"),
         ("a.pickle", plain([[[109]]]), "21 to 108"),
-        ("a.pickle", plain([[[True]]]), "21 to 108"),
-        ("a.pickle", plain([[["c"]]]), "21 to 108"),
-        ("a.pickle", plain([[60]]), "lists of lists"),
-        ("a.pickle", plain("abc"), "lists of lists"),
-        ("a.pickle", plain([[np.array([60])]]), "lists of lists"),
+        ("a.pickle", plain([[["c"]]]), "not a pickle of music"),
+        ("a.pickle", plain([[60]]), "not a pickle of music"),
+        ("a.pickle", plain("abc"), "not a pickle of music"),
         ("a.pickle", plain([[print]]), "it was not run"),
     ],
 )
@@ -172,44 +167,6 @@ def test_changed_bytes_of_a_mat_file_end_in_one_line(places: list[tuple[int, int
         return
     assert str(path) in said
     assert "\n" not in said
-
-
-def test_bounds_of_a_mat_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.mat"
-    path.write_bytes(mat_bytes([ROLL] * 20, [ROLL], [ROLL]))
-    monkeypatch.setattr("cropstar.benchmarks.tasks.music.MAXIMUM_CELLS", 10)
-    with pytest.raises(InputError, match="traindata is no array of up to 10 cells"):
-        read_music(path)
-    monkeypatch.setattr("cropstar.benchmarks.tasks.music.MAXIMUM_MAT_BYTES", 100)
-    with pytest.raises(InputError, match="more than 100 bytes"):
-        read_music(path)
-
-
-def test_scipy_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.mat"
-    path.write_bytes(GOOD_MAT)
-    monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(UsageError, match=r"cropstar\[music\]"):
-        read_music(path)
-
-
-def test_a_list_named_a_thousand_times_takes_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "a.pickle"
-    notes = [60] * 5000
-    piece = [[60]] * 5000
-    cases: list[tuple[Any, str]] = [
-        ([piece] * 5000, "25,000,000 steps"),
-        ([[notes] * 5000], "up to 88 MIDI numbers"),  # 25 million
-    ]
-    for train, reason in cases:
-        path.write_bytes(plain(train))
-        tracemalloc.start()
-        try:
-            with pytest.raises(InputError, match=reason):
-                read_music(path)
-            assert tracemalloc.get_traced_memory()[1] < 2**22
-        finally:
-            tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import math
 import struct
-import zlib
 from pathlib import Path
-from typing import IO, Any, Literal
-from zipfile import BadZipFile
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +25,11 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
+from cropstar.inputs import reading, require_file
 from cropstar.models.contract import Shape
 
 CLASSES = 10
 PERMUTATION = "pmnist_permutation_mask.npy"
-MAXIMUM_PERMUTATION_BYTES = 2**20
 NEEDS = (
     "put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz and the two t10k-... files of MNIST there, "
     "e.g. from https://github.com/cvdfoundation/mnist"
@@ -100,21 +97,11 @@ def read_permutation(file: Path, steps: int) -> NDArray[np.int64]:
     if not file.is_file():
         remedy = "put it beside the images, or set task.order=seed"
         raise InputError("no permutation", path=file, why="there is no such file", remedy=remedy)
-    try:
-        if file.stat().st_size > MAXIMUM_PERMUTATION_BYTES:
-            raise ValueError("too large")
-        found = np.load(file, allow_pickle=False)
-        if not isinstance(found, np.ndarray) or found.dtype.kind not in "iu":
-            raise ValueError("no array of whole numbers")
-        order = found.ravel().astype(np.int64)
-    except (ValueError, OSError, EOFError, TypeError, BadZipFile, MemoryError) as failure:
-        why = str(failure)
-        raise InputError("not a permutation", path=file, why=why, remedy="give an array of numbers as .npy") from None
+    with reading("not a permutation", file, "give an array of numbers as .npy"):
+        order: NDArray[np.int64] = np.load(file, allow_pickle=False).ravel().astype(np.int64, casting="same_kind")
     if not np.array_equal(np.sort(order), np.arange(steps)):
-        why = f"it does not order {steps} pixels"
-        raise InputError(
-            "not a permutation of the pixels", path=file, why=why, remedy="with --pool set task.order=seed"
-        )
+        why, remedy = f"it does not order {steps} pixels", "with --pool set task.order=seed"
+        raise InputError("not a permutation of the pixels", path=file, why=why, remedy=remedy)
     return order
 
 
@@ -158,8 +145,6 @@ for task_name, facts in PAPER.items():
 
 # --- idx files, gzipped or not: a magic number, the sizes, the bytes
 
-MAXIMUM_BYTES = 2**28  # MNIST's training images are 47 MB
-BLOCK = 2**20
 GZIP = b"\x1f\x8b"
 UNSIGNED_BYTES = 0x08
 NAMES = ("train-images-idx3-ubyte", "train-images.idx3-ubyte", "t10k-images-idx3-ubyte", "t10k-images.idx3-ubyte")
@@ -179,36 +164,13 @@ def read_images(path: Path) -> NDArray[np.uint8]:
 
 def read_idx(path: Path, *, dimensions: int) -> NDArray[np.uint8]:
     """The array of unsigned bytes in an idx file."""
-    if not path.is_file():
-        raise InputError("no such file", path=path, remedy=REMEDY)
-    try:
-        with path.open("rb") as handle:
-            zipped = handle.read(2) == GZIP
-            handle.seek(0)
-            if not zipped:
-                return _read_bytes(handle, path, dimensions)
-            with gzip.open(handle) as plain:
-                return _read_bytes(plain, path, dimensions)  # type: ignore[arg-type]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as failure:
-        raise InputError("a damaged gzip file", path=path, why=str(failure), remedy="get the file again") from None
-
-
-def _read_bytes(handle: IO[bytes], path: Path, dimensions: int) -> NDArray[np.uint8]:
-    header = handle.read(4 + 4 * dimensions)
-    if header[:4] != bytes((0, 0, UNSIGNED_BYTES, dimensions)) or len(header) != 4 + 4 * dimensions:
-        why = f"it does not begin as an idx file of unsigned bytes in {dimensions} dimensions does"
-        raise InputError("not an idx file", path=path, why=why, remedy=REMEDY)
-    shape = struct.unpack(f">{dimensions}I", header[4:])
-    size = math.prod(shape)
-    if not 0 < size <= MAXIMUM_BYTES:
-        sizes = " x ".join(map(str, shape))
-        why = f"{sizes} bytes; between 1 and {MAXIMUM_BYTES:,} are read"
-        raise InputError("an idx file of a wrong size", path=path, why=why, remedy="check the file's header")
-    data = bytearray()
-    # Block by block: what a header claims takes no memory before it has come.
-    while len(data) < size and (block := handle.read(min(BLOCK, size - len(data)))):
-        data += block
-    if len(data) < size or handle.read(1):
-        why = f"{len(data):,} of {size:,} bytes" if len(data) < size else "more bytes than its header says"
-        raise InputError("a truncated or overlong idx file", path=path, why=why, remedy="get the file again")
-    return np.frombuffer(data, dtype=np.uint8).reshape(shape)
+    require_file(path)
+    with reading("not an idx file, or a damaged one", path, REMEDY):
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(GZIP) else content
+        if not content.startswith(bytes((0, 0, UNSIGNED_BYTES, dimensions))):
+            raise ValueError(f"it does not begin as unsigned bytes in {dimensions} dimensions do")
+        shape = struct.unpack_from(f">{dimensions}I", content, 4)
+        if 0 in shape:
+            raise ValueError("it is empty")
+        return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions).reshape(shape)

@@ -8,7 +8,6 @@ is a list of steps and a step a list of MIDI numbers from 21 (the lowest key) to
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
-from cropstar.inputs import require_file
+from cropstar.inputs import reading, require_file
 from cropstar.models.contract import Shape
 from cropstar.store.restricted_pickle import read_plain_pickle
 
@@ -96,14 +95,9 @@ for music in (
 
 KEYS = 88
 LOWEST = 21  # MIDI's number of a piano's first key
-MAXIMUM_MAT_BYTES = 2**26  # JSB Chorales has 96 kB, Piano-midi 224 kB
-MAXIMUM_CELLS = 2**16
-MATLAB_5 = b"MATLAB 5.0"  # how the files of MATLAB 5 to 7 begin
-MAXIMUM_STEPS = 2**20  # of a part; Piano-midi's longest has 75,911
 TUNES = {"jsb": "JSB Chorales", "piano": "Piano-midi"}
 PART_WORDS = {"train": "train", "validation": "valid", "test": "test"}
 ENDINGS = ((".mat",), (".pickle", ".pkl"))  # what is taken first stands first
-AGAIN = "get the file again"
 
 Rolls = dict[str, list[NDArray[np.bool_]]]
 
@@ -119,8 +113,9 @@ def read_music(path: Path, tunes: str | None = None) -> Rolls:
     file = _chosen(path, tunes)
     rolls = _from_mat(file) if file.suffix.lower() == ".mat" else _from_pickle(file)
     for part, pieces in rolls.items():
-        if not pieces:
-            raise InputError("no pieces", path=file, why=f"its part '{part}' is empty", remedy="get the file again")
+        if not pieces or min(map(len, pieces)) == 0:
+            why = f"'{part}' is empty, or has a piece of no steps"
+            raise InputError("no pieces", path=file, why=why, remedy="get the file again")
     return rolls
 
 
@@ -153,97 +148,33 @@ def _tunes_of(file: Path) -> str | None:
 
 
 def _from_mat(file: Path) -> Rolls:
-    variables = {part: f"{word}data" for part, word in PART_WORDS.items()}
-    cells = _read_cells(file, list(variables.values()))
-    return {part: [_checked(roll, part, file) for roll in cells[variable]] for part, variable in variables.items()}
+    from scipy.io import loadmat
 
-
-def _read_cells(file: Path, names: list[str]) -> dict[str, list[Any]]:
-    """The cell variables of a .mat file, each as the list of its arrays."""
-    try:
-        from scipy.io import loadmat, whosmat  # type: ignore[import-untyped]
-    except ImportError:
-        raise UsageError("reading .mat files needs SciPy", remedy="pip install 'cropstar[music]'") from None
     require_file(file)
-    if file.stat().st_size > MAXIMUM_MAT_BYTES:
-        raise InputError(
-            "a .mat file that is too large", path=file, why=f"more than {MAXIMUM_MAT_BYTES:,} bytes", remedy=AGAIN
-        )
-    with file.open("rb") as handle:
-        beginning = handle.read(len(MATLAB_5))
-    if beginning == b"MATLAB 7.3":
-        why = "version 7.3 is HDF5 and another format"
-        raise InputError("a .mat file that is not read", path=file, why=why, remedy="save it with MATLAB's option -v7")
-    if beginning != MATLAB_5:
-        raise InputError("not a .mat file of MATLAB 5 to 7", path=file, remedy=AGAIN)
-    try:
-        known = {name: (math.prod(shape), kind) for name, shape, kind in whosmat(file)}
-    except Exception as failure:  # SciPy raises whatever it stumbles over
-        raise _damaged_mat(file, failure) from None
-    for name in names:
-        count, kind = known.get(name, (0, "missing"))
-        if kind != "cell" or not 0 <= count <= MAXIMUM_CELLS:
-            why = f"it has no {name}" if kind == "missing" else f"{name} is no array of up to {MAXIMUM_CELLS:,} cells"
-            raise InputError("an unexpected .mat file", path=file, why=why, remedy="check which file it is")
-    try:
-        content = loadmat(file, variable_names=names)
-        return {name: list(content[name].ravel(order="F")) for name in names}
-    except Exception as failure:
-        raise _damaged_mat(file, failure) from None
+    with reading("not a .mat file of piano rolls", file, "get it again, or save it with MATLAB's option -v7"):
+        content = loadmat(file)
+        return {
+            part: [_piano_roll(roll) for roll in content[f"{word}data"].ravel(order="F")]
+            for part, word in PART_WORDS.items()
+        }
 
 
-def _damaged_mat(file: Path, failure: Exception) -> InputError:
-    why = " ".join(str(failure).split())[:200] or type(failure).__name__
-    return InputError("a damaged .mat file", path=file, why=why, remedy=AGAIN)
-
-
-def _checked(roll: NDArray[Any], part: str, file: Path) -> NDArray[np.bool_]:
-    if roll.ndim != 2 or roll.shape[1] != KEYS or not len(roll) or roll.dtype.kind not in "biuf":
-        why = f"a piece of '{part}' is {' x '.join(map(str, roll.shape))} of {roll.dtype}, not steps x {KEYS} numbers"
-        raise InputError("not a piano roll", path=file, why=why, remedy="check which file it is")
-    sounding = roll == 1
-    if not np.all(sounding | (roll == 0)):
-        why = f"a piece of '{part}' has values other than 0 and 1"
-        raise InputError("not a piano roll", path=file, why=why, remedy="check which file it is")
-    return np.ascontiguousarray(sounding)
+def _piano_roll(roll: NDArray[Any]) -> NDArray[np.bool_]:
+    if roll.ndim != 2 or roll.shape[1] != KEYS or not np.isin(roll, (0, 1)).all():
+        raise ValueError(f"a piece is no array of steps x {KEYS} zeros and ones")
+    return np.ascontiguousarray(roll == 1)
 
 
 def _from_pickle(file: Path) -> Rolls:
     content = read_plain_pickle(file, remedy="use a file of lists and numbers only, or the .mat file")
-    if not isinstance(content, dict) or not set(PART_WORDS.values()) <= content.keys():
-        why = f"it is no dictionary of {', '.join(PART_WORDS.values())}"
-        raise InputError("an unexpected pickle", path=file, why=why, remedy="check which file it is")
-    return {part: _pieces(content[word], part, file) for part, word in PART_WORDS.items()}
+    with reading("not a pickle of music", file, "check which file it is"):
+        return {part: [_from_notes(piece) for piece in content[word]] for part, word in PART_WORDS.items()}
 
 
-def _pieces(pieces: Any, part: str, file: Path) -> list[NDArray[np.bool_]]:
-    """The rolls of one part. A pickle can name one list a million times: steps are counted before rolls are made."""
-    scores = [_sequence(piece, part, file) for piece in _sequence(pieces, part, file)]
-    total = sum(map(len, scores))
-    if total > MAXIMUM_STEPS or not all(scores):
-        why = f"'{part}' has {total:,} steps, at most {MAXIMUM_STEPS:,} are read"
-        why = why if total > MAXIMUM_STEPS else f"a piece of '{part}' has no steps"
-        raise InputError("pieces of a wrong length", path=file, why=why, remedy="check which file it is")
-    rolls = []
-    for steps in scores:
-        roll = np.zeros((len(steps), KEYS), dtype=np.bool_)
-        for row, notes in zip(roll, steps, strict=True):
-            row[_keys(notes, part, file)] = True
-        rolls.append(roll)
-    return rolls
-
-
-def _keys(notes: Any, part: str, file: Path) -> list[int]:
-    known = range(LOWEST, LOWEST + KEYS)
-    notes = _sequence(notes, part, file)
-    if len(notes) > KEYS or not all(type(note) is int and note in known for note in notes):
-        why = f"a step of '{part}' has something else than up to {KEYS} MIDI numbers from {known[0]} to {known[-1]}"
-        raise InputError("not notes of a piano", path=file, why=why, remedy="check which file it is")
-    return [note - LOWEST for note in notes]
-
-
-def _sequence(value: Any, part: str, file: Path) -> list[Any] | tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
-        why = f"'{part}' is not made of lists of lists of numbers"
-        raise InputError("an unexpected pickle", path=file, why=why, remedy="check which file it is")
-    return value
+def _from_notes(steps: list[list[int]]) -> NDArray[np.bool_]:
+    roll = np.zeros((len(steps), KEYS), dtype=np.bool_)
+    for row, notes in zip(roll, steps, strict=True):
+        if not all(LOWEST <= note < LOWEST + KEYS for note in notes):
+            raise ValueError(f"a step has something else than MIDI numbers from {LOWEST} to {LOWEST + KEYS - 1}")
+        row[[note - LOWEST for note in notes]] = True
+    return roll

@@ -210,8 +210,6 @@ class TextObjective(SequenceObjective):
 
 PART_WORDS = {"train": "train", "validation": "valid", "test": "test"}
 STYLES = ("ptb", "ptb.char")  # words before characters where both are there
-MAXIMUM_CHARACTERS = 2**26  # a dozen times the training part
-MAXIMUM_LINE = 2**20  # cut into words it takes many times its length
 MAXIMUM_ALPHABET = 256  # a code is a byte
 
 
@@ -256,24 +254,15 @@ def _files(folder: Path) -> tuple[dict[str, Path], bool]:
 
 
 def _characters(file: Path, spelt: bool) -> NDArray[np.uint32]:
-    lines, total = [], 0
+    lines = []
     for number, line in read_lines(file):
-        if len(line) > MAXIMUM_LINE:
-            raise InputError("not the Penn Treebank", path=file, why=f"line {number} is too long", remedy=REMEDY)
         words = line.split()
         if not words:
             continue
         if spelt and max(map(len, words)) > 1:
             why = f"'{max(words, key=len)[:20]}' in line {number} is more than one character"
-            raise InputError(
-                "a text that is not one character per word", path=file, why=why, remedy="name the file ptb.*.txt"
-            )
-        text = ("".join(words).replace("_", " ") if spelt else " ".join(words)) + "\n"
-        total += len(text)
-        if total > MAXIMUM_CHARACTERS:
-            why = f"more than {MAXIMUM_CHARACTERS:,} characters"
-            raise InputError("not the Penn Treebank", path=file, why=why, remedy=REMEDY)
-        lines.append(text)
+            raise InputError("not one character per word", path=file, why=why, remedy="name the file ptb.*.txt")
+        lines.append(("".join(words).replace("_", " ") if spelt else " ".join(words)) + "\n")
     if not lines:
         raise InputError("an empty text", path=file, remedy=REMEDY)
     return np.frombuffer("".join(lines).encode("utf-32-le"), dtype="<u4")

@@ -15,41 +15,8 @@ from hypothesis import strategies as st
 
 from cropstar.errors import InputError
 from cropstar.sources.tum import tfrecord
-from cropstar.sources.tum.tfrecord import MalformedExample, crc32c, masked, parse_example, read_record
+from cropstar.sources.tum.tfrecord import MalformedExample, masked, parse_example, read_record
 from tests.sources.examples.tum_tiles import an_example, field, framed, slow_crc32c, varint
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [  # RFC 3720, appendix B.4, and the check value of the catalogue of CRCs
-        (b"123456789", 0xE3069283),
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(reversed(range(32))), 0x113FDB5C),
-        (b"", 0),
-    ],
-)
-def test_known_checksums(data: bytes, expected: int) -> None:
-    assert crc32c(data) == expected == slow_crc32c(data)
-
-
-@given(st.binary(max_size=64), st.integers(0, 3000), st.integers(0, 2**32 - 1))
-def test_checksums_of_any_length(start: bytes, more: int, seed: int) -> None:
-    data = start + np.random.default_rng(seed).bytes(more)
-    assert crc32c(data) == slow_crc32c(data)
-    assert crc32c(memoryview(data)[:more]) == slow_crc32c(data[:more])
-
-
-def test_checksums_are_fast() -> None:
-    data = np.random.default_rng(0).bytes(2_000_000)
-    crc32c(data)
-    took = []
-    for _ in range(5):
-        start = time.perf_counter()
-        crc32c(data)
-        took.append(time.perf_counter() - start)
-    assert min(took) < 0.1  # 20 MB/s
 
 
 def test_the_mask_can_be_taken_off() -> None:
@@ -122,7 +89,7 @@ def test_a_record_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_examples_come_back(packed: bool) -> None:
-    features = parse_example(an_example({"a/data": b"xyz", "a/shape": (3, 2**40, -1), "": b""}, packed))
+    features = parse_example(memoryview(an_example({"a/data": b"xyz", "a/shape": (3, 2**40, -1), "": b""}, packed)))
     assert set(features) == {"a/data", "a/shape", ""}
     assert bytes(features["a/data"].data or b"") == b"xyz"
     assert features["a/shape"].numbers == (3, 2**40, -1)
@@ -132,7 +99,7 @@ def test_what_is_unknown_is_skipped_and_the_last_of_a_name_counts() -> None:
     floats = field(1, field(1, field(1, b"f") + field(2, field(2, field(1, bytes(8))))))
     fixed = b"\x11" + bytes(8) + b"\x1d" + bytes(4) + b"\x20\x05"
     record = an_example({"a": b"1"}) + fixed + floats + an_example({"a": b"2"})
-    features = parse_example(record)
+    features = parse_example(memoryview(record))
     assert bytes(features["a"].data or b"") == b"2"
     assert features["f"].data is None
 
@@ -145,19 +112,17 @@ def test_what_is_unknown_is_skipped_and_the_last_of_a_name_counts() -> None:
         (b"\x0a" + varint(2**62), "0 are left"),
         (b"\x0a" + b"\xff" * 10, "a number of more than 10 bytes"),
         (b"\x0b", "unknown type 3"),
-        (b"\x08\x01" * 2000, "more than 1000 fields"),
-        (an_example({"a": tuple(range(100))}), "more than 16 numbers"),
-        (an_example({"a": tuple(range(100))}, packed=False), "more than 16 numbers"),
         (field(1, field(1, field(1, b"\xff\xfe"))), "not text"),
         (field(1, field(1, field(1, b"a") + field(2, field(1, field(1, b"x") * 2)))), "2 values"),
     ],
 )
 def test_broken_examples(record: bytes, expected: str) -> None:
     with pytest.raises(MalformedExample, match=expected):
-        parse_example(record)
+        parse_example(memoryview(record))
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_an_example_or_refused(record: bytes) -> None:
     with suppress(MalformedExample):
-        assert all(feature.data is None or len(feature.data) < 300 for feature in parse_example(record).values())
+        features = parse_example(memoryview(record)).values()
+        assert all(feature.data is None or len(feature.data) < 300 for feature in features)
