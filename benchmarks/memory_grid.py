@@ -2,7 +2,8 @@
 
     python benchmarks/memory_grid.py --jobs 100
 
-Models, sizes, dates, bands, layers, files and the memory that is asked for are drawn at random. A job is *within* if
+Models, sizes, dates, bands, layers, files and the memory that is asked for are drawn at random, of jobs that take some
+seconds: `--first 40 --jobs 20` runs those with the numbers 40 to 59. A job is *within* if
 its peak resident memory is at most what was asked for, *refused* if it ended with exit code 6 before it computed
 anything, and *beyond* otherwise.
 """
@@ -35,16 +36,18 @@ FILES: tuple[list[str], ...] = (
     ["--uncertainty", "entropy", "--html", "--parcels", "parcels.gpkg"],
 )
 OF_STATES = (["--state", "season.h5"], ["--every-date"])
+MOST_PRODUCTS = 2e10  # of numbers in a job: some seconds
 BOUNDS = (520, 640, 700, 800, 1000, 1300, 2000)  # megabytes
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--jobs", type=int, default=20)
+    options.add_argument("--first", type=int, default=0)
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
     ends: Counter[str] = Counter()
-    for number in range(given.jobs):
+    for number in range(given.first, given.first + given.jobs):
         with tempfile.TemporaryDirectory() as folder:
             end, line = try_job(Path(folder), random.Random(1000 * given.seed + number))
         ends[end] += 1
@@ -57,11 +60,15 @@ def try_job(folder: Path, chance: random.Random) -> tuple[str, str]:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests.prediction.making import untrained
 
-    side, dates, bands = chance.choice([64, 200, 500, 900]), chance.choice([3, 8, 20]), chance.choice([2, 4, 8])
+    cost = MOST_PRODUCTS + 1
+    while cost > MOST_PRODUCTS:
+        side, dates, bands = chance.choice([64, 200, 500, 900]), chance.choice([3, 8, 20]), chance.choice([2, 4, 8])
+        name = chance.choice(MODELS)
+        settings: dict[str, Any] = {"layers": chance.choice([1, 2, 4]), "hidden": chance.choice([8, 16, 32, 64])}
+        reach = 9 if name.startswith("conv") else 1
+        cost = side**2 * dates * settings["layers"] * settings["hidden"] ** 2 * 4 * reach
     write_stack(folder / "tile.tif", side, dates, bands)
     write_parcels(folder / "parcels.gpkg", side)
-    name = chance.choice(MODELS)
-    settings: dict[str, Any] = {"layers": chance.choice([1, 2, 4]), "hidden": chance.choice([8, 16, 32, 64])}
     untrained(folder / "model.safetensors", folder / "tile.tif", name, **settings)
     files = chance.choice(FILES)
     if chance.random() < 0.25 and name in ("star", "convstar", "lstm", "gru", "convgru"):

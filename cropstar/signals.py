@@ -48,7 +48,7 @@ def watch_signals() -> None:
         if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # as in a background job
             signal.signal(number, _handle)
     signal.signal(signal.SIGALRM, _handle_again)
-    sys.unraisablehook = _note_lost
+    sys.unraisablehook = hear_lost
 
 
 def begin_work() -> None:
@@ -76,6 +76,19 @@ def note_request(number: int, instead_of: object) -> None:
         _command.signal = _command.signal or number
 
 
+def hear_lost(failure: Any) -> None:
+    """Python's hook for what is raised where nothing can be, in a callback of C or a destructor.
+
+    A signal is raised again. Of anything else there is no traceback: rasterio's log of a message that is not UTF-8.
+    """
+    if isinstance(failure.exc_value, StopSignal):
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        return
+    import logging
+
+    logging.getLogger("cropstar").debug("ignored: %s in %s", failure.exc_value, failure.object)
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     if _command.signal is not None:
         return
@@ -99,14 +112,6 @@ def _raise(frame: FrameType | None) -> None:
             return
         frame = frame.f_back
     raise StopSignal(_command.signal)
-
-
-def _note_lost(lost: Any) -> None:
-    """A signal that was raised where nothing can be, in a callback of C or a destructor, is raised again."""
-    if isinstance(lost.exc_value, StopSignal):
-        signal.setitimer(signal.ITIMER_REAL, AGAIN)
-    else:
-        sys.__unraisablehook__(lost)
 
 
 def _leave(number: int) -> None:

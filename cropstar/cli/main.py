@@ -12,7 +12,7 @@ import click
 
 from cropstar import __version__
 from cropstar.errors import CropstarError, Interrupted, UsageError, expected_error
-from cropstar.signals import StopSignal, end_work, received
+from cropstar.signals import StopSignal, end_work, hear_lost, received
 
 # The commands in the order of --help and the first sentence of each: a command's module is imported when it is used.
 COMMANDS = {
@@ -125,14 +125,7 @@ def _guard_messages() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     stream = sys.stderr or os.fdopen(2, "w", closefd=False)
     sys.stderr = Messages(stream)
-    sys.unraisablehook = _keep_quiet
-
-
-def _keep_quiet(failure: sys.UnraisableHookArgs) -> None:
-    """No traceback of what fails where nobody can catch it, such as rasterio's log of a message that is not UTF-8."""
-    import logging
-
-    logging.getLogger("cropstar").debug("ignored: %s in %s", failure.exc_value, failure.object)
+    sys.unraisablehook = hear_lost
 
 
 def _translate(failure: BaseException) -> CropstarError:

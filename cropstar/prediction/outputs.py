@@ -262,6 +262,7 @@ def _open_drafts(
 # under another name and read back.
 
 BLOCK = 256
+GDAL_HEADER = b"GDAL_STRUCTURAL_METADATA_SIZE="  # of cloud-optimised files, before the first directory
 BIG_TIFF = 43  # the version number of files of more than 4 GB
 
 
@@ -416,7 +417,8 @@ def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -
 
 
 def require_cloud_optimised(path: Path, final: Path) -> None:
-    """All directories come before the pixels of the image: libtiff puts one that it failed to write behind them."""
+    """The first directory follows GDAL's own header, and all come before the pixels of the image, one behind the other:
+    libtiff puts one that it failed to write at the end of what is there."""
     with rasterio.open(path, driver="GTiff") as dataset:
         pixels = int(dataset.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1))
     content = np.memmap(path, np.uint8, "r")
@@ -427,9 +429,13 @@ def require_cloud_optimised(path: Path, final: Path) -> None:
     large = number(2, 2) == BIG_TIFF
     count, entry, pointer = (8, 20, 8) if large else (2, 12, 4)  # bytes of the parts of a directory
     directory = number(8, 8) if large else number(4, 4)
-    while 0 < directory < pixels:
-        directory = number(directory + count + entry * number(directory, count), pointer)
-    if directory:
+    begin = 16 if large else 8
+    length = content[begin : begin + len(GDAL_HEADER) + 6].tobytes().removeprefix(GDAL_HEADER)
+    last = begin + len(GDAL_HEADER) + len("000000 bytes\n") + (int(length) if length.isdigit() else 0)
+    whole = directory in (last, last + 1)  # an even number
+    while last <= directory < pixels:
+        last, directory = directory, number(directory + count + entry * number(directory, count), pointer)
+    if directory or not whole:
         why = "a part of it did not reach the disk at once"
         raise ResourceError("cannot write the map", path=final, why=why, remedy=EITHER)
 

@@ -19,15 +19,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.errors import ArtifactError, MismatchError, UsageError
-from cropstar.store.files import locked, sweep, write_text
+from cropstar.store.files import PARTIAL, locked, sweep, write_text
 from cropstar.store.gate import read_json
 
 MODEL = "model.safetensors"
@@ -139,9 +141,10 @@ def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitS
         same = _read(run.config) == text and _read(run.data) == described
         if not fresh and same and not run.finished and _try_lock(run, hold):
             return run
-    for number in range(max(taken, default=0) + 1, 1_000_000):
-        run = Run(root / f"{stem}-{number:03d}")
-        if not run.folder.exists() and _try_lock(run, hold):
+    unused = (folder for _, folder in sorted(taken.items()) if _is_unused(folder))
+    new = (root / f"{stem}-{number:03d}" for number in range(max(taken, default=0) + 1, 1_000_000))
+    for run in map(Run, chain(unused, new)):
+        if _is_unused(run.folder) and _try_lock(run, hold) and _is_unused(run.folder):  # nor used by then
             write_text(run.data, described)
             write_text(run.config, text)
             return run
@@ -181,6 +184,13 @@ def trained_stores(root: Path) -> set[str]:
         if line is not None:
             stores.add(line.removeprefix("store:").strip())
     return stores
+
+
+def _is_unused(folder: Path) -> bool:
+    """Whether there is nothing but what a run leaves that was killed before it had its configuration."""
+    if folder.is_symlink() or not folder.is_dir():
+        return not os.path.lexists(folder)
+    return all(path.name in (".lock", "data.json") or path.name.endswith(PARTIAL) for path in folder.iterdir())
 
 
 def _read(path: Path) -> str | None:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -165,7 +166,9 @@ class _Server:
             def kill(*_: Any) -> None:
                 nonlocal late
                 late = True
-                os.killpg(child, signal.SIGKILL)
+                for kill_one_or_all in (os.killpg, os.kill):  # the group may not be there yet, nor any more
+                    with suppress(ProcessLookupError):
+                        kill_one_or_all(child, signal.SIGKILL)
 
             signal.signal(signal.SIGALRM, kill)
             signal.setitimer(signal.ITIMER_REAL, request.limit)
@@ -185,7 +188,7 @@ class _Server:
             counts.seen,
             counts.failed,
             counts.sockets,
-            late,
+            late and os.waitstatus_to_exitcode(status) == -signal.SIGKILL,
         )
 
     def _run(self, request: _Request, out: int, err: int) -> NoReturn:

@@ -6,13 +6,14 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.faults.killing import run_to_the_end, start
+from tests.faults.killing import run_to_the_end, start, usual_signals
 from tests.prediction.making import untrained
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -105,6 +106,35 @@ def test_further_signals_do_not_disturb_a_prediction(small_scene: Path, model: P
         time.sleep(0.005)
     assert "finished parts are kept" in the_end(process, *NUMBERS)
     assert not list(tmp_path.rglob("*.partial"))
+
+
+IN_A_DESTRUCTOR = """
+import os, signal, time
+from cropstar.signals import StopSignal, begin_work, watch_signals
+watch_signals()
+from cropstar.cli.main import _guard_messages
+_guard_messages()
+begin_work()
+
+class Resource:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000): pass  # where Python calls the handler
+
+try:
+    Resource()
+    time.sleep(30)
+except StopSignal as heard:
+    print(heard.number)
+"""
+
+
+def test_a_signal_in_a_destructor_is_heard() -> None:
+    """Nothing can be raised there: it is raised again behind it."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_DESTRUCTOR], stdout=subprocess.PIPE, text=True, preexec_fn=usual_signals, timeout=25
+    )
+    assert done.stdout.split() == [str(signal.SIGTERM.value)]
 
 
 @pytest.mark.slow

@@ -53,8 +53,8 @@ class Case:
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.before, self.place)  # with the times of files, which keys of blocks are made of
 
-    def run(self, server: ForkServer, watch: Watch | None = None) -> Answer:
-        return server.run(self.arguments, self.place, watch=watch)
+    def run(self, server: ForkServer, watch: Watch | None = None, limit: float = 120) -> Answer:
+        return server.run(self.arguments, self.place, watch=watch, limit=limit)
 
     def learn(self, server: ForkServer) -> None:
         """What the command leaves when nothing happens to it, twice: to the byte, but for what tells the time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import resource
 import signal
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ from cropstar.store.classes import ClassTable, CropClass
 from tests.prediction.gdal import names_and_table
 from tests.prediction.maps import CLASSES, TAGS, Landscape, a_landscape, write
 
+TILE_OFFSETS = 324  # a tag of TIFF
 EVERYTHING = MapOptions(layers=tuple(LAYERS), picture=False)
 
 
@@ -134,6 +136,27 @@ def test_a_directory_behind_the_pixels_is_a_write_that_failed(tmp_path: Path) ->
     require_cloud_optimised(path, path)
     with rasterio.open(path, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as dataset:
         dataset.update_tags(LONG="a tag that makes the directory longer " * 20)
+    with pytest.raises(ResourceError, match="did not reach the disk at once"):
+        require_cloud_optimised(path, path)
+
+
+def test_a_directory_that_was_written_again_before_the_pixels_is_one_too(tmp_path: Path) -> None:
+    """As above, where the disk failed before there were pixels: the first directory is not where it was to be."""
+    path = write(tmp_path, a_landscape(), MapOptions(picture=False)).files.map
+    content = path.read_bytes()
+    (directory,) = struct.unpack_from("<I", content, 4)
+    (entries,) = struct.unpack_from("<H", content, directory)
+    moved, end = len(content) + len(content) % 2, directory + 2 + 12 * entries + 4
+    with rasterio.open(path) as dataset:
+        pixels = int(dataset.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1))
+    copy = bytearray(content[directory:end])
+    for entry in range(2, 2 + 12 * entries, 12):  # the pixels come last again
+        if struct.unpack_from("<H", copy, entry)[0] == TILE_OFFSETS:
+            struct.pack_into("<I", copy, entry + 8, moved + len(copy) + 4)
+    again = content.ljust(moved, b"\0") + copy + content[pixels - 4 :]
+    path.write_bytes(again[:4] + struct.pack("<I", moved) + again[8:])
+    with rasterio.open(path) as dataset:
+        assert int(dataset.get_tag_item("BLOCK_OFFSET_0_0", "TIFF", bidx=1)) == moved + len(copy) + 4
     with pytest.raises(ResourceError, match="did not reach the disk at once"):
         require_cloud_optimised(path, path)
 

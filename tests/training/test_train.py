@@ -124,6 +124,22 @@ def test_a_run_in_use_is_not_touched(small_store: Path, tmp_path: Path) -> None:
         assert claim_run(tmp_path, config, DATA, fourth, fresh=True).folder not in (held.folder, other.folder)
 
 
+def test_a_run_that_was_killed_before_it_began_leaves_its_number(small_store: Path, tmp_path: Path) -> None:
+    config = tiny(small_store)
+    with ExitStack() as first:
+        run = claim_run(tmp_path, config, DATA, first, fresh=False)
+    for lost in ([run.config], [run.config, run.data]):  # the power failed before they were on the disk
+        for path in lost:
+            path.unlink()
+        with ExitStack() as again:
+            assert claim_run(tmp_path, config, DATA, again, fresh=True) == run
+    run.model.touch()
+    run.config.unlink()
+    (tmp_path / f"{run.name[:-1]}2").symlink_to("nowhere")
+    with ExitStack() as other:
+        assert claim_run(tmp_path, config, DATA, other, fresh=True).name == f"{run.name[:-1]}3"
+
+
 def test_a_run_does_not_go_on_with_other_data(small_store: Path, tmp_path: Path) -> None:
     config = tiny(small_store)
     with ExitStack() as first:
