@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from cropstar.config_keys import nearest_keys
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.inputs import MAXIMUM_CONFIG_BYTES
 from cropstar.registry import did_you_mean
@@ -52,10 +53,12 @@ class Options(Section):
 
 
 class ModelConfig(Section):
-    name: str = "convstar"
-    layers: int = Field(4, ge=1, le=64)
+    """The model: its kind, size and head."""
+
+    name: str = Field("convstar", description="a name from 'cropstar models', or auto: the best of several")
+    layers: int = Field(4, ge=1, le=64, description="layers of the model; convolutional models look further with each")
     hidden: int = Field(32, ge=1, le=4096, description="width; 32 for convolutional models, 128 for series models")
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of a layer's outputs set to zero in training")
     memory: float | None = Field(None, ge=1, description="longest time scale of a new gate; null: dates / layers")
     day_encoding: Literal["none", "sincos", "thermal"] = Field(
         "sincos",
@@ -248,13 +251,17 @@ class SamplingConfig(Section):
 
 
 class OptimiserConfig(Section):
-    learning_rate: float = Field(0.001, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    """Adam, its learning rate and what is done to gradients and weights."""
+
+    learning_rate: float = Field(0.001, gt=0, description="peak learning rate of Adam")
+    weight_decay: float = Field(0.0, ge=0, description="pull of the weights towards zero; see decoupled")
     decoupled: bool = Field(
         False, description="decoupled weight decay of the matrices (AdamW) instead of an L2 penalty on all weights"
     )
     clip: float = Field(1.0, gt=0, description="maximum norm of the gradient")
-    schedule: Literal["constant", "polynomial", "cosine", "noam", "plateau"] = "polynomial"
+    schedule: Literal["constant", "polynomial", "cosine", "noam", "plateau"] = Field(
+        "polynomial", description="how the learning rate falls over the epochs"
+    )
     warmup: int = Field(10, ge=0, description="steps of linear warm-up")
     plateau: int = Field(5, ge=1, description="of the schedule plateau: epochs without a better score before halving")
     average: float = Field(0.0, ge=0, lt=1, description="decay of the moving average of the weights; 0: none")
@@ -290,14 +297,14 @@ class LossConfig(Section):
 class TrainConfig(Section):
     """Everything that decides the outcome of a training run."""
 
-    store: LaxPath
+    store: LaxPath = Field(description="the folder of the store to train on; default: the newest in data/stores")
     recipe: Literal["auto", "quick", "paper"] = Field(
         "auto", description="settings that are not given: fitted to the data, for a quick look, or as in the paper"
     )
     model: ModelConfig = ModelConfig()
     split: SplitConfig = SplitConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
-    epochs: int = Field(5, ge=1)
+    epochs: int = Field(5, ge=1, description="passes over the training fields")
     batch: int = Field(8, ge=1, description="patches per step")
     series_batch: int = Field(64, ge=1, description="series per step, for stores of series")
     # Small patches: neighbouring pixels are of the same few fields, and a step should see many fields.
@@ -338,7 +345,7 @@ class TrainConfig(Section):
     soft_labels: Literal["none", "forest"] = Field(
         "none", description="forest: series also learn the out-of-bag probabilities of a random forest"
     )
-    seed: int = Field(0, ge=0, lt=2**63)
+    seed: int = Field(0, ge=0, lt=2**63, description="of split, order of the samples and first weights")
 
     @model_validator(mode="after")
     def _folds_judge_without_test(self) -> Self:
@@ -431,10 +438,7 @@ def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputE
     first = failure.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        known = _keys_beside(first["loc"])
-        parent = key.rpartition(".")[0]
-        full = [f"{parent}.{name}" if parent else name for name in known]
-        return UsageError(f"unknown key '{key}'", path=file, remedy=did_you_mean(key, full))
+        return UsageError(f"unknown key '{key}'", path=file, remedy=nearest_keys(key))
     if first["type"] == "missing" and key == "store":
         return InputError(
             "no store yet", path=STORES, remedy="make one with 'cropstar ingest', or name it with --store"
@@ -444,13 +448,6 @@ def _explain(failure: ValidationError, file: Path | None) -> UsageError | InputE
     why = f"{first['msg'].lower()}, not {SHORT.repr(first['input'])}" if key else first["msg"]
     what = f"wrong value of '{key}'" if key else "wrong configuration"
     return UsageError(what, path=file, why=why, remedy="correct it; --print-config shows all keys")
-
-
-def _keys_beside(location: tuple[int | str, ...]) -> list[str]:
-    section: Any = TrainConfig
-    for part in location[:-1]:
-        section = section.model_fields[part].annotation
-    return list(section.model_fields)
 
 
 # --- YAML without its traps: no objects, no duplicate keys, and 1e-3 is a number

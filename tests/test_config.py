@@ -84,8 +84,10 @@ def test_the_width_follows_the_kind_of_model(name: str, hidden: int) -> None:
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("epoch=3", "unknown key 'epoch'; did you mean 'epochs'? known: augmentation, batch, beside, "),
-        ("model.hiden=3", "unknown key 'model.hiden'; did you mean 'model.hidden'? known: model.bins, "),
+        ("epoch=3", "unknown key 'epoch'; did you mean 'epochs'? 'cropstar config' lists all keys"),
+        ("model.hiden=3", "unknown key 'model.hiden'; did you mean 'model.hidden'? 'cropstar config' lists"),
+        ("lr=3", "unknown key 'lr'; did you mean 'optimiser.learning_rate'? "),
+        ("model.hidden_size=3", "did you mean 'model.hidden'? "),
         ("optimizer.clip=3", "unknown key 'optimizer'; did you mean 'optimiser'?"),
         ("epochs=many", "wrong value of 'epochs': input should be a valid integer, not 'many'"),
         ("epochs=2.0", "wrong value of 'epochs'"),

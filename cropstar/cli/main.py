@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from contextlib import suppress
@@ -16,10 +17,12 @@ from cropstar.signals import StopSignal, end_work, hear_lost, received
 
 # The commands in the order of --help and the first sentence of each: a command's module is imported when it is used.
 COMMANDS = {
+    "demo": "Try it: make a scene, train on it and map it.",
     "ingest": "Turn images and parcels into a store of HDF5 tiles.",
     "inspect": "Show what is in a store, a tile, a model file, a run, the state of a season, a map or images.",
     "models": "List the models with their inputs, cost and receptive field.",
     "train": "Train a model on a store and evaluate it on held-out parcels.",
+    "config": "Explain the keys of a configuration: all, those of a section, or one.",
     "tune": "Search for the best settings on the validation parcels.",
     "evaluate": "Evaluate a model on the test parcels of its training, or on another store.",
     "check": "Check labels and declared crops: which are improbable, and what to survey next.",
@@ -32,8 +35,47 @@ COMMANDS = {
     "doctor": "Show what this machine offers: versions, processors, GPUs, memory, formats.",
 }
 
+GREETING = f"""cropstar {__version__}: crop maps from satellite time series.
+Try it:      cropstar demo
+Your images: cropstar ingest FOLDER --parcels parcels.gpkg    ('cropstar --help' lists all commands)"""
+
+# What other programs call our options and commands.
+OPTION_HABITS = {
+    **dict.fromkeys(("--lr", "--learning_rate"), "--learning-rate"),
+    **dict.fromkeys(("--batch-size", "--batch_size", "--bs"), "--batch"),
+    **dict.fromkeys(("--num-epochs", "--max-epochs", "--n-epochs"), "--epochs"),
+    **dict.fromkeys(("--num-layers", "--n-layers", "--depth"), "--layers"),
+    **dict.fromkeys(("--hidden-size", "--hidden-dim", "--width", "--units"), "--hidden"),
+    **dict.fromkeys(("--gpu", "--gpus", "--cuda"), "--device cuda"),
+    **dict.fromkeys(("--cpu", "--no-cuda"), "--device cpu"),
+    **dict.fromkeys(("--out", "--outdir", "--output-dir", "--output-folder", "--dest"), "--output"),
+    **dict.fromkeys(("--force", "--clobber", "--replace"), "--overwrite"),
+    **dict.fromkeys(("--threads", "--jobs", "--num-workers", "--n-jobs", "--processes"), "--workers"),
+    **dict.fromkeys(("--random-state", "--random-seed"), "--seed"),
+    **dict.fromkeys(("--input", "--images", "--raster"), "the path itself, without an option"),
+    **dict.fromkeys(("--labels-file", "--vector", "--shapefile", "--reference", "--samples"), "--parcels"),
+    **dict.fromkeys(("--label", "--class-column", "--crop-column", "--attribute", "--field"), "--label-column"),
+    **dict.fromkeys(("--start", "--start-date", "--since"), "--from"),
+    **dict.fromkeys(("--end", "--end-date", "--until"), "--to"),
+    **dict.fromkeys(("--cv", "--kfold", "--k-fold", "--n-splits"), "--folds"),
+    **dict.fromkeys(("--tile", "--block-size", "--chunk-size"), "--window"),
+}
+COMMAND_HABITS = {
+    **dict.fromkeys(("fit", "learn"), "train"),
+    **dict.fromkeys(("classify", "map", "infer", "inference", "apply"), "predict"),
+    **dict.fromkeys(("test", "validate", "score", "eval"), "evaluate"),
+    **dict.fromkeys(("info", "show", "describe", "ls"), "inspect"),
+    **dict.fromkeys(("import", "prepare", "read", "add", "load"), "ingest"),
+    **dict.fromkeys(("search", "optimise", "optimize", "hpo"), "tune"),
+    **dict.fromkeys(("settings", "options", "defaults"), "config"),
+    **dict.fromkeys(("version",), "--version"),
+    **dict.fromkeys(("help",), "--help"),
+    **dict.fromkeys(("example", "quickstart", "tutorial"), "demo"),
+}
+
 EPILOG = """\b
 Start here:
+  cropstar demo                                 the three commands below, in a folder of their own
   cropstar ingest                               make the demonstration scene and store it
   cropstar train --model convstar --layers 4    train on the newest store
   cropstar predict data/demo/tile.tif           map it with the newest model
@@ -64,6 +106,7 @@ class LazyGroup(click.Group):
 
 @click.group(
     cls=LazyGroup,
+    invoke_without_command=True,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -72,6 +115,8 @@ class LazyGroup(click.Group):
 def cropstar(context: click.Context) -> None:
     """Crop maps from Sentinel-2 time series, with the STAR recurrent cell."""
     context.ensure_object(dict)
+    if context.invoked_subcommand is None:
+        click.echo(GREETING)
 
 
 def main() -> NoReturn:
@@ -132,7 +177,10 @@ def _translate(failure: BaseException) -> CropstarError:
     """Convert any exception to a CropstarError with its exit code."""
     if isinstance(failure, click.ClickException):
         command = failure.ctx.command_path if isinstance(failure, click.UsageError) and failure.ctx else "cropstar"
-        return UsageError(failure.format_message().rstrip("."), remedy=f"see '{command} --help'")
+        what, question = failure.format_message().rstrip("."), _habit(failure)
+        if question:
+            what = what.partition(". ")[0].partition(" Did you mean")[0].rstrip(".")
+        return UsageError(what, remedy=f"{question}see '{command} --help'")
     if isinstance(failure, (click.Abort, KeyboardInterrupt)):
         return Interrupted(2, "finished parts are kept")
     if (number := received()) is not None and not isinstance(failure, Interrupted):
@@ -142,6 +190,27 @@ def _translate(failure: BaseException) -> CropstarError:
         why=f"{type(failure).__name__}: {failure}",
         remedy="run again with --debug and report the traceback",
     )
+
+
+def _habit(failure: click.ClickException) -> str:
+    """What an unknown command or option is called here, as a question with a blank behind it; empty if unknown."""
+    if isinstance(failure, click.NoSuchOption) and failure.ctx is not None:
+        given = failure.option_name
+        known = {name for parameter in failure.ctx.command.params for name in parameter.opts}
+        meant = OPTION_HABITS.get(given)
+        if meant is not None and (meant.split()[0] in known or not meant.startswith("--")):
+            return f"did you mean {meant}? "
+        if "--set" in known:
+            from cropstar.config_keys import nearest_key
+
+            key = nearest_key(given.lstrip("-").replace("-", "_"))
+            if key is not None and not failure.possibilities:
+                return f"did you mean --set {key}=...? "
+    elif isinstance(failure, click.UsageError) and failure.message.startswith("No such command"):
+        given = failure.message.partition("'")[2].partition("'")[0]
+        near = COMMAND_HABITS.get(given) or next(iter(difflib.get_close_matches(given, COMMANDS, n=1)), None)
+        return f"did you mean 'cropstar {near}'? " if near else ""
+    return ""
 
 
 def _say(error: CropstarError, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, USUAL_VALIDATION, ModelConfig, TrainConfig, dump_config
+from cropstar.config_keys import config_keys, config_sections
 from cropstar.datasets.fields import choose_target
 from cropstar.datasets.splits import Split, named_splits, training_split
 from cropstar.runtime import logger
@@ -27,6 +28,9 @@ NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not rec
 WARMUP = 30  # steps
 FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 FEW = 2000  # fields of series
+
+
+COMMENTS_AT = 32  # the column of comments in --print-config
 
 
 @dataclass(frozen=True)
@@ -78,16 +82,18 @@ def fill(config: TrainConfig, facts: DataFacts) -> tuple[TrainConfig, tuple[Choi
 
 
 def explained(config: TrainConfig, choices: tuple[Choice, ...]) -> str:
-    """The configuration as YAML, with the reason behind every setting that a recipe chose."""
+    """The configuration as YAML, with what every key means and the reason behind each that a recipe chose."""
     reasons = {choice.key: choice.why for choice in choices}
+    keys, sections = config_keys(), config_sections()
     lines: list[str] = []
     path: list[str] = []
     for line in dump_config(config).splitlines():
-        match = re.match(r"( *)([a-z_]+):", line)
-        if match:
+        if match := re.match(r"( *)([a-z_]+):(.*)", line):
             path[len(match[1]) // 2 :] = [match[2]]
-            reason = reasons.get(".".join(path))
-            line += f"  # {reason}" if reason else ""
+            name = ".".join(path)
+            comment = keys[name].comment if name in keys else sections.get(name, "")
+            comment += f" [by the recipe: {reasons[name]}]" if name in reasons else ""
+            line = f"{line:<{COMMENTS_AT}}  # {comment}" if comment else line
         lines.append(line)
     return "\n".join(lines) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -136,7 +137,8 @@ def test_print_config_says_why(
 ) -> None:
     shown = run_cli("train", "--store", str(small_store), "--model", "star", "--print-config", cwd=tmp_path)
     assert shown.returncode == 0
-    assert "pool: season  # " in shown.stdout
+    assert re.search(r"  pool: season +# scores from the last state.* \[by the recipe: .+\]", shown.stdout)
+    assert all("#" in line for line in shown.stdout.splitlines() if ":" in line), "every key has a comment"
     assert not list(tmp_path.iterdir())
 
 
