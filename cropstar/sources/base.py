@@ -33,7 +33,7 @@ from cropstar.runtime import logger, progress_bar
 from cropstar.sources.decoding import DecodedSeries, cell_size
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.tile import FORMAT, ParcelTable, PatchTile, RasterTile, SensorArrays, Tile
+from cropstar.store.tile import FORMAT, ParcelTable, PatchTile, RasterTile, SensorArrays, SeriesTile, Tile
 
 if TYPE_CHECKING:
     from cropstar.sources.labels import Parcels
@@ -208,9 +208,43 @@ class RasterScene:
             series.close()
 
 
-def sample_specs(scene: str, recipe: str, bounds: Iterable[tuple[int, int]]) -> list[TileSpec]:
-    """Tiles of samples, given by the first one and the one past the end of each."""
-    return [TileSpec(f"{scene}-{recipe[:8]}-n{first:07d}", Window(first, 0, end - first, 1)) for first, end in bounds]
+class SampleScene(ABC):
+    """Series or small images in a fixed order, cut into tiles of consecutive ones."""
+
+    name: str
+    recipe: str
+    layout: str
+    fingerprint: Fingerprint
+    provenance: dict[str, Any]
+    dates: Sequence[date]
+
+    @property
+    def volume(self) -> int:
+        """Bytes of all values that are read from files while tiles are built."""
+        return 0
+
+    @abstractmethod
+    def cuts(self) -> Iterable[tuple[int, int]]:
+        """The first sample of every tile, and the one past its end."""
+
+    @abstractmethod
+    def build(self, spec: TileSpec) -> Tile: ...
+
+    @abstractmethod
+    def counts(self) -> dict[str, Any]:
+        """What the manifest says of the scene besides its dates and provenance: numbers, and the published splits."""
+
+    def tile_specs(self) -> list[TileSpec]:
+        name = f"{self.name}-{self.recipe[:8]}"
+        return [TileSpec(f"{name}-n{first:07d}", Window(first, 0, end - first, 1)) for first, end in self.cuts()]
+
+    def describe(self) -> dict[str, Any]:
+        """The description of the scene in the manifest."""
+        dates = [day.isoformat() for day in self.dates]
+        return {"recipe": self.recipe, "dates": dates, **self.counts(), **self.provenance}
+
+    def close(self) -> None:  # noqa: B027  (most have nothing open)
+        """Close what is open between tiles."""
 
 
 def equal_parts(total: int, size: int) -> list[tuple[int, int]]:
@@ -433,22 +467,12 @@ class PatchImage:
     group: str  # what the collection's own splits deal out
 
 
-def pack_patches(
-    images: Sequence[PatchImage],
-    first: int,
-    *,
-    scene: str,
-    recipe: str,
-    fingerprint: Fingerprint,
-    crs: str,
-    provenance: dict[str, Any],
-) -> PatchTile:
+def pack_patches(scene: SampleScene, images: Sequence[PatchImage], first: int, crs: str = "") -> PatchTile:
     """A tile of images of one size; `first` is the running number of the first of them in the scene."""
     if (first + len(images)) * images[0].labels.size > np.iinfo(np.int32).max:
         why = f"{first + len(images)} images of {images[0].labels.size} pixels need more parcel numbers than there are"
-        raise InputError(
-            "too many images", path=Path(scene), why=why, remedy="ingest them in parts, into several stores"
-        )
+        remedy = "ingest them in parts, into several stores"
+        raise InputError("too many images", path=scene.name, why=why, remedy=remedy)
     count, longest = len(images), max(len(image.days) for image in images)
     bands, height, width = images[0].values.shape[1:]
     days = np.zeros((count, longest), dtype=np.int32)
@@ -463,9 +487,9 @@ def pack_patches(
         parcels[place], table = _number_fields(image, (first + place) * height * width)
         tables.append(table)
     return PatchTile(
-        scene=scene,
-        recipe=recipe,
-        fingerprint=fingerprint,
+        scene=scene.name,
+        recipe=scene.recipe,
+        fingerprint=scene.fingerprint,
         crs=crs,
         transforms=np.array([image.transform for image in images], dtype=np.float64),
         names=[image.name for image in images],
@@ -476,7 +500,26 @@ def pack_patches(
         labels=np.stack([image.labels for image in images]).astype(np.int16),
         parcels=parcels,
         table=_concatenate(tables),
-        provenance=provenance,
+        provenance=scene.provenance,
+    )
+
+
+def pack_series(
+    scene: SampleScene,
+    series: Sequence[tuple[NDArray[np.int32], NDArray[Any], NDArray[np.bool_]]],
+    table: ParcelTable,
+) -> SeriesTile:
+    """A tile of series, each the days (T,), values (T, C) and validity (T,) of its observations."""
+    return SeriesTile(
+        scene=scene.name,
+        recipe=scene.recipe,
+        fingerprint=scene.fingerprint,
+        starts=np.cumsum([0, *(len(days) for days, _, _ in series)], dtype=np.int64),
+        days=np.concatenate([days for days, _, _ in series]).astype(np.int32, copy=False),
+        values=np.concatenate([values for _, values, _ in series]),
+        valid=np.concatenate([valid for _, _, valid in series]),
+        table=table,
+        provenance=scene.provenance,
     )
 
 

@@ -26,7 +26,16 @@ from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE, in_order, sentinel2_band
 from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
-from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
+from cropstar.sources.base import (
+    SampleScene,
+    TileSpec,
+    equal_parts,
+    fits_uint16,
+    pack_series,
+    recipe_of,
+    safe_name,
+    short_list,
+)
 from cropstar.sources.texts import natural_ranks, read_text_table
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
@@ -121,7 +130,7 @@ def _scene_name(region: str, year: int, level: str) -> str:
 UNLISTED = ""  # the group of a parcel that is in none of the lists of ids: no split deals it out
 
 
-class BreizhCropsScene:
+class BreizhCropsScene(SampleScene):
     """The mapped parcels of a region in the natural order of their ids, numbered from 1.
 
     A region of 180,000 parcels is gigabytes: it is looked through once for its dates, then read again piece by piece.
@@ -151,7 +160,7 @@ class BreizhCropsScene:
         self._columns = _find_columns(files, mapped)
         self._parcels, self._observations, days = self._look_through(mapped)
         self.empty = listed.empty + len(mapped) - len(self._parcels)
-        self._dates = from_days(days)
+        self.dates = from_days(days)
         parts = read_parts(root, files.region) if files.is_raw else {}
         self._groups = _groups(parts, root) if parts else None
         self._splits = _id_splits(parts) if parts else _fold_splits()
@@ -170,7 +179,7 @@ class BreizhCropsScene:
         settings = {"name": self.name, "columns": self._columns, "groups": self._groups, **options.to_json()}
         self.recipe = recipe_of([*own, mapping.path], settings)
         self.fingerprint = Fingerprint(
-            LEVEL_BANDS[files.level], SCALE, 0.0, 0.0, Season.of(self._dates), mapping.classes
+            LEVEL_BANDS[files.level], SCALE, 0.0, 0.0, Season.of(self.dates), mapping.classes
         )
 
     def _look_through(self, parcels: list[_Parcel]) -> tuple[list[_Parcel], int, list[int]]:
@@ -193,50 +202,32 @@ class BreizhCropsScene:
         """Bytes of all values."""
         return 4 * self._observations * len(self.fingerprint.bands)
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, equal_parts(len(self._parcels), self._options.samples_per_tile))
+    def cuts(self) -> list[tuple[int, int]]:
+        return equal_parts(len(self._parcels), self._options.samples_per_tile)
 
     def build(self, spec: TileSpec) -> SeriesTile:
         window = spec.window
         chosen = self._parcels[window.top : window.bottom]
         with _open_reader(self._files, self._columns) as read:
             series = [read(parcel) for parcel in chosen]
-        clouds = np.concatenate([one.clouds for one in series])
-        valid = np.ones(len(clouds), dtype=bool)
-        if self._options.mask == "clouds":
-            valid = clouds <= self._options.cloud_limit
-        values = np.concatenate([one.values for one in series])  # means over parcels are fractions
+        limit = self._options.cloud_limit if self._options.mask == "clouds" else np.inf
+        whole = all(fits_uint16(one.values) for one in series)  # means over parcels are fractions
+        kind = np.uint16 if whole else np.float32
         numbers = np.arange(window.top + 1, window.bottom + 1, dtype=np.int32)
         labels = np.array([self._mapping.numbers[parcel.code] for parcel in chosen], dtype=np.int16)
-        return SeriesTile(
-            scene=self.name,
-            recipe=self.recipe,
-            fingerprint=self.fingerprint,
-            starts=np.cumsum([0, *(len(one.days) for one in series)], dtype=np.int64),
-            days=np.concatenate([one.days for one in series]),
-            values=values.astype(np.uint16 if fits_uint16(values) else np.float32),  # (rows, C)
-            valid=valid,
-            table=ParcelTable(numbers, [parcel.key for parcel in chosen], labels, self._groups_of(chosen)),
-            provenance=self.provenance,
-        )
+        table = ParcelTable(numbers, [parcel.key for parcel in chosen], labels, self._groups_of(chosen))
+        return pack_series(self, [(one.days, one.values.astype(kind), one.clouds <= limit) for one in series], table)
 
     def _groups_of(self, parcels: list[_Parcel]) -> list[str] | None:
         """The list that each parcel is in; of h5 files the region is the group of all."""
         return None if self._groups is None else [self._groups.get(parcel.key, UNLISTED) for parcel in parcels]
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
             "samples": len(self._parcels),
             "observations": self._observations,
             "splits": self._splits,
-            **self.provenance,
         }
-
-    def close(self) -> None:
-        """No file stays open between tiles."""
 
 
 def open_breizhcrops(path: Path, options: BreizhCropsOptions | None = None) -> list[BreizhCropsScene]:

@@ -25,13 +25,13 @@ from cropstar.geo.sensors import SCALE
 from cropstar.runtime import logger
 from cropstar.sources.base import (
     PatchImage,
+    SampleScene,
     TileSpec,
     Transform,
     equal_parts,
     pack_patches,
     recipe_of,
     safe_name,
-    sample_specs,
 )
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
@@ -61,7 +61,7 @@ class _Patch:
     dates: tuple[date, ...]
 
 
-class PastisScene:
+class PastisScene(SampleScene):
     """The patches in the order of their numbers."""
 
     layout = "patches"
@@ -80,7 +80,7 @@ class PastisScene:
         classes = ClassTable(CropClass(*row) for row in zip(range(VOID), CLASSES, colours, strict=True))
         season = Season.of([min(days), max(days)])
         self.fingerprint = Fingerprint(BANDS, SCALE, 0.0, RESOLUTION, season, classes)
-        self._dates = sorted(set(days))
+        self.dates = sorted(set(days))
 
     def _files(self, patch: _Patch) -> tuple[Path, Path, Path]:
         labels = self._folder / "ANNOTATIONS"
@@ -92,20 +92,13 @@ class PastisScene:
         """Bytes of all values."""
         return sum(path.stat().st_size for patch in self._patches for path in self._files(patch)[:1])
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, equal_parts(len(self._patches), IMAGES_PER_TILE))
+    def cuts(self) -> list[tuple[int, int]]:
+        return equal_parts(len(self._patches), IMAGES_PER_TILE)
 
     def build(self, spec: TileSpec) -> PatchTile:
         window = spec.window
-        return pack_patches(
-            [self._image(patch) for patch in self._patches[window.top : window.bottom]],
-            window.top,
-            scene=self.name,
-            recipe=self.recipe,
-            fingerprint=self.fingerprint,
-            crs="",
-            provenance=self.provenance,
-        )
+        images = [self._image(patch) for patch in self._patches[window.top : window.bottom]]
+        return pack_patches(self, images, window.top)
 
     def _image(self, patch: _Patch) -> PatchImage:
         data, target, parcels = self._files(patch)
@@ -137,18 +130,11 @@ class PastisScene:
             group=f"fold{patch.fold}",
         )
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
             "images": len(self._patches),
             "splits": _fold_splits(),
-            **self.provenance,
         }
-
-    def close(self) -> None:
-        """No file stays open between tiles."""
 
 
 def open_pastis(path: Path) -> list[PastisScene]:

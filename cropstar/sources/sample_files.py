@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE
-from cropstar.sources.base import TileSpec, equal_parts, recipe_of, safe_name, sample_specs
+from cropstar.sources.base import SampleScene, TileSpec, equal_parts, pack_series, recipe_of, safe_name
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SeriesTile
@@ -34,7 +34,7 @@ class SampleFile:
     group: str
 
 
-class SampleFilesScene:
+class SampleFilesScene(SampleScene):
     """The series of a collection, read when their tile is built. `read` gives the dates of a file in any order."""
 
     layout = "series"
@@ -53,8 +53,8 @@ class SampleFilesScene:
         self.recipe = recipe_of([*extra_files, *(sample.path for sample in samples)], {"source": source})
         self.provenance: dict[str, Any] = {"source": source, "folder": folder.resolve().name}
         self._classes = ClassTable.from_names(sorted({sample.label for sample in samples}))
-        self._dates = _first_and_last([read(sample.path)[0] for sample in self._some()], folder)
-        self.fingerprint = Fingerprint(bands, SCALE, 0.0, 0.0, Season.of(self._dates), self._classes)
+        self.dates = _first_and_last([read(sample.path)[0] for sample in self._some()], folder)
+        self.fingerprint = Fingerprint(bands, SCALE, 0.0, 0.0, Season.of(self.dates), self._classes)
 
     def _some(self) -> list[SampleFile]:
         """Series of every group, to learn the season from."""
@@ -68,51 +68,30 @@ class SampleFilesScene:
         """Bytes of all values, about."""
         return len(self._samples) * 50 * 2 * len(self.fingerprint.bands)
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, equal_parts(len(self._samples), SAMPLES_PER_TILE))
+    def cuts(self) -> list[tuple[int, int]]:
+        return equal_parts(len(self._samples), SAMPLES_PER_TILE)
 
     def build(self, spec: TileSpec) -> SeriesTile:
         window = spec.window
         samples = self._samples[window.top : window.bottom]
-        days, values, valid = [], [], []
+        series = []
         for sample in samples:
-            own = self._read(sample.path)
-            order = np.argsort(own[0], kind="stable")
-            fresh = np.append(True, np.diff(own[0][order]) > 0) if len(order) else order.astype(bool)
-            order = order[fresh]  # of two rows of one date the first
-            days.append(own[0][order])
-            valid.append(own[2][order])
-            kept = np.where(own[2][order][:, None], own[1][order], 0)
-            values.append(np.clip(np.rint(kept), 0, BRIGHTEST).astype(np.uint16))
-        lengths = [len(each) for each in days]
-        return SeriesTile(
-            scene=self.name,
-            recipe=self.recipe,
-            fingerprint=self.fingerprint,
-            starts=np.cumsum([0, *lengths]).astype(np.int64),
-            days=np.concatenate(days).astype(np.int32),
-            values=np.concatenate(values),
-            valid=np.concatenate(valid),
-            table=ParcelTable(
-                np.arange(window.top + 1, window.bottom + 1, dtype=np.int32),
-                [sample.key for sample in samples],
-                np.array([self._classes.number_of(sample.label) for sample in samples], dtype=np.int16),
-                [sample.group for sample in samples],
-            ),
-            provenance=self.provenance,
+            days, values, valid = self._read(sample.path)
+            once, firsts = np.unique(days, return_index=True)  # of two rows of one date the first
+            kept = np.where(valid[firsts][:, None], values[firsts], 0)
+            series.append((once, np.clip(np.rint(kept), 0, BRIGHTEST).astype(np.uint16), valid[firsts]))
+        table = ParcelTable(
+            np.arange(window.top + 1, window.bottom + 1, dtype=np.int32),
+            [sample.key for sample in samples],
+            np.array([self._classes.number_of(sample.label) for sample in samples], dtype=np.int16),
+            [sample.group for sample in samples],
         )
+        return pack_series(self, series, table)
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
             "samples": len(self._samples),
-            **self.provenance,
         }
-
-    def close(self) -> None:
-        """No file stays open between tiles."""
 
 
 def _first_and_last(days: Sequence[NDArray[np.int32]], folder: Path) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ from cropstar.geo.weather import THERMAL_BAND, Warmth, to_celsius
 from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.registry import suggestion
 from cropstar.runtime import event, logger
-from cropstar.sources.base import TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, sample_specs, short_list
+from cropstar.sources.base import SampleScene, TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, short_list
 from cropstar.sources.table_files import open_file
 from cropstar.sources.texts import natural_ranks
 from cropstar.sources.vectors import LABEL_COLUMNS
@@ -52,11 +52,10 @@ from cropstar.store.tile import ParcelTable, SensorArrays, SeriesTile
 __all__ = ["TableOptions", "TableScene", "guess_column", "open_table", "reflectance_band"]
 
 
-class TableScene:
+class TableScene(SampleScene):
     """The samples of one group. Their numbers run from 1, in the natural order of their keys."""
 
     layout = "series"
-    volume = 0  # it lies in memory
 
     def __init__(
         self,
@@ -75,11 +74,11 @@ class TableScene:
         self._chosen = chosen
         self._samples_per_tile = samples_per_tile
         days = [rows.days[rows.starts[chosen.start] : rows.starts[chosen.stop]] for rows in samples.rows]
-        self._dates = from_days(np.unique(np.concatenate(days)))
-        self.fingerprint = fingerprint.with_season(Season.of(self._dates))
+        self.dates = from_days(np.unique(np.concatenate(days)))
+        self.fingerprint = fingerprint.with_season(Season.of(self.dates))
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, equal_parts(len(self._chosen), self._samples_per_tile))
+    def cuts(self) -> list[tuple[int, int]]:
+        return equal_parts(len(self._chosen), self._samples_per_tile)
 
     def build(self, spec: TileSpec) -> SeriesTile:
         samples, window = self._samples, spec.window
@@ -114,19 +113,9 @@ class TableScene:
             warnings.simplefilter("ignore", RuntimeWarning)
             return np.concatenate([np.median(rows.values[rows.valid], axis=0) for rows in self._samples.rows])
 
-    def describe(self) -> dict[str, Any]:
-        """What the manifest says of the scene."""
-        counts = [rows.starts[self._chosen.stop] - rows.starts[self._chosen.start] for rows in self._samples.rows]
-        return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
-            "samples": len(self._chosen),
-            "observations": int(sum(counts)),
-            **self.provenance,
-        }
-
-    def close(self) -> None:
-        """The file was read whole and is closed already."""
+    def counts(self) -> dict[str, Any]:
+        rows = [rows.starts[self._chosen.stop] - rows.starts[self._chosen.start] for rows in self._samples.rows]
+        return {"samples": len(self._chosen), "observations": int(sum(rows))}
 
 
 def open_table(path: Path, options: TableOptions | None = None) -> list[TableScene]:

@@ -15,7 +15,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS, require_file
 from cropstar.runtime import event, logger
-from cropstar.sources.base import TileSpec, recipe_of, safe_name, sample_specs, short_list
+from cropstar.sources.base import SampleScene, TileSpec, recipe_of, safe_name, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 from cropstar.store.fingerprint import Fingerprint
@@ -32,7 +32,7 @@ WHOLE = re.compile(r"-?[0-9]+")
 VERSION = 1  # of the rules below; in the recipe
 
 
-class UcrScene:
+class UcrScene(SampleScene):
     """All series, those of train first, in the order of the files; numbered from 1.
 
     Values are stored as they are, in single precision: whatever their range, they keep seven digits. A step counts
@@ -40,7 +40,6 @@ class UcrScene:
     """
 
     layout = "series"
-    volume = 0  # it lies in memory
 
     def __init__(self, path: Path) -> None:
         """The data set in a folder, or the one that one of its two files belongs to."""
@@ -63,8 +62,8 @@ class UcrScene:
         )
         count = values.shape[1]
         bands = ("value",) if count == 1 else tuple(f"value{place}" for place in range(1, count + 1))
-        self._dates = from_days(self._steps)
-        self.fingerprint = Fingerprint(bands, 1.0, 0.0, 0.0, Season.of(self._dates), classes)
+        self.dates = from_days(self._steps)
+        self.fingerprint = Fingerprint(bands, 1.0, 0.0, 0.0, Season.of(self.dates), classes)
         self.recipe = recipe_of([files.train, files.test], {"name": self.name, "version": VERSION})
         self.provenance: dict[str, Any] = {
             "source": "ucr",
@@ -75,8 +74,15 @@ class UcrScene:
             "left_out": {"empty": self._empty},
         }
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, self._cuts())
+    def cuts(self) -> Iterator[tuple[int, int]]:
+        """Where tiles begin and end: so many samples, fewer of long ones, at least one."""
+        rows = max(TILE_BYTES // (4 * self._values.shape[1]), 1)
+        top, total = 0, len(self._starts) - 1
+        while top < total:
+            fit = int(np.searchsorted(self._starts, self._starts[top] + rows, side="right")) - 1
+            bottom = min(max(fit, top + 1), top + SAMPLES_PER_TILE, total)
+            yield top, bottom
+            top = bottom
 
     def build(self, spec: TileSpec) -> SeriesTile:
         window = spec.window
@@ -95,15 +101,11 @@ class UcrScene:
             provenance=self.provenance,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
             "samples": len(self._table.keys),
             "observations": int(self._valid.sum()),
             "splits": SPLITS,
-            **self.provenance,
         }
 
     def log_summary(self) -> None:
@@ -115,19 +117,6 @@ class UcrScene:
         logger.warning("%s has no dates: its %d steps are taken as %s", self.name, len(self._steps), how)
         if self._empty:
             logger.warning("%s: %d series without a value left out", self.name, self._empty)
-
-    def close(self) -> None:
-        """The files were read whole and are closed already."""
-
-    def _cuts(self) -> Iterator[tuple[int, int]]:
-        """Where tiles begin and end: so many samples, fewer of long ones, at least one."""
-        rows = max(TILE_BYTES // (4 * self._values.shape[1]), 1)
-        top, total = 0, len(self._starts) - 1
-        while top < total:
-            fit = int(np.searchsorted(self._starts, self._starts[top] + rows, side="right")) - 1
-            bottom = min(max(fit, top + 1), top + SAMPLES_PER_TILE, total)
-            yield top, bottom
-            top = bottom
 
 
 def open_ucr(path: Path) -> list[UcrScene]:

@@ -28,13 +28,13 @@ from cropstar.registry import did_you_mean
 from cropstar.runtime import event, logger
 from cropstar.sources.base import (
     PatchImage,
+    SampleScene,
     TileSpec,
     Transform,
     equal_parts,
     pack_patches,
     recipe_of,
     safe_name,
-    sample_specs,
     short_list,
 )
 from cropstar.sources.texts import read_small_text, read_text_table
@@ -122,7 +122,7 @@ LARGEST = np.iinfo(np.uint16).max
 REFLECTANCE = 10.0  # fractions that never exceed it are reflectance already, not ten thousand times as much
 
 
-class ZueriCropScene:
+class ZueriCropScene(SampleScene):
     """Images in the order of the file; ids of fields run through all of it, so a field may lie in several images."""
 
     layout = "patches"
@@ -132,7 +132,7 @@ class ZueriCropScene:
         self._path, self._labels, self._options = path, labels, options
         with _open_datasets(path) as datasets:
             self._shape = _check_shape(datasets, path)
-            self._dates = _choose_dates(self._shape, path, options)
+            self.dates = _choose_dates(self._shape, path, options)
             _require_scaled(datasets["data"], path)
             self.labelled, self.fields = self._look_through(datasets)
         if not self.labelled.any():
@@ -145,9 +145,9 @@ class ZueriCropScene:
             "level": options.level,
             "dates_assumed": options.dates is None,
         }
-        settings = {"name": self.name, "dates": [day.isoformat() for day in self._dates], **options.to_json()}
+        settings = {"name": self.name, "dates": [day.isoformat() for day in self.dates], **options.to_json()}
         self.recipe = recipe_of([path, labels.path], settings)
-        season = Season.of(self._dates)
+        season = Season.of(self.dates)
         self.fingerprint = Fingerprint(options.chosen_bands, SCALE, 0.0, RESOLUTION, season, labels.classes)
 
     def _look_through(self, datasets: dict[str, Any]) -> tuple[NDArray[np.int64], int]:
@@ -181,8 +181,8 @@ class ZueriCropScene:
         shape = self._shape
         return 2 * shape.images * shape.dates * shape.height * shape.width * len(self.fingerprint.bands)
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, equal_parts(self._shape.images, self._options.images_per_tile))
+    def cuts(self) -> list[tuple[int, int]]:
+        return equal_parts(self._shape.images, self._options.images_per_tile)
 
     def build(self, spec: TileSpec) -> PatchTile:
         window = spec.window
@@ -197,15 +197,7 @@ class ZueriCropScene:
                     index = start + place
                     own = index - window.top
                     images.append(self._image(index, values[place], clouds[place], labels[own], fields[own]))
-        return pack_patches(
-            images,
-            window.top,
-            scene=self.name,
-            recipe=self.recipe,
-            fingerprint=self.fingerprint,
-            crs="",
-            provenance=self.provenance,
-        )
+        return pack_patches(self, images, window.top)
 
     def _image(
         self,
@@ -223,7 +215,7 @@ class ZueriCropScene:
         return PatchImage(
             name=f"{index:05d}",
             transform=NOWHERE,
-            days=to_days(self._dates),
+            days=to_days(self.dates),
             values=np.rint(kept).astype(np.uint16).transpose(0, 3, 1, 2),
             valid=valid,
             labels=labels,
@@ -232,19 +224,12 @@ class ZueriCropScene:
             group=fold_of(index, self._shape.images),
         )
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
             "images": self._shape.images,
             "parcels": self.fields,
             "splits": _fold_splits(),
-            **self.provenance,
         }
-
-    def close(self) -> None:
-        """No file stays open between tiles."""
 
 
 def open_zuericrop(path: Path, options: ZueriCropOptions | None = None) -> list[ZueriCropScene]:

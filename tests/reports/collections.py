@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 
 from cropstar.geo.calendar import Season
-from cropstar.sources.base import PatchImage, pack_patches
+from cropstar.sources.base import PatchImage, SampleScene, pack_patches
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.store import Manifest, TileEntry, tile_path, write_manifest
@@ -47,8 +49,8 @@ def an_image(index: int, side: int = 12, dates: int = 5, shift: int = 0) -> Patc
 
 
 def a_tile(images: list[PatchImage], first: int, fingerprint: Fingerprint = PLAIN, crs: str = "") -> PatchTile:
-    recipe = "2" * 32
-    return pack_patches(images, first, scene="villages", recipe=recipe, fingerprint=fingerprint, crs=crs, provenance={})
+    scene = SimpleNamespace(name="villages", recipe="2" * 32, fingerprint=fingerprint, provenance={})
+    return pack_patches(cast("SampleScene", scene), images, first, crs)
 
 
 def a_store(folder: Path, images: list[PatchImage], size: int = 4, crs: str = "") -> Path:

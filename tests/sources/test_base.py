@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from cropstar.sources import base
 from cropstar.sources.base import (
     READ_BYTES,
     PatchImage,
+    SampleScene,
     empty_dates_note,
     name_with_years,
     pack_patches,
@@ -128,9 +131,8 @@ def an_image(number: int, dates: int = 3) -> PatchImage:
 
 
 def packed(images: list[PatchImage], first: int = 0) -> PatchTile:
-    return pack_patches(
-        images, first, scene="scene", recipe=RECIPE, fingerprint=a_fingerprint(), crs="", provenance={"source": "test"}
-    )
+    scene = SimpleNamespace(name="s", recipe=RECIPE, fingerprint=a_fingerprint(), provenance={"source": "test"})
+    return pack_patches(cast("SampleScene", scene), images, first)
 
 
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.integers(1, 4))

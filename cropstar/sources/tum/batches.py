@@ -22,7 +22,7 @@ from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE
 from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
-from cropstar.sources.base import TileSpec, fits_uint16, recipe_of, safe_name, sample_specs, short_list
+from cropstar.sources.base import SampleScene, TileSpec, fits_uint16, recipe_of, safe_name, short_list
 from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import PARTS, list_batches
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
@@ -56,11 +56,10 @@ class _BatchFile:
         return f"{self.group}/{self.path.stem}" if self.group in PARTS else self.path.stem
 
 
-class SeriesScene:
+class SeriesScene(SampleScene):
     """The samples in the order of their batches, numbered from 1. Clouds are classes here: all dates are valid."""
 
     layout = "series"
-    volume = 0  # batches are small: one process makes all tiles
 
     def __init__(self, folders: Sequence[Path], year: int | None) -> None:
         self.year = year or DEFAULT_YEAR
@@ -83,13 +82,13 @@ class SeriesScene:
             "features": "the pixels of a 3 x 3 neighbourhood, band by band",
             "left_out": {"empty": self._empty},
         }
-        season = Season.of(self._dates)
+        season = Season.of(self.dates)
         self.fingerprint = Fingerprint(self._shape.bands, self._scale, 0.0, 0.0, season, self._classes)
 
-    def tile_specs(self) -> list[TileSpec]:
+    def cuts(self) -> list[tuple[int, int]]:
         starts = np.cumsum([0, *(part.samples for part in self._parts)]).tolist()
         bounds = pairwise([*starts[:-1:BATCHES_PER_TILE], starts[-1]])
-        return sample_specs(self.name, self.recipe, [(top, bottom) for top, bottom in bounds if bottom > top])
+        return [(top, bottom) for top, bottom in bounds if bottom > top]
 
     def build(self, spec: TileSpec) -> SeriesTile:
         window, start = spec.window, 0
@@ -104,8 +103,7 @@ class SeriesScene:
                 keys += [f"{part.prefix}-{place}" for place in batch.samples]
                 groups += [part.group] * len(batch.samples)
             start += part.samples
-        lengths = np.concatenate([batch.lengths for batch in chosen])
-        starts = np.concatenate([[0], np.cumsum(lengths)])
+        starts = np.cumsum([0, *(length for batch in chosen for length in batch.lengths)], dtype=np.int64)
         dated = np.concatenate([batch.labels for batch in chosen])
         numbers = np.arange(window.top + 1, window.bottom + 1, dtype=np.int32)
         values = np.concatenate([batch.values for batch in chosen])  # (rows, C)
@@ -113,7 +111,7 @@ class SeriesScene:
             scene=self.name,
             recipe=self.recipe,
             fingerprint=self.fingerprint,
-            starts=starts.astype(np.int64),
+            starts=starts,
             days=np.concatenate([batch.days for batch in chosen]),
             values=values,
             valid=np.ones(len(values), dtype=bool),
@@ -122,27 +120,20 @@ class SeriesScene:
             date_labels=dated,
         )
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._dates],
             "samples": sum(part.samples for part in self._parts),
             "observations": self._observations,
             "splits": self._splits,
-            **self.provenance,
         }
 
     def log_summary(self, *, chosen: bool) -> None:
-        samples, dates = sum(part.samples for part in self._parts), len(self._dates)
+        samples, dates = sum(part.samples for part in self._parts), len(self.dates)
         event(f"{self.name}: {samples} samples, {self._observations} observations of {dates} dates", samples=samples)
         if not chosen:
             logger.warning("the batches have no year: using %d; --year sets another", self.year)
         if self._empty:
             logger.warning("%s: %d samples without an observation left out", self.name, self._empty)
-
-    def close(self) -> None:
-        """No file stays open between tiles."""
 
     def _look_through(self, folders: Sequence[Path]) -> None:
         """Read all batches once: how many samples, which dates, and whether the values are whole numbers."""
@@ -167,7 +158,7 @@ class SeriesScene:
             days.update(np.unique(batch.days).tolist())
         if not days:
             raise InputError("no observation", path=folders[0], why=f"{len(listed)} batches without a sample")
-        self._dates = from_days(sorted(days))
+        self.dates = from_days(sorted(days))
         self._scale = SCALE if largest > LARGEST_REFLECTANCE else 1.0
 
     def _crops(self, dated: NDArray[np.int16], starts: NDArray[Any]) -> NDArray[np.int16]:

@@ -31,13 +31,13 @@ from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import (
     PatchImage,
+    SampleScene,
     TileSpec,
     Transform,
     equal_parts,
     pack_patches,
     recipe_of,
     safe_name,
-    sample_specs,
 )
 from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import LABEL_FILES, RASTERS, DataFolder, TumOptions, label_file, list_tiles
@@ -62,7 +62,7 @@ class _Look:
     empty: int
 
 
-class ImageScene:
+class ImageScene(SampleScene):
     """The tiles in the order of their ids, each an image; they are opened as they are wanted."""
 
     layout = "patches"
@@ -73,6 +73,7 @@ class ImageScene:
         classes, self._numbers = _read_classes(root)
         found = list_tiles(folder)
         self._look = self._look_through(found)
+        self.dates = self._look.dates
         tiles = self._look.tiles
         self.year = year or self._look.dates[-1].year
         parts = (*((root.name,) if root != folder.path else ()), folder.path.name, str(self.year))
@@ -100,29 +101,17 @@ class ImageScene:
         height, width = self._look.shape
         return 2 * len(self._look.tiles) * len(self._look.dates) * height * width * len(self.fingerprint.bands)
 
-    def tile_specs(self) -> list[TileSpec]:
-        return sample_specs(self.name, self.recipe, equal_parts(len(self._look.tiles), self._images_per_tile))
+    def cuts(self) -> list[tuple[int, int]]:
+        return equal_parts(len(self._look.tiles), self._images_per_tile)
 
     def build(self, spec: TileSpec) -> PatchTile:
         chosen = list(self._look.tiles)[spec.window.top : spec.window.bottom]
-        return pack_patches(
-            [self._image(tile) for tile in chosen],
-            spec.window.top,
-            scene=self.name,
-            recipe=self.recipe,
-            fingerprint=self.fingerprint,
-            crs=self._crs,
-            provenance=self.provenance,
-        )
+        return pack_patches(self, [self._image(tile) for tile in chosen], spec.window.top, self._crs)
 
-    def describe(self) -> dict[str, Any]:
-        """The description of the scene in the manifest."""
+    def counts(self) -> dict[str, Any]:
         return {
-            "recipe": self.recipe,
-            "dates": [day.isoformat() for day in self._look.dates],
             "images": len(self._look.tiles),
             "splits": self._splits,
-            **self.provenance,
         }
 
     def log_summary(self) -> None:
@@ -131,9 +120,6 @@ class ImageScene:
         event(f"{self.name}: {images} images of {size} pixels, {dates} dates", images=images, dates=dates)
         if self._look.empty:
             logger.warning("%s: %d tiles without a date left out", self.name, self._look.empty)
-
-    def close(self) -> None:
-        """No file stays open between tiles."""
 
     def _look_through(self, tiles: dict[int, Path]) -> _Look:
         """Read the dates of all tiles: of records this means to unpack them once."""
