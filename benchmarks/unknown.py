@@ -33,7 +33,7 @@ from cropstar.models.novelty import UNKNOWN, NoveltyScale
 from cropstar.models.zoo import restore_model
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
-from cropstar.training.novelty import all_batches, features_by_stage
+from cropstar.training.novelty import Stages, all_batches, features_by_stage
 
 CPU = torch.device("cpu")
 
@@ -110,7 +110,7 @@ def score(model: Path, store: Path, run: Path, *, left_out: str | None, rate: fl
         opened, split, config, spatial=False, normalisation=card.normalisation, regular=config.regular
     )
     distance, doubt = [], []
-    for stage, seen in _last_stage(network, parts["test"], card.fingerprint.season):
+    for stage, seen in _last_stage(network, parts["test"], Stages(card.fingerprint.season, scale.days)):
         distance.append(scale.distances[stage].of([seen.features]).numpy())
         temperature = card.calibration["temperature"]["temperature"]
         doubt.append(1 - softmax(seen.scores, temperature).max(axis=1))
@@ -122,10 +122,10 @@ def score(model: Path, store: Path, run: Path, *, left_out: str | None, rate: fl
     return {"oddness": oddness, "distance": far, "softmax": unsure, "unknown": oddness > limit}
 
 
-def _last_stage(model: Any, dataset: Dataset, season: Any) -> Any:
+def _last_stage(model: Any, dataset: Dataset, stages: Stages) -> Any:
     for batch in all_batches(dataset, list(range(len(dataset)))):
         last = None
-        for stage, seen in features_by_stage(model, batch, season, CPU):
+        for stage, seen in features_by_stage(model, batch, stages, CPU):
             last = (stage, seen)
         if last is not None:
             yield last

@@ -239,12 +239,13 @@ def _write(target: Path, result: CheckResult, parcels: Path | None) -> tuple[Pat
 
     target.parent.mkdir(parents=True, exist_ok=True)
     frame = pandas.DataFrame([_row(each) for each in result.fields])
+    frame["promised"] = result.facts["promised"]  # with every field: tables are passed on without their page
     frame["suspect"], frame["survey"] = (frame[name].astype("Int32") for name in ("suspect", "survey"))
     page, style = target.with_suffix(".html"), target.with_suffix(".qml")
     suffix = target.suffix.lower()
     if suffix == ".gpkg":
         _write_outlines(target, frame, result, parcels)
-        write_text(style, lights_style())
+        write_text(style, lights_style(promised=result.facts["promised"]))
     else:
         with atomic_path(target) as partial:
             if suffix == ".csv":
@@ -265,17 +266,21 @@ def _write_outlines(target: Path, frame: Any, result: CheckResult, parcels: Path
     from cropstar.prediction.parcels import write_frame
     from cropstar.sources.vectors import keys_of
 
+    facts = result.facts
+    notes = {"CROPSTAR_FALSE_ALARMS": f"{facts['rate']:g}" + ("" if facts["promised"] else ", not promised here")}
+    if facts["warnings"]:
+        notes["CROPSTAR_CAVEATS"] = " | ".join(facts["warnings"])
     if parcels is not None and parcels.suffix.lower() != ".csv":
         own = _open_parcels(parcels)
         own = own[[name for name in own.columns if name == own.geometry.name or str(name).lower() not in frame.columns]]
         own = own.assign(key=keys_of(own)).drop_duplicates("key")
         merged = own.merge(frame.drop(columns=["x", "y"]), on="key", how="inner")
-        write_frame(geopandas.GeoDataFrame(merged, geometry=own.geometry.name, crs=own.crs), target)
+        write_frame(geopandas.GeoDataFrame(merged, geometry=own.geometry.name, crs=own.crs), target, notes)
         return
     shapes, crs = outlines(result.store, [each.parcel for each in result.fields])
     kept = [shape is not None for shape in shapes]
     geometry = [shape for shape in shapes if shape is not None]
-    write_frame(geopandas.GeoDataFrame(frame[kept], geometry=geometry, crs=crs), target)
+    write_frame(geopandas.GeoDataFrame(frame[kept], geometry=geometry, crs=crs), target, notes)
 
 
 def outlines(folder: Path, parcels: Sequence[tuple[str, int]]) -> tuple[list[Any], str]:
@@ -305,31 +310,19 @@ def outlines(folder: Path, parcels: Sequence[tuple[str, int]]) -> tuple[list[Any
     return [shapely.unary_union(pieces[parcel]) if parcel in pieces else None for parcel in parcels], crs
 
 
-def lights_style() -> str:
+def lights_style(*, promised: bool = True) -> str:
     """A QGIS style: fields in the colour of their light."""
-    from cropstar.reports.check_page import LIGHTS
+    from cropstar.prediction.styles import categorised_style
+    from cropstar.reports.check_page import LIGHTS, MEANINGS
 
-    categories, symbols = [], []
-    for number, (light, colour) in enumerate(LIGHTS.items()):
+    rows = []
+    for light, colour in LIGHTS.items():
         red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
-        categories.append(f'      <category value="{light}" symbol="{number}" label="{light}" render="true"/>')
-        symbols.append(
-            f'      <symbol type="fill" name="{number}" alpha="0.75" clip_to_extent="1">\n'
-            '        <layer class="SimpleFill" enabled="1" pass="0" locked="0">\n'
-            f'          <Option type="Map"><Option type="QString" name="color" value="{red},{green},{blue},255"/>\n'
-            '          <Option type="QString" name="style" value="solid"/>'
-            '<Option type="QString" name="outline_color" value="35,35,35,255"/>\n'
-            '          <Option type="QString" name="outline_width" value="0.2"/></Option>\n'
-            "        </layer>\n      </symbol>"
-        )
-    return (
-        "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
-        '<qgis styleCategories="Symbology" version="3.22.0">\n'
-        '  <renderer-v2 type="categorizedSymbol" attr="light" enableorderby="0" forceraster="0">\n'
-        "    <categories>\n" + "\n".join(categories) + "\n    </categories>\n"
-        "    <symbols>\n" + "\n".join(symbols) + "\n    </symbols>\n"
-        "  </renderer-v2>\n</qgis>\n"
-    )
+        label = f"{light}: {MEANINGS[light]}"
+        if light == "red" and not promised:
+            label += " (rate of false alarms not promised)"
+        rows.append((light, label, (red, green, blue, 190)))
+    return categorised_style("light", rows)
 
 
 def _write_page(path: Path, result: CheckResult) -> None:

@@ -391,7 +391,8 @@ class MapJob:
     @cached_property
     def trust(self) -> Trust:
         """What is said of the map beside its classes."""
-        return judge_trust(self.predictor.card, self.predictor.path, self.series.dates, self.series)
+        card, unknown = self.predictor.card, self.request.unknown
+        return judge_trust(card, self.predictor.path, self.series.dates, self.series, unknown=unknown)
 
     def result(self, written: Written | None) -> MapResult:
         """Of what was written, or None where nothing was."""

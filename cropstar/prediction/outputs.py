@@ -125,7 +125,8 @@ def write_outputs(
         if options.smoothing is not None:
             drafts, counts = _smooth(drafts, options, grid, classes, work, hold)
         hectares = hectares_per_pixel(grid)
-        product = ParcelProduct(files.parcels, classes, options.declared_column, model, grid)
+        rate = options.unknown if options.min_confidence is None else None  # the one of unknown parcels
+        product = ParcelProduct(files.parcels, classes, options.declared_column, model, grid, rate, trust.tags())
         if options.parcels is not None and parcel_model is not None:
             parcel_count = parcel_model(options.parcels, product)
         elif options.parcels is not None:

@@ -21,8 +21,8 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -111,6 +111,8 @@ class ParcelProduct:
     declared_column: str | None = None
     model: Path | None = None  # whose run tells which parcels it learnt from
     grid: Grid | None = None  # of the map
+    rate: float | None = None  # of --unknown
+    notes: Mapping[str, str] = field(default_factory=dict)  # test figures and caveats of the map
 
 
 def classify_parcels(parcels: Path, product: ParcelProduct, classes_raster: Path, stored: Path) -> ParcelCount:
@@ -146,12 +148,33 @@ def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: Parce
     columns = _columns(said, product.classes) | {HECTARES: hectares_of(frame.geometry)}
     columns |= _declared_columns(declared, columns[CLASS], product.classes)
     columns[PART] = parts_of(product, frame)
-    write_frame(frame.assign(**_in_order(columns)), product.path)
+    write_frame(frame.assign(**_in_order(columns)), product.path, product.notes)
     write_text(product.path.with_suffix(".qml"), parcel_style(product.classes, unknown=bool(said.unknown.any())))
     found = int(np.sum(columns[PIXELS] > 0))
     text = f"{found:,} of {len(frame):,} parcels have a class"
     (event if found or not len(frame) else logger.warning)(text)
+    if product.rate is not None:
+        _warn_of_unknown(columns, product.classes, product.rate)
     return ParcelCount(found, len(frame))
+
+
+def _warn_of_unknown(columns: Mapping[str, Any], classes: ClassTable, rate: float) -> None:
+    """Say where more parcels are unknown than --unknown can be wrong about.
+
+    Those that declare a crop of the model count; where nothing is declared, all do.
+    """
+    names = {name.casefold() for name in classes.names}
+    declares = [isinstance(crop, str) and crop.casefold() in names for crop in columns[DECLARED]]
+    asked = (columns[PIXELS] > 0) & (np.array(declares) if any(declares) else True)
+    count = int(asked.sum())
+    unknown = int((columns[NUMBER][asked] == UNKNOWN).sum())
+    if count and unknown > count * rate + 3 * math.sqrt(count * rate * (1 - rate)):
+        which = "parcels that declare a crop of the model" if any(declares) else "parcels"
+        logger.warning(
+            "%d of %d %s are unknown (%.0f %%), where --unknown %g allows for %.0f %%: either so many are of another "
+            "crop, or the model does not fit these images",
+            *(unknown, count, which, 100 * unknown / count, rate, 100 * rate),
+        )
 
 
 def _in_order(columns: dict[str, Any]) -> dict[str, Any]:
@@ -283,8 +306,8 @@ def hectares_of(geometry: Any) -> Floats:
     return areas
 
 
-def write_frame(frame: Any, output: Path) -> None:
-    """As a GeoPackage or GeoParquet, by the name's ending."""
+def write_frame(frame: Any, output: Path, notes: Mapping[str, str] | None = None) -> None:
+    """As a GeoPackage or GeoParquet, by the name's ending. `notes` are metadata and description of a GeoPackage."""
     import pyogrio
 
     with library_writes(output), atomic_path(output) as partial:
@@ -298,7 +321,8 @@ def write_frame(frame: Any, output: Path) -> None:
             own = {"FID": "gpkg_fid"} if "fid" in names else {}
             # In memory first: where the disk is full GDAL blames a column, or leaves out the index and says nothing.
             image = io.BytesIO()
-            _write_geopackage(frame.drop(columns=others), image, layer=output.stem, **own)
+            said = {**notes, "DESCRIPTION": " | ".join(notes.values())} if notes else {}
+            _write_geopackage(frame.drop(columns=others), image, layer=output.stem, layer_metadata=said, **own)
             partial.write_bytes(image.getbuffer())
         except ImportError:
             remedy = "install it with: pip install 'cropstar[parquet]'"
@@ -308,7 +332,7 @@ def write_frame(frame: Any, output: Path) -> None:
             raise InputError("cannot write the parcels", path=output, why=str(failure), remedy=remedy) from None
 
 
-def _write_geopackage(frame: Any, image: io.BytesIO, **settings: str) -> None:
+def _write_geopackage(frame: Any, image: io.BytesIO, **settings: Any) -> None:
     import pyogrio
 
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")

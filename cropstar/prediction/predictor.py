@@ -121,7 +121,13 @@ class Predictor:
 
     def _take_stage(self, stage: int) -> None:
         assert self._scale is not None
+        assert self._unknown is not None
         self._stage = self._scale.stages[stage]
+        if self._stage.limit(self._unknown) is None:
+            fields = self._scale.fields
+            why = f"the fields that were clear by day {self._scale.days[stage]} of the season, of {fields}, are too few"
+            remedy = f"give a rate above {lowest_rate(fields):g}, or wait for more images"
+            raise UsageError(f"--unknown {self._unknown:g} cannot be promised", path=self.path, why=why, remedy=remedy)
         self.model = WithNovelty(self._known, self._scale.distances[stage])
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:
@@ -281,7 +287,7 @@ def novelty_of(card: ModelCard, path: Path, rate: float, backend: str) -> Novelt
     except ValueError as failure:
         why = f"what it says of the unknown cannot be understood ({failure})"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
-    if any(stage.limit(rate) is None for stage in scale.stages):
+    if scale.stages[-1].limit(rate) is None:
         why = f"it was calibrated on {scale.fields} fields, which tell rates of {lowest_rate(scale.fields):g} and more"
         raise UsageError(f"--unknown {rate:g} cannot be promised", path=path, why=why, remedy="give a higher rate")
     return scale

@@ -529,7 +529,7 @@ class _Update:
             window=side,
             dates=len(card.dates),
         )
-        trust = judge_trust(predictor.card, predictor.path, card.dates, series)
+        trust = judge_trust(predictor.card, predictor.path, card.dates, series, unknown=self.request.unknown)
         trust.announce()
         classes = len(old.fingerprint.classes)
         require_disk_space(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from cropstar.store.classes import UNKNOWN, ClassTable
+
+Colour = tuple[int, int, int, int]  # red, green, blue, opacity
 
 HEAD = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
 CONFIDENCE_RAMP = ((0, "#7b3294"), (50, "#c2a5cf"), (70, "#f7f7f7"), (85, "#a6dba0"), (100, "#008837"))  # percent
@@ -18,7 +21,7 @@ def describe_style(classes: ClassTable) -> str:
         for entry in classes
     )
     return (
-        "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
+        f"{HEAD}"
         '<qgis styleCategories="Symbology" version="3.22.0">\n'
         "  <pipe>\n"
         '    <rasterrenderer type="paletted" band="1" opacity="1" alphaBand="-1" nodataColor="">\n'
@@ -66,6 +69,11 @@ def parcel_style(classes: ClassTable, *, unknown: bool = False) -> str:
     shown = classes.with_marks([UNKNOWN]) if unknown else classes
     rows = [(entry.name, entry.name, (*entry.rgb, 255)) for entry in shown]
     rows.append(("", "no class", (255, 255, 255, 0)))
+    return categorised_style("mapped", rows)
+
+
+def categorised_style(column: str, rows: Sequence[tuple[str, str, Colour]]) -> str:
+    """Areas in colours by the text of a column; each row is a value, its label and its colour."""
     categories = "\n".join(
         f'      <category value="{plain(value)}" symbol="{place}" label="{plain(label)}" render="true" type="string"/>'
         for place, (value, label, _) in enumerate(rows)
@@ -74,7 +82,7 @@ def parcel_style(classes: ClassTable, *, unknown: bool = False) -> str:
     return (
         f"{HEAD}"
         '<qgis styleCategories="Symbology" version="3.22.0">\n'
-        '  <renderer-v2 type="categorizedSymbol" attr="mapped" enableorderby="0" forceraster="0" symbollevels="0">\n'
+        f'  <renderer-v2 type="categorizedSymbol" attr="{column}" enableorderby="0" forceraster="0" symbollevels="0">\n'
         f"    <categories>\n{categories}\n    </categories>\n"
         f"    <symbols>\n{symbols}\n    </symbols>\n"
         "  </renderer-v2>\n"
@@ -84,7 +92,7 @@ def parcel_style(classes: ClassTable, *, unknown: bool = False) -> str:
     )
 
 
-def _fill_symbol(place: int, colour: tuple[int, int, int, int]) -> str:
+def _fill_symbol(place: int, colour: Colour) -> str:
     said = ",".join(map(str, colour))
     options = {"color": said, "outline_color": "60,60,60,255", "outline_width": "0.2", "style": "solid"}
     rows = "".join(f'<Option name="{name}" value="{value}" type="QString"/>' for name, value in options.items())

@@ -19,6 +19,7 @@ from cropstar.errors import CropstarError
 from cropstar.geo.calendar import Season, season_days, to_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.geo.windows import Window
+from cropstar.models.novelty import UNKNOWN
 from cropstar.reports.record import TestRecord
 from cropstar.reports.results import RESULT, read_result
 from cropstar.reports.wording import plural
@@ -29,7 +30,8 @@ from cropstar.store.model_file import ModelCard
 RECORD = "record"  # of the provenance of a model card
 KILOMETRES_PER_DEGREE = 111.2
 FEW = 0.5  # of the dates that training had by then
-LATE = 25  # days before the season's end from which a model of whole seasons has not been tested
+NEAR = 4  # days between two dates that count as the same
+MISSING = 0.25  # of the dates that training had by then
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,13 @@ def read_record(card: ModelCard, model: Path) -> TestRecord | None:
         return None
 
 
-def judge_trust(card: ModelCard, model: Path, dates: Sequence[date], series: Series) -> Trust:
-    """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them."""
+def judge_trust(
+    card: ModelCard, model: Path, dates: Sequence[date], series: Series, *, unknown: float | None = None
+) -> Trust:
+    """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them.
+
+    `unknown` is the rate of --unknown, where it is asked for.
+    """
     record = read_record(card, model)
     name = str(card.model.get("name", "ensemble"))
     file = f"{name} {model.parent.name}/{model.name}"  # not the folders of this machine: pages are passed on
@@ -74,11 +81,10 @@ def judge_trust(card: ModelCard, model: Path, dates: Sequence[date], series: Ser
         return Trust(file, "", (*caveats, "no test figures are known of this model file"))
     made = f"{file}, trained on {record.store} of {record.year_text}"
     day = day_of_season(dates, card.fingerprint.season)
-    said = [
-        *_other_years(record, dates),
-        *_other_region(record, series.grid),
-        *_few_dates(card, record, dates, day),
-    ]
+    elsewhere = [*_other_years(record, dates), *_other_region(record, series.grid)]
+    said = [*elsewhere, *_few_dates(card, record, dates, day)]
+    if unknown is not None:
+        said += _broken_promise(card, dates, unknown, elsewhere=bool(elsewhere))
     if record.absent:
         said.append(f"no test parcel of {_listed(record.absent)}: nothing is known of how well it is mapped")
     return Trust(made, record.headline(day), (*caveats, *said))
@@ -122,12 +128,29 @@ def _few_dates(card: ModelCard, record: TestRecord, dates: Sequence[date], day: 
     length, season = int(card.shape.get("length", 0)), card.fingerprint.season
     elapsed = min(max(day, 0) / max(season.length, 1), 1.0)
     said = []
-    if not record.days and season.length - day > LATE:
+    if not record.covers(day):
         ends = f"the map stands at {dates[-1]}, day {day} of a season of {season.length}"
         said.append(f"{ends}: the test was of whole seasons alone")
     if card.provenance.get("regular") is None and len(dates) < FEW * length * elapsed:
         said.append(f"{plural(len(dates), 'date')}, where training had up to {length} in a season: expect less")
     return said
+
+
+def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, elsewhere: bool) -> list[str]:
+    """A warning where more crops may be unknown than --unknown says: it is learnt for fields and dates of the training.
+
+    A state depends on which dates it saw. Images of half of the dates made five times as many crops unknown.
+    """
+    own = season_days(to_days(dates)[None], card.fingerprint.season)[0]
+    learnt = np.array((card.calibration or {}).get(UNKNOWN, {}).get("days", ()), dtype=np.int64)
+    learnt = learnt[learnt <= own[-1] + NEAR]
+    missing = int((np.abs(learnt[:, None] - own).min(axis=1) > NEAR).sum()) if len(learnt) > 1 else 0
+    why = ["images of another year or region"] if elsewhere else []
+    if missing > MISSING * len(learnt):
+        why.append(f"{missing} of {len(learnt)} dates that training had by then have no image here")
+    if not why:
+        return []
+    return [f"more than {rate:.3g} of the crops may be called unknown, --unknown does not hold here: {'; '.join(why)}"]
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -14,6 +14,11 @@ from cropstar.store.files import write_text
 
 WIDTH, HEIGHT, MARGIN = 250, 120, 18  # of a plot, in pixels
 LIGHTS = {"green": "#2f8f4e", "yellow": "#e0a800", "red": "#c0392b"}
+MEANINGS = {
+    "green": "no other crop is possible",
+    "yellow": "the declared crop is possible, others are too",
+    "red": "the declared crop is improbable",
+}
 FIELD_COLOUR = "#1f2a24"
 
 Line = tuple[Sequence[int], Sequence[float]]  # days and values
@@ -59,8 +64,11 @@ def write_check_page(
 
     html = environment.get_template("check.html.j2").render(
         facts=facts,
+        store=Path(facts["store"]).name,  # not the folders of this machine: pages are passed on
+        run=Path(facts["run"]).name,
         band=band,
         lights=LIGHTS,
+        meanings=MEANINGS,
         classes=classes,
         suspects=shown(suspects),
         reds=shown(reds),

@@ -6,6 +6,7 @@ files of older versions it is made of the result of their run.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from cropstar.geo.calendar import Season
 from cropstar.reports.wording import plural
 
 Bounds = tuple[float, float, float, float]  # west, south, east, north, in degrees
+
+FEW_TESTED = 30  # fields: with fewer, the standard error of an accuracy of 0.9 is above five points
+LATE = 25  # days before the season's end from which a model of whole seasons has not been tested
 
 
 @dataclass(frozen=True)
@@ -47,13 +51,14 @@ class TestRecord:
         counts, there = parts["test"], [any(own) for own in zip(*parts.values(), strict=True)]
         names = [row["name"] for row in result["classes"]]
         early = result.get("earliness") or {}
-        first = test["pixel"]
+        unit = str(test.get("unit") or ("pixel" if result["data"]["resolution"] else "parcel"))
+        first = test["parcel" if unit == "parcel" else "pixel"]  # a series without a grid is a parcel
         return cls(
             store=str(result["data"]["store"]).replace("\\", "/").rstrip("/").rpartition("/")[2],
             years=tuple(sorted({int(day[:4]) for day in result["data"]["dates"]})),
             season=(season.start, season.length),
             parcels=int(sum(counts)),
-            unit=str(test.get("unit") or ("pixel" if result["data"]["resolution"] else "parcel")),
+            unit=unit,
             accuracy=first["overall_accuracy"],
             macro_f1=first["macro_f1"],
             parcel_accuracy=test["parcel"]["overall_accuracy"],
@@ -103,23 +108,57 @@ class TestRecord:
             return None
         return self.accuracy_by_day[known[-1]], self.macro_f1_by_day[known[-1]]
 
+    def covers(self, day: int) -> bool:
+        """Whether maps that end by a day of the season were tested; those of its last weeks count as whole seasons."""
+        return bool(self.days) or self.season[1] - day <= LATE
+
     def headline(self, day: int | None = None) -> str:
         """The figures in one line; with a `day` before the end of the season, those of maps that end by then."""
-        over = "" if not self.absent else f" over {self.classes} of {self.classes + len(self.absent)} classes"
-        whole = f"{_figures(self.accuracy, self.macro_f1)}{over} by {self.unit}"
-        if self.unit != "parcel":
-            whole += f"; {_figures(self.parcel_accuracy, self.parcel_macro_f1)} by parcel"
-        seen = f"on {plural(self.parcels, 'parcel')} that training never saw: "
+        seen = f"on {plural(self.parcels, 'parcel')} that training never saw"
         if self.out_of_fold:
-            seen = f"on all {self.parcels} parcels, each by a model of {self.out_of_fold} that never saw it: "
+            seen = f"on all {self.parcels} parcels, each by a model of {self.out_of_fold} that never saw it"
         if self.too_optimistic:
-            seen = "on pixels of fields that training has seen, which is too optimistic: "
-        early = None if day is None or not self.days or day >= self.season[1] else self.figures_by(day)
-        if early is None:
-            return seen + whole
-        unit = "pixel" if self.unit == "pixel" else "parcel"
+            seen = "on pixels of fields that training has seen, which is too optimistic"
+        over = "" if not self.absent else f" over {self.classes} of {self.classes + len(self.absent)} classes"
+        whole = self._whole(over)
+        if self._few:
+            seen += ", too few to rely on"
+        if day is None or (self.days and day >= self.season[1]) or (not self.days and self.covers(day)):
+            return f"{seen}: {whole}"
+        if not self.days:
+            return f"{seen}, at the end of the season, not by its day {day}: {whole}"
+        early = self.figures_by(day)
         until = f"for maps that end by day {day} of the season (at its end {whole})"
-        return f"{seen}{_figures(*early)}{over} by {unit} {until}"
+        if early is None:
+            return f"{seen}: no figure {until}"
+        unit = "pixel" if self.unit == "pixel" else "parcel"
+        figures = _figures(*early) if not self._few or early[0] is None else f"a share of {early[0]:.0%} right"
+        return f"{seen}: {figures}{over} by {unit} {until}"
+
+    @property
+    def _few(self) -> bool:
+        return self.parcels < FEW_TESTED and not self.too_optimistic
+
+    def _whole(self, over: str) -> str:
+        """The figures of whole seasons. Of a few parcels a share right says more than three digits."""
+        if self._few and self.parcel_accuracy is not None:
+            right = round(self.parcel_accuracy * self.parcels)
+            low, high = wilson_interval(right, self.parcels)
+            return f"{right} of {self.parcels} right{over}, an accuracy between {low:.2f} and {high:.2f} (95 %)"
+        whole = f"{_figures(self.accuracy, self.macro_f1)}{over} by {self.unit}"
+        if self.unit == "parcel":
+            return whole
+        return f"{whole}; {_figures(self.parcel_accuracy, self.parcel_macro_f1)} by parcel"
+
+
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """Between which shares the true one lies with 95 % confidence (Wilson 1927)."""
+    if not count:
+        return 0.0, 1.0
+    z2 = 1.96**2
+    share, scale = right / count, 1 + z2 / count
+    middle, half = share + z2 / (2 * count), math.sqrt(z2 * (share * (1 - share) + z2 / (4 * count)) / count)
+    return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
 def _figures(accuracy: float | None, macro_f1: float | None) -> str:

@@ -18,6 +18,7 @@ from cropstar.reports.figures import (
     score_curve,
     season_curve,
 )
+from cropstar.reports.record import FEW_TESTED
 from cropstar.reports.results import (
     PARTS,
     PLURALS,
@@ -292,7 +293,6 @@ def _of_evaluation(data: dict[str, Any], main: AccuracyTable, share: str, sample
 # --- rows of tables
 
 FIRST_SETTINGS = ("name", "layers", "hidden", "parameters")
-FEW_TESTED = 30  # below so many test parcels all figures are of little worth
 FEW_PARCELS = 10  # below so many test parcels one parcel more or less moves the figures by ten points
 
 

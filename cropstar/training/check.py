@@ -191,8 +191,9 @@ def _checked(
     survey = choose_survey(fields, places, options.survey)
     checked = _rows(fields, p_values, lights, suspects, survey, places, names, keys)
     held = p_values[np.arange(len(fields)), fields.labels]
-    warnings = [*_warnings(subject, store, groups, names, options.rate, other=other)]
-    warnings += _broken(held, options.rate) if other or options.declared is not None else []
+    elsewhere = _other_years(subject, store) if other else []
+    broken = _broken(held, options.rate) if other or options.declared is not None else []
+    warnings = [*elsewhere, *_warnings(groups, names, options.rate, other=other and not elsewhere), *broken]
     doubtful = len(find_suspects(known)) / len(known)
     if doubtful > options.rate:
         warnings.append(
@@ -208,6 +209,7 @@ def _checked(
         "undeclared": undeclared,
         "calibrated_on": len(known),
         "other_store": other,
+        "promised": not (elsewhere or broken),
         "rate": options.rate,
         "lights": {light: lights.count(light) for light in ("green", "yellow", "red")},
         "by_class": _by_class(fields.labels, lights, names),
@@ -281,23 +283,25 @@ def _rows(
 # --- what the user is told of the promise
 
 
-def _warnings(
-    subject: EvaluatedModel, store: Store, groups: ConformalGroups, names: Sequence[str], rate: float, *, other: bool
-) -> list[str]:
+def _other_years(subject: EvaluatedModel, store: Store) -> list[str]:
+    """A warning where the fields are of years that the model did not learn: nothing is promised across years."""
+    assert subject.result is not None
+    learnt = {str(day)[:4] for day in subject.result["data"]["dates"]}
+    here = {str(day.year) for reader in store.tiles for day in from_days(reader.observed_days)}
+    if not here - learnt:
+        return []
+    return [
+        f"the fields are of {_list(here)}, the model learnt {_list(learnt)}: across years the rate of false alarms is "
+        "not promised and may be many times higher; label fields of this year and train with them"
+    ]
+
+
+def _warnings(groups: ConformalGroups, names: Sequence[str], rate: float, *, other: bool) -> list[str]:
     found = []
     if other:
-        assert subject.result is not None
-        learnt = {str(day)[:4] for day in subject.result["data"]["dates"]}
-        here = {str(day.year) for reader in store.tiles for day in from_days(reader.observed_days)}
-        if here - learnt:
-            found.append(
-                f"the fields are of {_list(here)}, the model learnt {_list(learnt)}: across years the rate of false "
-                "alarms is not promised and may be many times higher; label fields of this year and train with them"
-            )
-        else:
-            found.append(
-                "the fields are not those of the training: the rate of false alarms holds as far as they are like them"
-            )
+        found.append(
+            "the fields are not those of the training: the rate of false alarms holds as far as they are like them"
+        )
     undecidable = [names[number] for number in groups.undecidable if number < len(names)]
     if undecidable and len(groups.odd[-1]):
         found.append(

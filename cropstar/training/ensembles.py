@@ -25,10 +25,11 @@ from cropstar.models.calibration import calibrate, fit_temperature, learn_sets, 
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
 from cropstar.store.gate import read_json
+from cropstar.store.store import Store
 from cropstar.training.evaluation import COVERAGE, Collectors, EarlinessTally, Evaluation, Judgement, evaluate
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
-from cropstar.training.novelty import HeldOut, can_be_novel, learn_distances, stage_days
+from cropstar.training.novelty import HeldOut, Stages, can_be_novel, learn_distances
 from cropstar.training.runs import Run
 from cropstar.training.trainer import Progress
 
@@ -227,14 +228,14 @@ class OutOfFold:
         """Of all fields, each by the model that never saw it."""
         return Evaluation.merged(self._evaluations)
 
-    def learn_ordinary(self, model: Classifier, training: Dataset, held_out: Dataset, season: Season) -> None:
+    def learn_ordinary(self, model: Classifier, training: Dataset, held_out: Dataset, store: Store) -> None:
         """Collect how odd the held-out fields are to the fold's model, for the class *unknown*."""
         if not can_be_novel(model, training):
             return
-        classes = self._classes
+        classes, stages = self._classes, Stages.of(model, store)
         if self.ordinary is None:
-            self.ordinary = HeldOut(classes, season, len(stage_days(model, season)), self._device)
-        distances = learn_distances(model, training, season, classes, self._device)
+            self.ordinary = HeldOut(classes, stages, self._device)
+        distances = learn_distances(model, training, stages, classes, self._device)
         self.ordinary.add(model, distances, held_out)
 
     def calibrated(self) -> tuple[float, ScoreSample]:

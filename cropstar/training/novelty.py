@@ -33,9 +33,10 @@ from cropstar.models.novelty import (
 )
 from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
+from cropstar.store.store import Store
 from cropstar.training.metrics import ScoreSample
 
-STEP = 10  # days between two stages: in a month of growth crops come to look like others
+STEP = 10  # days between two stages, where dates are too many for one each
 MOST_STAGES = 40
 SHRINKAGE = 0.1  # of the covariance towards a round one
 MOST_PIXELS = 100_000  # that means and covariances are taken from
@@ -47,23 +48,44 @@ def can_be_novel(model: Classifier, dataset: Dataset) -> bool:
     return bool(has_features(model) and len(dataset) and not dataset.batch([0]).is_dated)
 
 
-def stage_days(model: Classifier, season: Season) -> tuple[int, ...]:
-    """The days of the season, from its start, that have a stage; of models of a whole season its last one."""
-    if not model.streaming:
-        return (season.length,)
-    count = min(max(-(-season.length // STEP), 1), MOST_STAGES)
-    return tuple(sorted({round(season.length * (place + 1) / count) for place in range(count)}))
+@dataclass(frozen=True)
+class Stages:
+    """The days of a season, from its start, that have statistics of their own."""
+
+    season: Season
+    days: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: Classifier, store: Store) -> Stages:
+        """The dates of the store: a state after eight of them is unlike one after seven, even a day later.
+
+        Of very many dates, as of many scenes, some ten days apart; of models of a whole season its last day alone.
+        """
+        season = store.fingerprint.season
+        if not model.streaming:
+            return cls(season, (season.length,))
+        offsets = [season_days(reader.observed_days[:, None], season) for _, reader in store.readers()]
+        return cls(season, choose_days(np.concatenate([each.ravel() for each in offsets]), season.length))
+
+
+def choose_days(observed: NDArray[np.int64], length: int) -> tuple[int, ...]:
+    """At most `MOST_STAGES` of the observed days of a season, and its end."""
+    days = np.unique(np.clip(observed, 0, length))
+    if len(days) > MOST_STAGES:
+        steps = np.linspace(0, length, min(-(-length // STEP), MOST_STAGES - 1) + 1)
+        days = np.unique(days[np.maximum(np.searchsorted(days, steps, side="right") - 1, 0)])
+    return tuple(int(day) for day in np.union1d(days, [length]))
 
 
 def learn_distances(
-    model: Classifier, training: Dataset, season: Season, classes: int, device: torch.device, seed: int = 0
+    model: Classifier, training: Dataset, stages: Stages, classes: int, device: torch.device, seed: int = 0
 ) -> tuple[ClassDistances, ...]:
     """The statistics of each stage, from training samples."""
-    tallies = [_FeatureTally(classes) for _ in stage_days(model, season)]
+    tallies = [_FeatureTally(classes) for _ in stages.days]
     order = np.random.default_rng([seed, len(training)]).permutation(len(training)).tolist()
     counted = 0
     for batch in all_batches(training, order):
-        for stage, seen in features_by_stage(model, batch, season, device):
+        for stage, seen in features_by_stage(model, batch, stages, device):
             tallies[stage].add(seen)
         counted += int((batch.labels != UNLABELLED).sum())
         if counted >= MOST_PIXELS:
@@ -75,20 +97,18 @@ def learn_distances(
 class HeldOut:
     """Collects scores and distances of fields that the model which is asked did not learn from."""
 
-    def __init__(self, classes: int, season: Season, stages: int, device: torch.device, *, doubts: bool = True) -> None:
+    def __init__(self, classes: int, stages: Stages, device: torch.device, *, doubts: bool = True) -> None:
         """Without `doubts` the distance alone decides: of trees, which learn from validation fields too."""
-        self._samples = [ScoreSample(classes + 1) for _ in range(stages)]
-        self._season, self._device, self._doubts = season, device, doubts
+        self._samples = [ScoreSample(classes + 1) for _ in stages.days]
+        self._stages, self._device, self._doubts = stages, device, doubts
 
     def add(self, model: Classifier, distances: Sequence[ClassDistances], held_out: Dataset) -> None:
         for batch in all_batches(held_out, list(range(len(held_out)))):
-            for stage, seen in features_by_stage(model, batch, self._season, self._device):
+            for stage, seen in features_by_stage(model, batch, self._stages, self._device):
                 own = distances[stage].of([seen.features]).cpu().numpy()
                 self._samples[stage].add(np.column_stack([seen.scores, own]), seen.labels, seen.parcels)
 
-    def scale(
-        self, temperature: float, days: tuple[int, ...], distances: tuple[ClassDistances, ...]
-    ) -> NoveltyScale | None:
+    def scale(self, temperature: float, distances: tuple[ClassDistances, ...]) -> NoveltyScale | None:
         """The scale and its limits; None without any held-out sample."""
         stages, fields = [], 0
         latest = self._samples[-1].arrays()
@@ -100,7 +120,7 @@ class HeldOut:
                 return None
             fields = len(np.unique(parcels))
             stages.append(_stage(columns, parcels, temperature, doubts=self._doubts))
-        return NoveltyScale(days, fields, tuple(stages), distances)
+        return NoveltyScale(self._stages.days, fields, tuple(stages), distances)
 
 
 def _stage(columns: NDArray[Any], parcels: NDArray[Any], temperature: float, *, doubts: bool) -> NoveltyStage:
@@ -183,11 +203,11 @@ def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
 
 @torch.no_grad()
 def features_by_stage(
-    model: Classifier, batch: Batch, season: Season, device: torch.device
+    model: Classifier, batch: Batch, stages: Stages, device: torch.device
 ) -> Iterator[tuple[int, SeenSamples]]:
     """What was seen of a batch by the day of each stage."""
     model.eval()
-    days = stage_days(model, season)
+    days, season = stages.days, stages.season
     batch = batch if model.spatial else batch.as_series()
     x, valid, dates = (each.to(device) for each in (batch.x, batch.valid, batch.days))
     if not model.streaming:
@@ -202,11 +222,11 @@ def features_by_stage(
     for t in range(x.shape[1]):
         state = model.step(x[:, t].contiguous(), valid[:, t], dates[:, t], state)
         clear = clear | batch.valid[:, t]
-        stages = np.flatnonzero((newest == t).any(axis=1))
-        if not len(stages):
+        reached = np.flatnonzero((newest == t).any(axis=1))
+        if not len(reached):
             continue
         found = features_of_state(model, state)
-        for stage in stages.tolist():
+        for stage in reached.tolist():
             there = torch.from_numpy(newest[stage] == t)
             seen = _labelled(*found, batch, clear & there.reshape(-1, *(1,) * (clear.dim() - 1)))
             if seen is not None:

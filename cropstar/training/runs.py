@@ -29,11 +29,14 @@ from typing import Any
 
 from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.errors import ArtifactError, MismatchError, UsageError
+from cropstar.geo.calendar import Season
+from cropstar.reports.record import TestRecord
 from cropstar.store.files import PARTIAL, locked, sweep, write_text
 from cropstar.store.gate import read_json
 
 MODEL = "model.safetensors"
 CHECKPOINTS_KEPT = 2
+WHOLE_YEAR = Season(1, 365)  # for figures that ask for no day of the season
 
 
 @dataclass(frozen=True)
@@ -89,21 +92,8 @@ class Run:
     def headline(self) -> str:
         """The figures on the test parcels in one line."""
         result = read_json(self.result)
-        pixel, parcel = (
-            f"overall accuracy {figures['overall_accuracy'] or 0:.3f}, macro-F1 {figures['macro_f1'] or 0:.3f}"
-            f"{_over_classes(figures, result['classes'])}"
-            for figures in (result["test"]["pixel"], result["test"]["parcel"])
-        )
-        count = sum(result["split"]["counts"]["test"])
-        unseen = f"on {count} parcels that training never saw: "
-        if result["split"].get("out_of_fold"):
-            unseen = f"on all {count} parcels, each by a model of {result['split']['out_of_fold']} that never saw it: "
-        if result["split"]["by"] == "pixel":
-            unseen = "on pixels of fields that training has seen, which is too optimistic: "
-        # A series without a grid is a parcel: there are no pixels to count.
-        unit = result["test"].get("unit") or ("pixel" if result["data"]["resolution"] else "parcel")
-        figures = parcel if unit == "parcel" else f"{pixel} by {unit}; {parcel} by parcel"
-        return unseen + figures + (" (of the model before the refit)" if "refit" in result else "")
+        said = TestRecord.of_result(result, WHOLE_YEAR).headline()
+        return said + (" (of the model before the refit)" if "refit" in result else "")
 
     @property
     def finished(self) -> bool:
@@ -119,12 +109,6 @@ class Run:
     def drop_old_checkpoints(self) -> None:
         for path in self.checkpoints()[CHECKPOINTS_KEPT:]:
             path.unlink()
-
-
-def _over_classes(figures: dict[str, Any], classes: list[Any]) -> str:
-    """Of how many classes a macro-F1 is the mean, where it is not of all."""
-    known = figures.get("judged_classes", len(classes))
-    return f" over {known} of {len(classes)} classes" if known < len(classes) else ""
 
 
 def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitStack, *, fresh: bool) -> Run:

@@ -15,6 +15,7 @@ import numpy as np
 
 from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.splits import PARTS, PixelSplit, Split
+from cropstar.reports.record import FEW_TESTED
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger
 from cropstar.store.store import Store
@@ -26,7 +27,6 @@ from cropstar.training.setup import Setup
 from cropstar.training.trainer import Task
 
 FEW_FIELDS = 10  # of a class: with fewer, one field more or less moves its figures by ten points
-FEW_TESTED = 30  # fields: with fewer, the standard error of an accuracy of 0.9 is above five points
 FOLDS = 5  # that are proposed
 NAMED = 8  # classes that one line names
 

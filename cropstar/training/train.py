@@ -51,7 +51,7 @@ from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
-from cropstar.training.novelty import HeldOut, can_be_novel, learn_distances, stage_days
+from cropstar.training.novelty import HeldOut, Stages, can_be_novel, learn_distances
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import require_selectable, select
@@ -243,19 +243,19 @@ class _Ordinary:
 
     def teach(self, card: ModelCard, model: Classifier) -> ModelCard:
         """The card with the limits of the unknown, where the model has features that tell."""
-        training, season, device = self.parts["train"], self.setup.store.fingerprint.season, self.setup.device
+        training, device = self.parts["train"], self.setup.device
         if not can_be_novel(model, training):
             return card
-        days = stage_days(model, season)
-        distances = learn_distances(model, training, season, self.setup.classes, device)
+        stages = Stages.of(model, self.setup.store)
+        distances = learn_distances(model, training, stages, self.setup.classes, device)
         temperature = self.temperature
         if self.out_of_fold is not None and self.out_of_fold.ordinary is not None:
             held_out = self.out_of_fold.ordinary
             temperature *= self.out_of_fold.calibrated()[0] if self.members > 1 else 1.0
         else:
-            held_out = HeldOut(self.setup.classes, season, len(days), device, doubts=model.trains_in_epochs)
+            held_out = HeldOut(self.setup.classes, stages, device, doubts=model.trains_in_epochs)
             held_out.add(model, distances, self.parts["validation"])
-        scale = held_out.scale(temperature, days, distances)
+        scale = held_out.scale(temperature, distances)
         if scale is None:
             return card
         return replace(card, calibration={**(card.calibration or {}), UNKNOWN: scale.to_json()}, novelty=scale.arrays())
@@ -264,8 +264,8 @@ class _Ordinary:
         """The statistics of a model that has been trained anew; its scale is that of the one before."""
         if not card.novelty:
             return card
-        season = self.setup.store.fingerprint.season
-        distances = learn_distances(model, self.parts["train"], season, self.setup.classes, self.setup.device)
+        stages = Stages.of(model, self.setup.store)
+        distances = learn_distances(model, self.parts["train"], stages, self.setup.classes, self.setup.device)
         scale = NoveltyScale.from_card((card.calibration or {})[UNKNOWN], card.novelty)
         return replace(card, novelty=replace(scale, distances=distances).arrays())
 
@@ -335,7 +335,7 @@ class _Training:
                 write_json(own.run.result, outcome.to_json())
             _load(model, own.run.model)
             said.add(model.to(self.setup.device), parts["validation"], outcome.progress)
-            said.learn_ordinary(model, parts["train"], parts["validation"], self.setup.store.fingerprint.season)
+            said.learn_ordinary(model, parts["train"], parts["validation"], self.setup.store)
         facts = said.facts()
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts

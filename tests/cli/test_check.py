@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import geopandas
 import pandas
+import pyogrio
 import pytest
 
 import cropstar
@@ -92,6 +93,11 @@ def test_another_year_is_said_to_be_one(right: Path, tmp_path: Path, run_cli: Cl
     assert "the fields are of 2022, the model learnt 2021: across years the rate of false alarms is not promised" in (
         done.stderr
     )
+    assert not pandas.read_csv(tmp_path / "later.csv")["promised"].any()
+    page = (tmp_path / "later.html").read_text()
+    assert "across years the rate of false alarms is not promised" in page
+    assert "is not promised for these fields" in page
+    assert str(tmp_path) not in page
     shifted = table_store(tmp_path / "strange", {"maize": 60}, swapped=dict.fromkeys(range(60), "wheat"), seed=6)
     broken = run_cli("check", right, "--store", shifted, "-o", tmp_path / "strange.csv", cwd=tmp_path)
     assert "of the declared crops are red where at most 5% false alarms are promised" in broken.stderr
@@ -109,6 +115,9 @@ def test_images_give_a_geopackage_with_a_style(small_store: Path, tmp_path: Path
         frame.columns
     )
     assert frame["survey"].notna().sum() == 4
+    assert frame["promised"].all()
+    notes = pyogrio.read_info(folder / f"{folder.name}-check.gpkg")["layer_metadata"]
+    assert notes["CROPSTAR_FALSE_ALARMS"] == "0.05"
     style = ElementTree.parse(folder / f"{folder.name}-check.qml").getroot()
     renderer = style.find("renderer-v2")
     assert renderer is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cropstar.geo.calendar import Season
+from cropstar.geo.calendar import Season, season_days, to_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.prediction.job import predict
 from cropstar.prediction.request import MapRequest
 from cropstar.prediction.trust import RECORD, judge_trust, likely_reason, measure_bands, value_caveats
-from cropstar.reports.record import TestRecord
+from cropstar.reports.record import TestRecord, wilson_interval
 from cropstar.sources.stack import StackSeries
 from cropstar.store.fingerprint import Normalisation
 from cropstar.store.model_file import ModelCard, read_model, write_model
@@ -66,6 +67,25 @@ def test_the_figures_are_those_of_the_day() -> None:
     assert "each by a model of 5 that never saw it" in a_record(out_of_fold=5).headline()
 
 
+def test_a_few_parcels_have_no_figure_of_three_digits() -> None:
+    few = {"parcels": 9, "parcel_accuracy": 1.0, "parcel_macro_f1": 1.0, "accuracy": 1.0, "macro_f1": 1.0}
+    record = a_record(**few, classes=2, absent=("oats", "peas", "beet", "grass"), accuracy_by_day=(0.1, 0.5, 1.0))
+    said = "9 of 9 right over 2 of 6 classes, an accuracy between 0.70 and 1.00 (95 %)"
+    assert record.headline() == f"on 9 parcels that training never saw, too few to rely on: {said}"
+    for day in (None, 5, 120, 231):
+        assert "1.000" not in record.headline(day)
+    assert "a share of 50% right" in record.headline(120)
+    assert "between 0.00 and 0.30" in a_record(**{**few, "parcel_accuracy": 0.0}).headline()
+    assert wilson_interval(80, 100) == pytest.approx((0.7112, 0.8666), abs=1e-4)  # as statsmodels has it
+
+
+def test_a_day_that_was_not_tested_has_no_figure_of_its_own() -> None:
+    assert "no figure for maps that end by day -3 of the season (at its end" in a_record().headline(-3)
+    whole = a_record(days=(), accuracy_by_day=(), macro_f1_by_day=())
+    assert "at the end of the season, not by its day 100: overall accuracy 0.900" in whole.headline(100)
+    assert "at the end of the season" not in whole.headline(220)
+
+
 def test_a_record_survives_json_and_strangers_are_not_believed() -> None:
     record = a_record(bounds=(7.0, 47.0, 8.0, 48.0))
     assert TestRecord.from_json(record.to_json()) == record
@@ -93,6 +113,25 @@ def test_another_year_region_and_too_few_dates(mapped: tuple[ModelCard, Path, St
     assert "no test parcel of oats" in absent
     few = replace(card, shape={**card.shape, "length": 40})
     assert any("where training had up to 40" in each for each in judge_trust(few, model, series.dates, series).caveats)
+
+
+def test_unknown_is_not_promised_for_other_dates_and_years(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
+    card, model, series = mapped
+    season = card.fingerprint.season
+    days = season_days(to_days(series.dates)[None], season)[0].tolist()
+    card = replace(card, calibration={"unknown": {"days": days}})
+
+    def said(dates: Sequence[date], unknown: float | None = 0.05) -> list[str]:
+        trust = judge_trust(card, model, dates, series, unknown=unknown)
+        return [each for each in trust.caveats if "--unknown does not hold here" in each]
+
+    assert said(series.dates) == []
+    assert said(series.dates[:4]) == []  # in season, on the dates of the training
+    (few,) = said(series.dates[::2])
+    assert "dates that training had by then have no image here" in few
+    assert said(series.dates[::2], None) == []
+    (later,) = said([day + timedelta(days=365) for day in series.dates])
+    assert later.endswith("images of another year or region")
 
 
 def test_older_models_say_that_nothing_is_known(mapped: tuple[ModelCard, Path, StackSeries]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import geopandas
 import numpy as np
+import pyogrio
 import pytest
 import rasterio
 import torch
@@ -18,7 +20,8 @@ from cropstar.prediction.job import predict
 from cropstar.prediction.layers import Smoothing
 from cropstar.prediction.request import MapRequest, Shard
 from cropstar.store.classes import MASKED, NODATA, UNKNOWN
-from cropstar.store.model_file import read_model
+from cropstar.store.model_file import read_model, write_model
+from cropstar.training.novelty import choose_days
 from tests.prediction.making import untrained
 from tests.prediction.novel import teach_ordinary
 from tests.prediction.seasons import cut, pixels, take_in
@@ -100,6 +103,51 @@ def test_distances_equal_a_naive_reference_in_any_company() -> None:
     np.testing.assert_allclose(found, naive, rtol=1e-10)
     alone = distances.of([torch.from_numpy(features[7:8])]).numpy()
     np.testing.assert_allclose(found[7:8], alone, rtol=1e-12)
+
+
+def test_stages_are_the_dates_of_the_training() -> None:
+    dates = np.array([0, 16, 32, 88, 92, 231])
+    assert choose_days(dates, 231) == (0, 16, 32, 88, 92, 231)
+    assert choose_days(np.array([-4, 16, 240]), 231) == (0, 16, 231)
+    many = choose_days(np.arange(0, 230, 3), 231)  # too many: about every tenth day, on dates all the same
+    assert 20 < len(many) <= 40
+    assert set(many) - {231} <= set(range(0, 230, 3))
+    assert many[-1] == 231
+
+
+def test_too_many_unknown_parcels_are_a_warning(
+    model: Path, parts: dict[str, Path], small_scene: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    card, weights, _ = read_model(model)
+    assert card.calibration is not None
+    strict = dict(card.calibration["unknown"])
+    strict["stages"] = [{**row, "limits": [0.0] * len(row["limits"])} for row in strict["stages"]]
+    broken = tmp_path / "model"
+    write_model(broken, replace(card, calibration={**card.calibration, "unknown": strict}), weights)
+    options = MapRequest(model=model, device="cpu", unknown=0.05, parcels=small_scene / "parcels.gpkg")
+    with caplog.at_level(logging.WARNING):
+        predict(parts["all"], tmp_path / "map.tif", options)
+        assert "are unknown (" not in caplog.text
+        predict(parts["all"], tmp_path / "broken.tif", options.replace(model=broken))
+    assert "where --unknown 0.05 allows for 5 %: either so many are of another crop" in caplog.text
+    notes = pyogrio.read_info(tmp_path / "map-parcels.gpkg")["layer_metadata"]
+    assert "no test figures are known" in notes["CROPSTAR_CAVEATS"]
+    assert notes["DESCRIPTION"] == notes["CROPSTAR_CAVEATS"]
+
+
+def test_a_day_with_too_few_fields_is_refused_and_others_are_not(
+    model: Path, parts: dict[str, Path], tmp_path: Path
+) -> None:
+    card, weights, _ = read_model(model)
+    assert card.calibration is not None
+    said = dict(card.calibration["unknown"])
+    first, last = said["stages"]
+    said["stages"] = [{**first, "limits": [None] * len(first["limits"])}, last]
+    write_model(tmp_path / "model", replace(card, calibration={**card.calibration, "unknown": said}), weights)
+    options = MapRequest(model=tmp_path / "model", device="cpu", picture=False, unknown=0.2)
+    predict(parts["all"], tmp_path / "late.tif", options)
+    with pytest.raises(UsageError, match=r"cannot be promised.*clear by day 50 of the season"):
+        predict(cut(parts["all"], tmp_path / "early.tif", slice(0, 1)), tmp_path / "map.tif", options)
 
 
 def test_least_confidence_and_smoothing(model: Path, parts: dict[str, Path], tmp_path: Path) -> None:
