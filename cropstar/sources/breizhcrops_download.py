@@ -1,7 +1,6 @@
 """Downloading BreizhCrops: regions that are asked for and not there, put where the package would put them.
 
-Own code, since a download of gigabytes continues where it broke off, and what an archive holds is taken out without
-trusting its names and sizes.
+Own code, since a download of gigabytes continues where it broke off.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cropstar.errors import InputError, ResourceError, UsageError, from_os_error
+from cropstar.inputs import reading
 from cropstar.registry import did_you_mean
 from cropstar.runtime import event, progress_bar, track
 from cropstar.sources.base import short_list
@@ -339,106 +338,53 @@ def _file_name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-# --- Archives
+# --- Archives: names and folders in them do not matter
 
-ARCHIVE_BLOCK = 2**16
-HEADERS = 2**20  # bytes in an archive of one file that are not the file's
 H5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 CSV_NAME = re.compile(r"[\w-][\w.-]*\.csv", re.ASCII)
-MOST_FILES = 500_000  # Brittany has 610,000 parcels in four regions
-MOST_BYTES_OF_CSV = 2**23  # a year of one parcel is some 50 KB
-FETCH_ANEW = "run the same command again: it is downloaded anew"
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, gzip.BadGzipFile)
+WRONG, FETCH_ANEW = "a wrong or damaged archive", "run the same command again: it is downloaded anew"
 
 
 def _extract_h5(archive: Path, final: Path, size: int) -> None:
     """The file called like `final` of a .tar.gz, wherever in it; it must be `size` bytes long."""
-    try:
-        with gzip.open(archive) as plain, atomic_path(final) as partial:
-            limited: Any = _Limited(plain)  # all that a stream of tarfile calls is read
-            with tarfile.open(fileobj=limited, mode="r|", bufsize=ARCHIVE_BLOCK) as tar:
-                _copy_member(tar, limited, partial, final.name, size)
-    except DAMAGED as failure:
-        raise InputError("a wrong or damaged archive", path=archive, why=str(failure), remedy=FETCH_ANEW) from None
+    with (
+        atomic_path(final) as partial,
+        reading(WRONG, archive, FETCH_ANEW),
+        gzip.open(archive) as plain,
+        tarfile.open(fileobj=plain) as tar,
+    ):
+        members = {PurePosixPath(member.name).name: member for member in tar if member.isreg()}
+        member = members.get(final.name)
+        if member is None or member.size != size:
+            there = "is not in it" if member is None else f"has {member.size} bytes, not {size}"
+            raise ValueError(f"{final.name} {there}")
+        source = tar.extractfile(member)
+        assert source is not None
+        with partial.open("wb") as handle, progress_bar(size, f"unpack {final.name}", "B", scale=True) as bar:
+            while block := source.read(BLOCK):
+                handle.write(block)
+                bar.update(len(block))
+        while plain.read(BLOCK):  # to the end, where the checksum stands
+            pass
+        with partial.open("rb") as handle:
+            if handle.read(len(H5_SIGNATURE)) != H5_SIGNATURE:
+                raise ValueError(f"{final.name} is not an HDF5 file")
 
 
 def _extract_csv(archive: Path, final: Path) -> None:
     """The csv files of a .zip into the folder `final`, which is there with all of them or not at all."""
     partial = final.with_name(f".{final.name}{PARTIAL}")
     shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     try:
-        partial.mkdir(parents=True)
-        with zipfile.ZipFile(archive) as container:
-            members = _csv_members(container)
+        with reading(WRONG, archive, FETCH_ANEW), zipfile.ZipFile(archive) as container:
+            members = {PurePosixPath(name.replace("\\", "/")).name: name for name in container.namelist()}
+            members = {name: member for name, member in members.items() if CSV_NAME.fullmatch(name)}
+            if not members:
+                raise ValueError("no csv file is in it")
             for name, member in track(members.items(), len(members), f"unpack {archive.name}", "file"):
-                with container.open(member) as source:
-                    _copy_bytes(source, partial / name, member.file_size)
+                (partial / name).write_bytes(container.read(member))
         flush_to_disk(partial)
         os.replace(partial, final)
-    except (*DAMAGED, NotImplementedError) as failure:
-        raise InputError("a wrong or damaged archive", path=archive, why=str(failure), remedy=FETCH_ANEW) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-class _Limited:
-    """Reads as much as is expected and no more: neither a header nor a bomb of zeros can ask for gigabytes."""
-
-    def __init__(self, plain: gzip.GzipFile) -> None:
-        self._plain = plain
-        self.budget = HEADERS
-
-    def read(self, size: int = ARCHIVE_BLOCK) -> bytes:
-        block = self._plain.read(min(size, ARCHIVE_BLOCK))
-        self.budget -= len(block)
-        if self.budget < 0:
-            raise tarfile.ReadError("it holds more than one file")
-        return block
-
-
-def _copy_member(tar: tarfile.TarFile, limited: _Limited, partial: Path, name: str, size: int) -> None:
-    for member in tar:
-        if not member.isreg() or PurePosixPath(member.name).name != name:
-            continue
-        if member.size != size:
-            raise tarfile.ReadError(f"{name} has {member.size} bytes, not {size}")
-        limited.budget += size
-        with progress_bar(size, f"unpack {name}", "B", scale=True) as bar:
-            _copy_bytes(tar.extractfile(member), partial, size, bar)
-        with partial.open("rb") as handle:
-            if handle.read(len(H5_SIGNATURE)) != H5_SIGNATURE:
-                raise tarfile.ReadError(f"{name} is not an HDF5 file")
-        while limited.read():  # to the end, where the checksum stands
-            pass
-        return
-    raise tarfile.ReadError(f"{name} is not in it")
-
-
-def _csv_members(container: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The csv files by their own names: the folders that an archive dreams up do not matter."""
-    members: dict[str, zipfile.ZipInfo] = {}
-    for member in container.infolist():
-        name = PurePosixPath(member.filename.replace("\\", "/")).name
-        if member.is_dir() or not CSV_NAME.fullmatch(name) or name in members:
-            continue
-        if member.file_size > MOST_BYTES_OF_CSV or len(members) == MOST_FILES:
-            raise zipfile.BadZipFile(f"too large: '{name}' has {member.file_size} bytes and is file {len(members) + 1}")
-        members[name] = member
-    if not members:
-        raise zipfile.BadZipFile("no csv file is in it")
-    return members
-
-
-def _copy_bytes(source: Any, path: Path, size: int, bar: Any = None) -> None:
-    """Exactly `size` bytes; fewer are an error, and more are not read."""
-    left = size
-    with path.open("wb") as handle:
-        while left:
-            block = source.read(min(left, ARCHIVE_BLOCK))
-            if not block:
-                raise EOFError(f"it ends {left} bytes too early")
-            handle.write(block)
-            left -= len(block)
-            if bar is not None:
-                bar.update(len(block))
-        source.read(1)  # a zip checks its sum at the end of a member

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import io
 import tarfile
@@ -104,13 +103,6 @@ def tar_gz(members: dict[str, bytes]) -> bytes:
             about.size = len(content)
             tar.addfile(about, io.BytesIO(content))
     return stream.getvalue()
-
-
-def long_name_bomb(size: int) -> bytes:
-    """A .tar.gz whose first header says that a name of `size` bytes follows."""
-    about = tarfile.TarInfo("././@LongLink")
-    about.type, about.size = tarfile.GNUTYPE_LONGNAME, size
-    return gzip.compress(about.tobuf(tarfile.GNU_FORMAT) + bytes(size))
 
 
 def zipped(members: dict[str, bytes]) -> bytes:
