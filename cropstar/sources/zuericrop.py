@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator
 
 from cropstar.config import Options
-from cropstar.errors import CropstarError, InputError, UsageError
+from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import SCALE, band_name, in_order
-from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES
+from cropstar.inputs import MAXIMUM_CLASSES, reading, require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import event, logger
 from cropstar.sources.base import (
@@ -37,7 +37,8 @@ from cropstar.sources.base import (
     safe_name,
     short_list,
 )
-from cropstar.sources.texts import read_small_text, read_text_table
+from cropstar.sources.stack.names import LIST_FILE, parse_dates
+from cropstar.sources.texts import read_text_table
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import open_hdf5
@@ -48,7 +49,6 @@ __all__ = ["ZueriCropOptions", "ZueriCropScene", "looks_like_zuericrop", "open_z
 
 FILE_BANDS = ("B08", "B03", "B02", "B04", "B05", "B06", "B07", "B11", "B12")  # the file's order: NIR first
 BANDS = tuple(in_order(FILE_BANDS))  # as all sources have them
-LEVELS = (1, 2, 3)
 FOLDS = 5
 
 
@@ -57,23 +57,11 @@ class ZueriCropOptions(Options):
 
     labels: Path | None = None  # labels.csv beside the data where it is not given
     dates: Path | None = None  # a text file with one date per line; the data themselves have none
-    year: int = 2019  # over which the dates are spread where none are given
-    level: int = 3  # 1: the 5 coarse classes, 2: the 16 in between, 3: all 48, which know their coarser ones
-    cloud_limit: float = 0.1  # an observation is valid up to this cloud cover, a share; published code masks from 0.1
+    year: int = Field(2019, ge=2015, le=2100)  # over which the dates are spread where none are given
+    level: Literal[1, 2, 3] = 3  # 5, 16 or 48 classes; the finer ones know their coarser ones
+    cloud_limit: float = Field(0.1, ge=0)  # share of cloud up to which an observation is valid; published code: 0.1
     bands: tuple[str, ...] | None = None  # all nine where they are not given
-    images_per_tile: int = 32
-
-    @model_validator(mode="after")
-    def _sensible(self) -> Self:
-        if self.level not in LEVELS:
-            raise UsageError(f"unknown level {self.level}", remedy="choose 1, 2 or 3: 5, 16 or 48 classes")
-        if not self.cloud_limit >= 0:
-            raise UsageError(f"a cloud limit of {self.cloud_limit:g}", remedy="give a share from 0 to 1")
-        if not 2015 <= self.year <= 2100:
-            raise UsageError(f"no Sentinel-2 images in {self.year}", remedy="give one from 2015 on")
-        if self.images_per_tile < 1:
-            raise UsageError("the images of a tile must be above zero")
-        return self
+    images_per_tile: int = Field(32, ge=1)
 
     @field_validator("bands")
     @classmethod
@@ -295,8 +283,6 @@ def read_labels(path: Path, level: int) -> _LabelTable:
         raise InputError(
             "no label table", path=path, why="there is no such file", remedy=f"{LABELS_REMEDY}, or name it"
         )
-    if path.stat().st_size > MAXIMUM_CONFIG_BYTES:
-        raise InputError("not a label table", path=path, why=f"{path.stat().st_size} bytes", remedy=LABELS_REMEDY)
     frame = read_text_table(path)
     present = [str(name) for name in frame]
     columns = [KIND_COLUMN, *(next((name for name in present if name.startswith(tier)), tier) for tier in TIERS)]
@@ -325,23 +311,13 @@ def read_labels(path: Path, level: int) -> _LabelTable:
 
 def _codes_of_rows(frame: pd.DataFrame, path: Path) -> NDArray[np.int64]:
     """The codes of the rows: their number in the file, which the first column of the published table repeats."""
-    if CODE_COLUMN not in frame:
-        return np.arange(1, len(frame) + 1)
-    texts = frame[CODE_COLUMN].str.strip()
-    codes = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
-    good = (codes == np.floor(codes)) & (codes >= 1) & (codes <= LARGEST_CODE)
-    if not len(codes) or not good.all():
-        bad = (
-            f"'{texts.iloc[int(np.argmin(good))]}' in the column {CODE_COLUMN} is no code"
-            if len(codes)
-            else "it has no row"
-        )
-        raise InputError("not a label table", path=path, why=bad, remedy=LABELS_REMEDY)
-    values, counts = np.unique(codes.astype(np.int64), return_counts=True)
-    if (counts > 1).any():
-        why = f"the code {values[counts > 1][0]} appears twice"
-        raise InputError("not a label table", path=path, why=why, remedy=LABELS_REMEDY)
-    return codes.astype(np.int64)
+    with reading("not a label table", path, LABELS_REMEDY):
+        if CODE_COLUMN not in frame:
+            return np.arange(1, len(frame) + 1)
+        codes = frame[CODE_COLUMN].astype(np.int64)
+        if not len(codes) or not codes.between(1, LARGEST_CODE).all() or codes.duplicated().any():
+            raise ValueError(f"the column {CODE_COLUMN} has no codes, each once")
+        return np.asarray(codes, dtype=np.int64)
 
 
 def _lineages(paths: list[tuple[str, ...]], path: Path) -> dict[str, tuple[str, ...]]:
@@ -366,23 +342,12 @@ DATES_REMEDY = "write one date per line, such as 2019-01-03, in the order of the
 
 def _read_dates(path: Path, count: int) -> list[date]:
     """One date per line, ascending, one for each acquisition."""
-    if not path.is_file():
-        raise InputError("no list of dates", path=path, why="there is no such file", remedy="check the path")
-    dates: list[date] = []
-    for place, line in enumerate(read_small_text(path).split(), start=1):
-        try:
-            day = date.fromisoformat(line)
-        except ValueError:
-            why = f"entry {place} is '{line[:40]}'"
-            raise InputError("not a date", path=path, why=why, remedy=DATES_REMEDY) from None
-        if dates and day <= dates[-1]:
-            why = f"{day} follows {dates[-1]}"
-            raise InputError("dates out of order", path=path, why=why, remedy=DATES_REMEDY)
-        dates.append(day)
-    if len(dates) != count:
-        why = f"{len(dates)} for {count} acquisitions"
-        raise InputError("a wrong number of dates", path=path, why=why, remedy=DATES_REMEDY)
-    return dates
+    require_file(path)
+    dates = parse_dates(f"{LIST_FILE}{path}")
+    if list(dates) != sorted(dates) or len(dates) != count:
+        why = f"{len(dates)} for {count} acquisitions, or not in order"
+        raise InputError("dates that do not fit", path=path, why=why, remedy=DATES_REMEDY)
+    return list(dates)
 
 
 def spread_dates(count: int, year: int, path: Path) -> list[date]:
@@ -408,9 +373,6 @@ def spread_dates(count: int, year: int, path: Path) -> list[date]:
 ENDINGS = (".h5", ".hdf5")
 LABELS = "labels.csv"
 DATASETS = ("data", "gt", "gt_instance", "cloud_cover")
-UNREADABLE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
-LARGEST_IMAGE = 2**28  # values of one image with all its dates: two hundred times those of the published file
-LARGEST_CHUNK = 2**30  # bytes, which HDF5 holds at once
 LARGEST_NUMBER = 2**31 - 1  # of a parcel: every pixel of every image could be one
 READ_VALUES = 2**23  # read at once: 64 MB where they become 64-bit numbers
 REMEDY = "download it again"
@@ -422,17 +384,6 @@ class _Shape:
     dates: int
     height: int
     width: int
-
-    @property
-    def of(self) -> dict[str, tuple[int, ...]]:
-        """What the shape of each dataset must be."""
-        plane = (self.height, self.width)
-        return {
-            "data": (self.images, self.dates, *plane, len(FILE_BANDS)),
-            "gt": (self.images, *plane, 1),
-            "gt_instance": (self.images, *plane, 1),
-            "cloud_cover": (self.images, self.dates, *plane),
-        }
 
 
 def looks_like_zuericrop(path: Path) -> bool:
@@ -459,33 +410,27 @@ def _find_file(path: Path) -> Path:
 @contextmanager
 def _open_datasets(path: Path) -> Iterator[dict[str, Any]]:
     """The datasets by name, as long as the file is open; what HDF5 cannot read is one line."""
-    try:
-        with open_hdf5(path) as handle:
-            yield {name: _dataset(handle, name, path) for name in DATASETS}
-    except CropstarError:
-        raise
-    except UNREADABLE as failure:
-        raise InputError("damaged hdf5 file", path=path, why=str(failure), remedy=REMEDY) from None
+    with reading("damaged hdf5 file", path, REMEDY), open_hdf5(path) as handle:
+        for name in DATASETS:
+            if not isinstance(handle.get(name), h5py.Dataset):
+                why = f"no dataset '{name}' among {short_list(sorted(handle)) or 'none'}"
+                raise InputError("not ZueriCrop", path=path, why=why, remedy="give the file ZueriCrop.hdf5")
+        yield {name: handle[name] for name in DATASETS}
 
 
 def _check_shape(datasets: dict[str, Any], path: Path) -> _Shape:
-    """The common shape of the datasets, which must hold numbers and be of a size that can be read piece by piece."""
-    for name, dataset in datasets.items():
-        if dataset.dtype.kind not in "iuf":
-            why = f"'{name}' holds {dataset.dtype}, not numbers"
-            raise InputError("not ZueriCrop", path=path, why=why, remedy=REMEDY)
+    """The common shape of the datasets."""
     found = datasets["data"].shape
     if len(found) != 5 or found[4] != len(FILE_BANDS) or 0 in found:
         why = f"'data' is {found}, not images x dates x rows x columns x {len(FILE_BANDS)} bands"
         raise InputError("not ZueriCrop", path=path, why=why, remedy=REMEDY)
     shape = _Shape(*(int(side) for side in found[:4]))
-    for name, wanted in shape.of.items():
+    plane = (shape.height, shape.width)
+    labels, clouds = (shape.images, *plane, 1), (shape.images, shape.dates, *plane)
+    for name, wanted in (("gt", labels), ("gt_instance", labels), ("cloud_cover", clouds)):
         if datasets[name].shape != wanted:
             why = f"'{name}' is {datasets[name].shape}, with this 'data' it would be {wanted}"
             raise InputError("datasets of different shapes", path=path, why=why, remedy=REMEDY)
-        chunk = math.prod(datasets[name].chunks or ()) * datasets[name].dtype.itemsize
-        if math.prod(wanted[1:]) > LARGEST_IMAGE or chunk > LARGEST_CHUNK:
-            raise InputError("too large to be read", path=path, why=f"'{name}' is {wanted}", remedy=REMEDY)
     if shape.images * shape.height * shape.width > LARGEST_NUMBER:
         raise InputError("too many images", path=path, why=f"'data' is {found}", remedy="cut the file into several")
     return shape
@@ -513,15 +458,5 @@ def _has_datasets(path: Path) -> bool:
     try:
         with h5py.File(path, "r") as handle:  # whoever opens it next says what is wrong with it
             return set(DATASETS) <= set(handle)
-    except UNREADABLE:
+    except (OSError, RuntimeError):
         return False
-
-
-def _dataset(handle: Any, name: str, path: Path) -> Any:
-    if name not in handle:
-        why = f"no dataset '{name}' among {short_list(sorted(handle)) or 'none'}"
-        raise InputError("not ZueriCrop", path=path, why=why, remedy="give the file ZueriCrop.hdf5")
-    found = handle[name]
-    if not isinstance(found, h5py.Dataset):
-        raise InputError("not ZueriCrop", path=path, why=f"'{name}' is not a dataset of this file", remedy=REMEDY)
-    return found

@@ -523,7 +523,7 @@ def _new_and_own_name(entry: str, there: Collection[str]) -> tuple[str, str]:
 
 Dates = tuple[date, ...]
 LIST_FILE = "@"  # before the name of a file that lists the dates
-DATES_EXAMPLE = "such as --dates 2023-04-01,2023-05-11, or --dates @dates.txt with one date per line"
+DATES_EXAMPLE = "write them as --dates 2023-04-01,2023-05-11, or --dates @dates.txt with one date per line"
 
 
 def parse_dates(given: str | Path | Sequence[date]) -> Dates:
