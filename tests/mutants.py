@@ -157,7 +157,16 @@ MUTANTS = (
         OF_BLOCKS + " tests/prediction/test_predict.py",
     ),
     Mutant("maps are not read back", OUTPUTS, "    if not whole:", "    if whole is None:", OF_OUTPUTS),
-    Mutant("misplaced directories are accepted", OUTPUTS, "    if directory:", "    if directory < 0:", OF_OUTPUTS),
+    Mutant(
+        "misplaced directories are accepted", OUTPUTS, "    if directory or not whole:", "    if not whole:", OF_OUTPUTS
+    ),
+    Mutant(
+        "a second first directory is accepted",
+        OUTPUTS,
+        "    if directory or not whole:",
+        "    if directory:",
+        OF_OUTPUTS,
+    ),
     Mutant("GDAL's complaints are not heard", OUTPUTS, "    if complaints:", "    if complaints is None:", OF_OUTPUTS),
     # what comes from outside
     Mutant(

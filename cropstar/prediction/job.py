@@ -123,7 +123,7 @@ def load_predictor(request: MapRequest, device: torch.device | None = None) -> P
 def require_possible(source: MapInput, output: Path, request: MapRequest) -> None:
     """Refuse impossible requests, before the model and the series are opened."""
     files = MapFiles(output, request, state=request.state)
-    files.require_apart([source.path, *request.area_files])
+    files.require_apart([source.path, *request.files_read])
     request.require_area()
     if request.parcels is not None:
         require_parcels(request.parcels, files.parcels)

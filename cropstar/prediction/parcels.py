@@ -84,8 +84,6 @@ def require_parcels(path: Path, output: Path) -> None:
         raise UsageError(
             "unknown type of output file", path=output, remedy=f"give one that ends in {', '.join(FORMATS)}"
         )
-    if output.exists() and path.exists() and output.samefile(path):
-        raise UsageError("the parcels would be overwritten", path=path, remedy="choose another output with -o")
     try:
         import exactextract  # noqa: F401
     except ImportError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -105,6 +105,11 @@ class MapOptions(Options):
         """The files that say what is mapped."""
         parcels = (self.parcels,) if self.only_parcels and self.parcels is not None else ()
         return (*(() if self.mask is None else (self.mask,)), *parcels)
+
+    @property
+    def files_read(self) -> tuple[Path, ...]:
+        """The files beside the images."""
+        return tuple(path for path in (self.parcels, self.mask, getattr(self, "model", None)) if path is not None)
 
     def require_area(self) -> None:
         """Refuse options of the mapped area that lack what they speak of."""
@@ -244,12 +249,17 @@ class MapFiles:
         """Refuse output names that are not GeoTIFFs, that are inputs, or that are repeated."""
         if self.map.suffix.lower() not in (".tif", ".tiff"):
             raise UsageError(f"the output {self.map} is not a GeoTIFF", remedy="give it a name that ends in .tif")
-        outputs = [self.map, *([self.state] if self.state else [])]
+        outputs = self.all()
         for path in outputs:
-            if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
-                raise UsageError("the output is the input", path=path, remedy="choose another output with -o")
-        if len({path.resolve() for path in outputs}) < len(outputs):
-            raise UsageError("map and state have the same name", path=outputs[0], remedy="give each its own")
+            require_other_file(path, inputs)
+        if self.state is not None and [path.resolve() for path in outputs].count(self.state.resolve()) > 1:
+            raise UsageError("the map and its state have the same name", path=self.state, remedy="give each its own")
+
+
+def require_other_file(output: Path, inputs: Iterable[Path]) -> None:
+    """Refuse to write over what is read, by whichever name."""
+    if output.exists() and any(path.exists() and output.samefile(path) for path in inputs):
+        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
 
 
 def names_file(path: Path) -> Path:
@@ -431,9 +441,11 @@ def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
         raise UsageError("the output is not a folder", path=output, remedy="give a folder with -o")
     else:
         outputs = [output / f"{each.stem}{_ending(each.path)}" for each in inputs]
+    names = [str(path).casefold() for path in outputs]  # some disks do not tell capitals apart
     for place, path in enumerate(outputs):
-        if path in outputs[:place]:
-            first = inputs[outputs.index(path)]
+        require_other_file(path, (each.path for each in inputs))  # the map of one may be the next one
+        if names[place] in names[:place]:
+            first = inputs[names.index(names[place])]
             remedy = "map them one by one, or rename one of them"
             raise UsageError("two maps of one name", path=path, why=f"{first} and {inputs[place]}", remedy=remedy)
     return outputs
@@ -456,8 +468,7 @@ def require_table_output(path: Path, output: Path, *, overwrite: bool) -> None:
     if output.suffix.lower() not in OUTPUT_TABLES:
         remedy = f"give a name that ends in {' or '.join(OUTPUT_TABLES)}"
         raise UsageError("unknown type of output file", path=output, remedy=remedy)
-    if output.exists() and path.exists() and output.samefile(path):
-        raise UsageError("the output is the input", path=output, remedy="choose another output with -o")
+    require_other_file(output, [path])
     if output.exists() and (not overwrite or output.is_dir()):
         raise UsageError("the output exists", path=output, remedy="choose another with -o, or give --overwrite")
 

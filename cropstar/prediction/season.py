@@ -422,7 +422,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         predictor = _load_predictor(reader, request)
         require_pixel_model(predictor.card, request.parcels)
         files = MapFiles(request.output or _own_map(state, reader.card), request)
-        replace(files, state=state).require_apart([each.path for each in inputs])
+        replace(files, state=state).require_apart([*(each.path for each in inputs), *request.files_read])
         if request.parcels is not None:
             require_parcels(request.parcels, files.parcels)
         place = files.map.parent

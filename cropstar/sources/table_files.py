@@ -25,6 +25,7 @@ SEPARATORS = (",", ";", "\t")
 FIRST_LINE = 1_000_000
 # 400,000 fields of 50 dates. A row of 13 bands takes about 400 bytes while it is read: 8 GB at most.
 MAXIMUM_ROWS = 20_000_000
+MAXIMUM_COLUMNS = 20_000  # a year of days with 50 bands; pandas takes minutes for some 100,000
 NOT_A_TABLE = "give a CSV or Parquet file with one row per observation"
 
 
@@ -69,6 +70,7 @@ class CsvTable:
         if self._separator not in header:
             why = "the first line has neither comma, semicolon nor tab"
             raise InputError("not a table", path=path, why=why, remedy=NOT_A_TABLE)
+        _require_width(1 + header.count(self._separator), path)
         self.columns = [str(name) for name in self._parse(nrows=0).columns]
 
     def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
@@ -105,6 +107,7 @@ class _ParquetTable:
         except (self._arrow.ArrowException, OSError, ValueError) as failure:
             raise self._damaged(failure) from None
         _require_size(rows, path)
+        _require_width(len(self.columns), path)
 
     def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
         wanted = list(dict.fromkeys([*texts, *numbers]))
@@ -220,6 +223,12 @@ def column_is_whole(path: Path, column: str) -> bool:
     """Whether a column of a Parquet file is of whole numbers; texts of CSV files are never parsed."""
     file = _open_as_written(path)
     return isinstance(file, _ParquetTable) and file.is_whole(column)
+
+
+def _require_width(columns: int, path: Path) -> None:
+    if columns > MAXIMUM_COLUMNS:
+        why = f"{columns:,} columns, at most {MAXIMUM_COLUMNS:,}"
+        raise InputError("a table that is too wide", path=path, why=why, remedy=NOT_A_TABLE)
 
 
 def _require_size(rows: int, path: Path) -> None:

@@ -161,6 +161,21 @@ def test_a_directory_that_was_written_again_before_the_pixels_is_one_too(tmp_pat
         require_cloud_optimised(path, path)
 
 
+def test_the_directory_of_an_overview_behind_the_pixels_is_one_too(tmp_path: Path) -> None:
+    path = write(tmp_path, a_landscape(700, 530), MapOptions(picture=False), size=200).files.map
+    require_cloud_optimised(path, path)
+    content = bytearray(path.read_bytes())
+    pointer = 4
+    (directory,) = struct.unpack_from("<I", content, pointer)
+    pointer = directory + 2 + 12 * struct.unpack_from("<H", content, directory)[0]
+    (second,) = struct.unpack_from("<I", content, pointer)
+    length = 2 + 12 * struct.unpack_from("<H", content, second)[0] + 4
+    struct.pack_into("<I", content, pointer, len(content) + len(content) % 2)
+    path.write_bytes(content.ljust(len(content) + len(content) % 2, b"\0") + content[second : second + length])
+    with pytest.raises(ResourceError, match="did not reach the disk at once"):
+        require_cloud_optimised(path, path)
+
+
 def test_a_draft_that_reads_back_otherwise_is_refused(tmp_path: Path) -> None:
     grid = a_landscape(20, 20).grid
     values = np.zeros((1, 20, 20), dtype=np.uint8)

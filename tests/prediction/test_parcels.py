@@ -38,7 +38,7 @@ from cropstar.prediction.parcels import (
     write_frame,
 )
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.request import MapOptions, MapRequest, StoredSeries, scenes_of
+from cropstar.prediction.request import MapFiles, MapOptions, MapRequest, StoredSeries, scenes_of
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.store import Store
@@ -195,8 +195,8 @@ def test_what_cannot_be_parcels_is_refused_before_there_is_a_map(tmp_path: Path)
         require_parcels(broken, tmp_path / "map-parcels.gpkg")
     mine = tmp_path / "map-parcels.gpkg"
     frame_of([square(8, 16, 8, a_landscape().grid)], a_landscape()).to_file(mine, driver="GPKG")
-    with pytest.raises(UsageError, match="would be overwritten"):
-        require_parcels(mine, mine)
+    with pytest.raises(UsageError, match="the output is the input"):
+        MapFiles(tmp_path / "map.tif", MapOptions(parcels=mine)).require_apart([mine])
 
 
 def test_names_that_a_database_takes_for_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,7 +18,7 @@ from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.job import predict
 from cropstar.prediction.predictor import Predictor
-from cropstar.prediction.request import MapRequest
+from cropstar.prediction.request import MapInput, MapRequest, find_outputs
 from cropstar.sources.base import Series
 from cropstar.sources.stack import StackSeries
 from cropstar.training.train import TrainOptions, train
@@ -161,6 +162,31 @@ def test_the_input_is_never_the_output(model: Path, small_scene: Path, tmp_path:
     with pytest.raises(UsageError, match="the output is the input"):
         predict(tile, tile, MapRequest(model=model, device="cpu", overwrite=True))
     assert tile.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", ["model", "mask", "next input"])
+def test_no_file_that_is_read_is_written(kind: str, model: Path, small_scene: Path, tmp_path: Path) -> None:
+    """Not by another of its names either, and not as the state, a picture or the map of another input."""
+    tile, taken = Path(shutil.copy(small_scene / "tile.tif", tmp_path)), tmp_path / "tile-crops.tif"
+    os.link(shutil.copy(model if kind == "model" else tile, tmp_path / "other"), taken)
+    before = taken.read_bytes()
+    if kind == "next input":
+        with pytest.raises(UsageError, match="the output is the input"):
+            find_outputs([MapInput(tile), MapInput(tmp_path / "other")], None)
+    else:
+        request = MapRequest(model=model, device="cpu", overwrite=True).replace(**{kind: tmp_path / "other"})
+        for output, state in ((taken, None), (tmp_path / "map.tif", taken)):
+            with pytest.raises(UsageError, match="the output is the input"):
+                predict(tile, output, request.replace(state=state))
+    assert taken.read_bytes() == before
+
+
+def test_names_that_differ_in_capitals_are_one_name(tmp_path: Path) -> None:
+    for name in ("a", "A"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.tif").touch()
+    with pytest.raises(UsageError, match="two maps of one name"):
+        find_outputs([MapInput(tmp_path / name / f"{name}.tif") for name in ("a", "A")], tmp_path)
 
 
 def test_gdal_finds_the_names_of_the_classes(model: Path, small_scene: Path, tmp_path: Path) -> None:

@@ -410,8 +410,9 @@ def test_nothing_is_written_over_what_is_read(season: Path, finished: Path, new:
     options = MapRequest(model=finished / "model", device="cpu", state=finished / "tile.tif", overwrite=True)
     with pytest.raises(UsageError, match="the output is the input"):
         predict(finished / "tile.tif", season.with_name("map.tif"), options)
-    with pytest.raises(UsageError, match="map and state have the same name"):
-        predict(new, season.with_name("m.tif"), options.replace(state=season.with_name("m.tif")))
+    for name in ("m.tif", "m.png"):
+        with pytest.raises(UsageError, match="map and its state have the same name"):
+            predict(new, season.with_name("m.tif"), options.replace(state=season.with_name(name)))
     assert new.read_bytes() == before
     assert_untouched(season, finished)
 

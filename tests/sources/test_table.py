@@ -714,6 +714,10 @@ def test_too_large_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writ
     with pytest.raises(InputError, match="a table that is too large"):
         open_table(path)
     monkeypatch.setattr(table_files, "MAXIMUM_ROWS", 6)
+    monkeypatch.setattr(table_files, "MAXIMUM_COLUMNS", 3)
+    with pytest.raises(InputError, match="a table that is too wide"):
+        open_table(path)
+    monkeypatch.setattr(table_files, "MAXIMUM_COLUMNS", len(a_frame().columns))
     assert open_table(path)
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.errors import ArtifactError
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.gate import GridRow, checked, inside, parse_json, plain_name, read_json
+from cropstar.store.gate import GridRow, checked, inside, open_hdf5, parse_json, plain_name, read_json
 from cropstar.store.model_file import read_model, write_model
 from cropstar.store.store import MANIFEST, Store
 from tests.examples import UTM, a_fingerprint, a_raster_tile, store_of
@@ -53,6 +54,27 @@ def test_a_plain_name_stays_in_its_folder(name: str) -> None:
     except ValueError:
         return
     assert Path(os.path.normpath(folder / name)).parent == folder
+
+
+def test_hdf5_files_lead_nowhere(tmp_path: Path) -> None:
+    other, path = tmp_path / "other.h5", tmp_path / "file.h5"
+    with h5py.File(other, "w") as file:
+        file["array"] = [1, 2]
+    ways: dict[str, Callable[[h5py.File], object]] = {
+        "is a link": lambda file: file.create_group("inner").__setitem__("soft", h5py.SoftLink("/array")),
+        "'away' is a link": lambda file: file.__setitem__("away", h5py.ExternalLink(str(other), "array")),
+        "bytes lie in another file": lambda file: file.create_dataset("raw", (2,), "i8", external=str(other)),
+    }
+    for why, plant in ways.items():
+        with h5py.File(path, "w") as file:
+            file["array"] = [3, 4]
+            file["same"] = file["array"]
+        with open_hdf5(path) as file:
+            assert file["same"][:].tolist() == [3, 4]
+        with h5py.File(path, "r+") as file:
+            plant(file)
+        with pytest.raises(ValueError, match=why):
+            open_hdf5(path)
 
 
 def test_paths_inside(tmp_path: Path) -> None:

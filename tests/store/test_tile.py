@@ -188,6 +188,18 @@ def test_one_flipped_bit_in_an_array_is_found(tile: Path, name: str) -> None:
             assert not is_whole(tile, RECIPE)
 
 
+def test_a_chunk_is_not_taken_for_whole_because_another_is(tmp_path: Path) -> None:
+    path = tmp_path / "tile.h5"
+    write_tile(path, a_raster_tile((2, 1, 2 * PATCH, PATCH)))
+    (start, _), (other, size) = places_of(path, "values")
+    assert start != other
+    flip(path, other + size // 2)
+    reader = TileReader(path)
+    reader.values(Window(0, 0, PATCH, PATCH))
+    with pytest.raises(ArtifactError, match="values do not match their checksum"):
+        reader.values(Window(PATCH, 0, PATCH, PATCH))
+
+
 def everything(reader: TileReader) -> list[object]:
     """All that a reader gives, as what can be compared."""
     arrays = [reader.days, reader.table.numbers, reader.table.labels]

@@ -217,10 +217,13 @@ def _require_numbers(dataset: Any, path: Path) -> None:
     _require_blocks(dataset, path)
 
 
+LARGEST_SCALE = 1e9  # beyond it products of numbers are endless, or zero
+
+
 def require_radiometry(header: Header, index: int) -> tuple[float, float]:
     """Scale and offset of a reflectance band."""
     scale, offset = header.radiometry[index - 1]
-    if not (math.isfinite(scale) and math.isfinite(offset) and scale > 0):
+    if not (1 / LARGEST_SCALE <= scale <= LARGEST_SCALE and abs(offset) <= LARGEST_SCALE):  # nor without a value
         why = f"scale {scale:g}, offset {offset:g}"
         raise InputError("no usable scale", path=header.path, why=why, remedy="set it with gdal_edit -scale 0.0001")
     return scale, offset

@@ -208,7 +208,7 @@ def test_another_scale_or_offset(folder: Path, pair: tuple[float, float]) -> Non
     assert str(the_file(folder)) in line
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e300, 1e-300])
 def test_no_usable_scale(tmp_path: Path, scale: float) -> None:
     write_season(tmp_path, radiometry=(scale, 0.0))
     assert "no usable scale" in refusal(tmp_path, InputError)
