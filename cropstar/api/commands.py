@@ -496,6 +496,7 @@ def predict(
     smooth: Literal["majority", "bayesian"] | None = None,
     smooth_window: int | None = None,
     state: AnyPath | None = None,
+    state_precision: Literal["float32", "float16"] | None = None,
     every_date: bool = False,
     stable_confidence: float | None = None,
     add: AnyPath | Sequence[AnyPath] = (),
@@ -591,7 +592,20 @@ def predict(
 # Options of `predict` that are of no use to tables, and those that only tables take.
 MAPS_ALONE = (
     *("valid_dates", "parcels", "html", "smooth", "smooth_window", "state", "every_date", "stable_confidence"),
-    *("add", "dates", "by_band", "clear", "pattern", "masks", "window", "halo", "half", "shard", "scheduler"),
+    *(
+        "state_precision",
+        "add",
+        "dates",
+        "by_band",
+        "clear",
+        "pattern",
+        "masks",
+        "window",
+        "halo",
+        "half",
+        "shard",
+        "scheduler",
+    ),
     *("mask", "mask_classes", "only_parcels", "min_confidence", "unknown", "declared_column"),
 )
 TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
@@ -696,6 +710,7 @@ def update(
     html: bool = False,
     smooth: Literal["majority", "bayesian"] | None = None,
     smooth_window: int | None = None,
+    state_precision: Literal["float32", "float16"] | None = None,
     bands: Names | None = None,
     dates: Dates | None = None,
     by_band: bool | None = None,
@@ -751,7 +766,9 @@ def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "mask": _path(options["mask"]),
         "mask_classes": None if options["mask_classes"] is None else tuple(options["mask_classes"]),
         **{name: options[name] for name in ("only_parcels", "min_confidence", "unknown", "declared_column")},
-        **{name: options[name] for name in ("device", "backend", "window", "any_dates", "overwrite")},
+        **{
+            name: options[name] for name in ("device", "backend", "window", "any_dates", "overwrite", "state_precision")
+        },
     }
 
 

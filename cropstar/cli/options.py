@@ -422,6 +422,14 @@ MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (SEASON, "--state", {"type": PATH, "help": "Save the hidden state after the last date, for 'cropstar update'."}),
     (
         SEASON,
+        "--state-precision",
+        {
+            "type": click.Choice(["float32", "float16"]),
+            "help": "Number format of the state; float16 halves the file.  [default: float32; of an update as it is]",
+        },
+    ),
+    (
+        SEASON,
         "--every-date",
         {"is_flag": True, "help": "One map per date, and <map>-earliest.tif: when the class was settled."},
     ),

@@ -13,6 +13,7 @@ from cropstar.cli.options import (
     MACHINE,
     OUTPUTS,
     PATH,
+    SEASON,
     HeadedCommand,
     backend,
     device,
@@ -35,7 +36,10 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @click.option("-o", "--output", type=PATH, help="The map.  [default: replace the map made with the state]")
 @click.option("--model", type=PATH, help="The model of the state, if it was moved.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files that do not belong to this season.")
-@map_options(OUTPUTS, AREA, INPUTS, MACHINE, without=("--half", "--halo", "--precision", "--shard"))
+@map_options(
+    *(OUTPUTS, AREA, SEASON, INPUTS, MACHINE),
+    without=("--state", "--every-date", "--stable-confidence", "--half", "--halo", "--precision", "--shard"),
+)
 @backend()
 @device
 @remote

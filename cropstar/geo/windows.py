@@ -48,9 +48,12 @@ class Window:
         return Window(top, left, max(height, 0), max(width, 0))
 
 
-def split(shape: tuple[int, int], size: int) -> Iterator[Window]:
-    """Cover a raster with windows of at most `size` pixels per side, row by row, nothing twice."""
-    height, width = shape
+def split(shape: tuple[int, int], size: int, across: int | None = None) -> Iterator[Window]:
+    """Cover a raster with windows of at most `size` pixels per side, row by row, nothing twice.
+
+    `across` is how wide they are, where that is not `size`.
+    """
+    (height, width), across = shape, across or size
     for top in range(0, height, size):
-        for left in range(0, width, size):
-            yield Window(top, left, min(size, height - top), min(size, width - left))
+        for left in range(0, width, across):
+            yield Window(top, left, min(size, height - top), min(across, width - left))

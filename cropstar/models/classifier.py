@@ -129,6 +129,10 @@ class RecurrentClassifier(Classifier):
         chunks = zip(*(part.split(ROWS) for part in (last, *pooled)), strict=True)
         return torch.cat([self._scores(self.pool.read(tuple(sums), own)) for own, *sums in chunks])
 
+    def may_round(self, state: ModelState) -> list[bool]:
+        found = super().may_round(state)
+        return [*found[:-1], False] if self.pool.keeps_state else found  # counts are the last of pooled parts
+
     def hidden(self, state: ModelState) -> list[Tensor]:
         """What each layer passes on, (B, H, ...) each, of a streaming state."""
         _, layers, _ = self._apart(state)

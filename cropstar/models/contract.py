@@ -59,6 +59,10 @@ class Classifier(nn.Module, ABC):
     def classify(self, state: ModelState) -> Tensor:
         raise NotImplementedError
 
+    def may_round(self, state: ModelState) -> list[bool]:
+        """Of all parts of a state, in their order: whether 16 bits will do. Counts and days need every digit."""
+        return [True for layer in state for _ in layer]
+
 
 def require_maps(model: Classifier) -> None:
     """Refuse a model that knows whole clips alone, where pixels or parcels are to have a class."""

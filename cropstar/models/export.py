@@ -283,6 +283,9 @@ class OnnxSteps(Classifier):
         found: Iterator[Tensor] = (torch.from_numpy(part) for part in self._session.run(None, feeds))
         return tuple(tuple(next(found) for _ in layer) for layer in before)
 
+    def may_round(self, state: ModelState) -> list[bool]:
+        return self.model.may_round(state)
+
     def classify(self, state: ModelState) -> Tensor:
         return self.model.classify(state)
 

@@ -141,6 +141,9 @@ class WithNovelty(Classifier):
     def classify(self, state: ModelState) -> Tensor:
         return self._joined(*features_of_state(self.model, state))
 
+    def may_round(self, state: ModelState) -> list[bool]:
+        return self.model.may_round(state)
+
     def _joined(self, scores: Tensor, features: list[Tensor]) -> Tensor:
         distance = self.distances.of(features).to(scores.device, torch.float32)
         return torch.cat([scores.float(), distance.unsqueeze(1)], dim=1)

@@ -237,6 +237,10 @@ class Ensemble(Classifier):
         pairs = zip(self.classifiers, self._parted(state), strict=True)
         return self._together([each.classify(own) for each, own in pairs if own is not None], axis=1)
 
+    def may_round(self, state: ModelState) -> list[bool]:
+        pairs = zip(self.classifiers, self._parted(state), strict=True)
+        return [each for model, own in pairs if own is not None for each in model.may_round(own)]
+
     def _together(self, scores: list[Tensor], axis: int) -> Tensor:
         said = [
             (own.float() / temperature).log_softmax(dim=axis)

@@ -196,14 +196,16 @@ class BlockFolder:
             yield BlockResult(window, classes, {name.removeprefix(LAYER): array for name, array in arrays.items()})
 
     def read_states(
-        self, windows: Sequence[Window], layout: StateLayout
+        self, windows: Sequence[Window], layout: StateLayout, half: Sequence[bool] = ()
     ) -> Iterator[tuple[Window, NDArray[np.uint16], StateArrays]]:
         """Valid dates and states. One that is damaged goes with its block, so that the next run makes both anew."""
         channels = [count for layer in layout for count in layer]
+        types = [np.dtype("<f2" if short else "<f4") for short in half or (False,) * len(channels)]
         for window in windows:
             shape = (window.height, window.width)
             kinds: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-                str(number): ((*shape, count), np.dtype(np.float32)) for number, count in enumerate(channels)
+                str(number): ((*shape, count), kind)
+                for number, (count, kind) in enumerate(zip(channels, types, strict=True))
             }
             kinds[COUNTS] = (shape, np.dtype(np.uint16))
             arrays = self._arrays(self.state_path(window), kinds, window)
@@ -327,7 +329,7 @@ def map_key(predictor: Predictor, series: Series, plan: WindowPlan, request: Map
 # Where things are, how the work is done and shared: none of it changes the map.
 NOT_OF_THE_MAP = {
     *("model", "parcels", "mask", "state", "device", "backend", "memory"),
-    *("overwrite", "shard", "scheduler"),
+    *("overwrite", "shard", "scheduler", "state_precision"),
 }
 
 
@@ -410,12 +412,14 @@ def disk_needs(
     classes: int,
     *,
     layout: StateLayout | None = None,
+    half: Sequence[bool] = (),
     state: Path | None = None,
     in_blocks: bool = True,
 ) -> list[DiskNeed]:
     """What the files of a map take at the moment when it is put together.
 
-    `layout` is that of the state, where one is kept at `state`. Without `in_blocks` windows go straight to their files.
+    `layout` and `half` are those of the state, where one is kept at `state`. Without `in_blocks` windows go straight
+    to their files.
     """
     pixels, options = grid.height * grid.width, files.options
     smoothed = options.smoothing is not None
@@ -426,7 +430,7 @@ def disk_needs(
     published = 1 + _layer_bytes(options.layers, classes) + dated
     maps = pixels * ((LEAST_MAP if drafts == 1 else LEAST_LAYER) * (drafts + blocks) + LEAST_MAP * published)
     most = pixels * (drafts + blocks + OVERVIEWS * published)
-    states = 0 if layout is None else pixels * (state_bytes(layout) + COUNT_BYTES)
+    states = 0 if layout is None else pixels * (state_bytes(layout, half) + COUNT_BYTES)
     if in_blocks:  # states of blocks are stored as they are, beside the map
         maps, most = maps + states, most + states
     needs = [DiskNeed(files.map.parent, int(maps), int(most))]

@@ -52,6 +52,7 @@ from cropstar.prediction.predictor import (
     WindowPlan,
     WindowResult,
     advance,
+    half_parts,
     layout_of,
     plan_windows,
     release_free_memory,
@@ -155,14 +156,16 @@ def open_job(
         require_marks(request, predictor)
         predictor.stand_at(series.dates)
         by_date = [] if stable is None else [f"{BY_DATE} {stable!r}"]
+        half = () if layout is None else _half_parts(request, predictor)
         held = [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
+        held += ["half"] if half else []
         key = job_key(predictor, series, plan, held, request)
         days = tuple(dict.fromkeys(series.dates))  # several sensors may see a place on one day
         files = MapFiles(output, request, () if stable is None else days, request.state)
         named = map_key(predictor, series, plan, request)
         # The first to open it says how a mask is understood; workers, which get a plan, do not repeat it.
         with open_area(request, series.grid, quiet=planned) as area:
-            yield MapJob(source, series, files, predictor, plan, request, key, layout, named, area)
+            yield MapJob(source, series, files, predictor, plan, request, key, layout, named, area, half)
     finally:
         series.close()
 
@@ -175,6 +178,11 @@ def _state_layout(request: MapRequest, predictor: Predictor) -> StateLayout | No
         return None
     require_streaming(predictor, "--state")
     return layout_of(predictor.model, predictor.card.fingerprint.channels)
+
+
+def _half_parts(request: MapRequest, predictor: Predictor) -> tuple[bool, ...]:
+    """Which parts of the state are float16."""
+    return half_parts(predictor.model, predictor.card.fingerprint.channels, request.state_precision or "float32")
 
 
 def bytes_beside(request: MapRequest, layout: StateLayout | None, dates: int) -> int:
@@ -197,6 +205,7 @@ class MapJob:
     layout: StateLayout | None  # of the state, where one is kept
     map_key: str
     area: MapArea  # what is mapped
+    half: tuple[bool, ...] = ()  # which parts of the state are float16
 
     @property
     def folder(self) -> BlockFolder:
@@ -306,7 +315,9 @@ class MapJob:
             return make_block(self.request, window, answer, counts, inside), None
         history = None if stable is None else ClassHistory(window, self.files.dates, stable)
         on_date = None if history is None else _after_each_day(self.series.dates, history)
-        found = advance(self.predictor, self.series, window, observations, on_date=on_date, keep_state=keep_state)
+        found = advance(
+            *(self.predictor, self.series, window, observations), on_date=on_date, keep_state=keep_state, half=self.half
+        )
         answer = Answer(found.probabilities, found.unknown, found.seen)
         block = make_block(self.request, window, answer, found.counts, inside)
         if history is not None:
@@ -325,10 +336,10 @@ class MapJob:
         folder.begin_assembling()
         with ExitStack() as stack:
             if self.request.state is not None:  # takes its name last, when the map is there
-                state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request)
+                state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request, self.half)
                 writer = stack.enter_context(writing_season(self.request.state, state))
                 assert self.layout is not None
-                for found in folder.read_states(windows, self.layout):
+                for found in folder.read_states(windows, self.layout, self.half):
                     writer.write(*found)
             stable = self.request.stable_confidence
             if stable is not None:
@@ -355,7 +366,7 @@ class MapJob:
         halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
         card, grid, shard = self.predictor.card, self.series.grid, self.request.shard
         announce_target(card, self.request.parcels)
-        needs = disk_needs(self.files, grid, len(card.fingerprint.classes), layout=self.layout)
+        needs = disk_needs(self.files, grid, len(card.fingerprint.classes), layout=self.layout, half=self.half)
         require_disk_space(needs, work=self.folder.folder)
         share = "" if shard is None else f", {mine} of them in shard {shard}"
         self.trust.announce()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import datetime
+import operator
 import platform
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -331,7 +332,8 @@ def _cropped(state: ModelState, place: Window) -> ModelState:
 # --- Through the season: the class after every date, and the state after the last
 
 # The parts of all layers, from the first to the last, (h, w, C) each: how series have them, and the kernels' images.
-StateArrays = list[NDArray[np.float32]]
+# float32, or float16 for the file of a season.
+StateArrays = list[NDArray[Any]]
 StateLayout = tuple[tuple[int, ...], ...]  # channels of each part of each layer
 
 # Told of every date: its number, which pixels (of the window's, row by row), their probabilities (K, n) and which of
@@ -371,14 +373,23 @@ def require_streaming(predictor: Predictor, option: str) -> None:
     raise UsageError(f"{option} does not apply to this model", path=predictor.path, why=why, remedy=remedy)
 
 
-@torch.inference_mode()
 def layout_of(model: Classifier, bands: int) -> StateLayout:
-    """How many channels the state has, found by one step of a single pixel."""
+    """How many channels the state has."""
+    return tuple(tuple(part.shape[1] for part in layer) for layer in _state_of_a_pixel(model, bands))
+
+
+def half_parts(model: Classifier, bands: int, precision: str) -> tuple[bool, ...]:
+    """Which parts of the state a season's file keeps as float16; empty where all of them are float32."""
+    return tuple(model.may_round(_state_of_a_pixel(model, bands))) if precision == "float16" else ()
+
+
+@torch.inference_mode()
+def _state_of_a_pixel(model: Classifier, bands: int) -> ModelState:
+    """After one step."""
     device = next(iter(model.parameters()), torch.zeros(0)).device
     place = (1, 1) if model.spatial else ()
     x, valid = torch.zeros(1, bands, *place, device=device), torch.ones(1, *place, dtype=torch.bool, device=device)
-    state = model.step(x, valid, torch.zeros(1, dtype=torch.int32, device=device), None)
-    return tuple(tuple(part.shape[1] for part in layer) for layer in state)
+    return model.step(x, valid, torch.zeros(1, dtype=torch.int32, device=device), None)
 
 
 @torch.inference_mode()
@@ -391,8 +402,12 @@ def advance(
     earlier: EarlierState | None = None,
     on_date: OnDate | None = None,
     keep_state: bool = True,
+    half: Sequence[bool] = (),
 ) -> WindowResult:
-    """Take a window that was `read`, and the `earlier` state of the same pixels, through all dates of the series."""
+    """Take a window that was `read`, and the `earlier` state of the same pixels, through all dates of the series.
+
+    `half` says which parts of the state that is kept are to be float16; empty: none.
+    """
     outer = window.expand(predictor.halo(series), series.grid.shape)
     inner = window.relative_to(outer).slices
     valid = observations.valid[:, *inner]
@@ -415,19 +430,28 @@ def advance(
             continue
         probabilities[:, pixels] = found
         unknown[pixels] = False if strange is None else strange
-        if keep_state and predictor.model.spatial:
+        if not keep_state:
+            continue
+        kept = [part.to(kind) for part, kind in zip(state, _types(half, len(state)), strict=True)]
+        if predictor.model.spatial:
             # A view, in whatever order of memory: the writer's thread copies it.
-            arrays = [part.permute(1, 2, 0).float().cpu().numpy() for part in state]
-        elif keep_state and pixels == slice(0, size):
-            arrays = [part.float().cpu().numpy() for part in state]
-        elif keep_state:
-            arrays = arrays or [np.empty((size, part.shape[1]), dtype=np.float32) for part in state]
-            for whole, part in zip(arrays, state, strict=True):
-                whole[pixels] = part.float().cpu().numpy()
+            arrays = [part.permute(1, 2, 0).cpu().numpy() for part in kept]
+        elif pixels == slice(0, size):
+            arrays = [part.cpu().numpy() for part in kept]
+        else:
+            known = [part.cpu().numpy() for part in kept]
+            arrays = arrays or [np.empty((size, part.shape[1]), dtype=part.dtype) for part in known]
+            for whole, part in zip(arrays, known, strict=True):
+                whole[pixels] = part
     shape = (window.height, window.width)
     if not predictor.model.spatial:
         arrays = [part.reshape(*shape, -1) for part in arrays]
     return WindowResult(probabilities.reshape(classes, *shape), counts[-1], arrays, unknown.reshape(shape))
+
+
+def _types(half: Sequence[bool], count: int) -> list[torch.dtype]:
+    """Hidden states are at most 1, cells and sums no more than there are dates: float16 has room for them."""
+    return [torch.float16 if short else torch.float32 for short in half or (False,) * count]
 
 
 Step = tuple[int, slice, list[Tensor], Tensor]  # date, pixels, parts of the state, scores (K, n)
@@ -477,9 +501,9 @@ def _series_steps(
             yield date, pixels, [part for layer in state for part in layer], predictor.model.classify(state).T
 
 
-def _model_state(predictor: Predictor, parts: Sequence[NDArray[np.float32]], layout: StateLayout) -> ModelState:
+def _model_state(predictor: Predictor, parts: StateArrays, layout: StateLayout) -> ModelState:
     """Arrays, (h, w, C) of an image or (N, C) of series, as the model takes them."""
-    tensors = (torch.from_numpy(part).to(predictor.device) for part in parts)
+    tensors = (torch.from_numpy(part).to(predictor.device).float() for part in parts)
     if predictor.model.spatial:
         tensors = (tensor.permute(2, 0, 1)[None] for tensor in tensors)
         if predictor.backend != "native":  # in the order that a run over all dates has it, or PyTorch rounds otherwise
@@ -487,9 +511,10 @@ def _model_state(predictor: Predictor, parts: Sequence[NDArray[np.float32]], lay
     return tuple(tuple(islice(tensors, len(layer))) for layer in layout)
 
 
-def state_bytes(layout: StateLayout) -> int:
-    """Of a pixel."""
-    return 4 * sum(channels for layer in layout for channels in layer)
+def state_bytes(layout: StateLayout, half: Sequence[bool] = ()) -> int:
+    """Of a pixel; `half` as in `advance`."""
+    channels = [count for layer in layout for count in layer]
+    return sum(map(operator.mul, channels, (kind.itemsize for kind in _types(half, len(channels)))))
 
 
 # --- The size of windows: as large as the memory allows, in whole blocks of the raster

@@ -72,6 +72,7 @@ class MapOptions(Options):
     window: int | None = None  # pixels per side; None takes what the memory allows
     any_dates: bool = False
     overwrite: bool = False
+    state_precision: Literal["float32", "float16"] | None = None  # of the season's file; None: float32, or as it is
     mask: LaxPath | None = None  # what is to be mapped: a raster of land cover or of 0 and 1, or outlines
     mask_classes: tuple[int, ...] | None = None  # values of the raster that are mapped
     only_parcels: bool = False  # nothing but the parcels is mapped
@@ -157,6 +158,8 @@ class MapRequest(MapOptions):
     def require_consistent(self) -> None:
         """Refuse options that exclude each other."""
         self.require_area()
+        if self.state_precision is not None and self.state is None:
+            raise UsageError("--state-precision without --state", remedy="give both")
         if self.stable_confidence is not None and UNKNOWN in self.marks:
             why = "maps of single dates have a class everywhere"
             option = "--unknown" if self.unknown is not None else "--min-confidence"

@@ -3,7 +3,7 @@
     card                JSON: model, fingerprint, grid, dates, and how the images were read
     valid_dates (H, W)  on how many dates each pixel was seen
     checks (H, W)       a checksum of each pixel
-    state/LAYER/PART    float32 (H, W, channels)
+    state/LAYER/PART    float32 or float16 (H, W, channels)
 
 The file is HDF5. Arrays lie in one piece each. HDF5 says where; rows of windows are then read and written at their
 places, straight from and to the arrays, since an update is little else. Any window can be checked, for every pixel has
@@ -60,6 +60,7 @@ from cropstar.prediction.predictor import (
     StateLayout,
     WindowResult,
     advance,
+    half_parts,
     layout_of,
     plan_windows,
     release_free_memory,
@@ -79,6 +80,7 @@ from cropstar.store.reader import UNREADABLE
 
 WINDOWS_WRITTEN = AHEAD + 2  # at a time: computed, waiting and being written
 FORMAT = 2  # raised when older readers would misread a newer file
+HALF_FORMAT = 3  # of files with parts in float16
 CARD, VALID_DATES, CHECKS, STATE = "card", "valid_dates", "checks", "state"
 REMEDY = "make it again with 'cropstar predict --state'"
 FLUSH_BYTES = 2**27
@@ -102,9 +104,12 @@ class SeasonCard:
     offset: float = 0.0
     reading: dict[str, Any] = field(default_factory=dict)  # how the user wanted images to be read
     products: dict[str, Any] = field(default_factory=dict)  # what was made beside the map; empty in older files
+    half: tuple[bool, ...] = ()  # which parts of the state are float16; empty: none
 
     @classmethod
-    def of(cls, predictor: Predictor, series: Series, output: Path, options: MapOptions) -> SeasonCard:
+    def of(
+        cls, predictor: Predictor, series: Series, output: Path, options: MapOptions, half: tuple[bool, ...] = ()
+    ) -> SeasonCard:
         """What a state says of itself after a first prediction."""
         return cls(
             predictor.digest,
@@ -119,6 +124,7 @@ class SeasonCard:
             series.offset,
             {"clear": list(options.reading["clear"])} if "clear" in options.reading else {},
             options.products(),
+            half,
         )
 
     def dumps(self) -> str:
@@ -136,6 +142,7 @@ class SeasonCard:
             "offset": self.offset,
             "given": self.reading,
             **({"products": self.products} if self.products else {}),
+            **({"half": self.half} if self.half else {}),
         }
         return json.dumps(said, sort_keys=True, ensure_ascii=False)
 
@@ -155,6 +162,7 @@ class SeasonCard:
             row.offset,
             {} if row.given.clear is None else {"clear": tuple(row.given.clear)},
             row.products,
+            tuple(row.half),
         )
 
 
@@ -178,7 +186,8 @@ def season_facts(path: Path) -> dict[str, Any]:
         "bounds": list(card.grid.bounds),
         "spatial": card.spatial,
         "layers": [list(layer) for layer in card.layout],
-        "bytes_per_pixel": state_bytes(card.layout),
+        "bytes_per_pixel": state_bytes(card.layout, card.half),
+        "precision": "float16" if card.half else "float32",
         "given": card.reading,
         **{name: fingerprint[name] for name in ("bands", "resolution", "season", "classes")},
         "scale": card.scale,
@@ -189,10 +198,10 @@ def season_facts(path: Path) -> dict[str, Any]:
 def _kinds(card: SeasonCard) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     """Shape and type of every array."""
     shape = card.grid.shape
+    places = [(layer, part, count) for layer, parts in enumerate(card.layout) for part, count in enumerate(parts)]
     parts = {
-        f"{STATE}/{layer}/{part}": ((*shape, channels), np.dtype("<f4"))
-        for layer, parts in enumerate(card.layout)
-        for part, channels in enumerate(parts)
+        f"{STATE}/{layer}/{part}": ((*shape, channels), np.dtype("<f2" if short else "<f4"))
+        for (layer, part, channels), short in zip(places, card.half or (False,) * len(places), strict=True)
     }
     return {VALID_DATES: (shape, np.dtype("<u2")), CHECKS: (shape, np.dtype("<u8")), **parts}
 
@@ -204,8 +213,8 @@ def pixel_checks(window: Window, width: int, counts: NDArray[np.uint16], parts: 
     found: NDArray[np.uint64] = (rows * np.uint64(width) + columns) * np.uint64(PLACE)
     found += counts.astype(np.uint64) * np.uint64(COUNT)
     for number, part in enumerate(parts):
-        if part.shape[2] % 2:
-            total = part.view(np.uint32).sum(axis=2, dtype=np.uint64)
+        if part.shape[2] * part.itemsize % 8:
+            total = part.view(f"u{part.itemsize}").sum(axis=2, dtype=np.uint64)
         else:  # rows as short as these three times as fast as by sum
             total = np.einsum("ijk->ij", part.view(np.uint64))
         found += total * np.uint64(2 * number + 1)
@@ -251,7 +260,7 @@ class SeasonReader:
         self._disk: BinaryIO | None = None
         try:
             with open_hdf5(path) as file:
-                if int(file.attrs["format"]) != FORMAT:
+                if int(file.attrs["format"]) not in (FORMAT, HALF_FORMAT):
                     raise ValueError("it is of another version's format")
                 card = file[CARD]
                 if (
@@ -302,7 +311,7 @@ class SeasonWriter:
         self._arrays = _arrays(self._disk.fileno(), offsets, card)
 
     def write(self, window: Window, counts: NDArray[np.uint16], parts: StateArrays) -> None:
-        parts = [np.ascontiguousarray(part, dtype=np.float32) for part in parts]
+        parts = [np.ascontiguousarray(part) for part in parts]
         checks = pixel_checks(window, self._card.grid.width, counts, parts)
         given: list[NDArray[Any]] = [counts, checks, *parts]
         for array, values in zip(self._arrays.values(), given, strict=True):
@@ -340,7 +349,7 @@ def _lay_out(partial: Path, card: SeasonCard) -> dict[str, int]:
     offsets = {}
     with _PatientFile(partial, "w+") as disk:
         with h5py.File(disk, "w", libver=("v110", "v110")) as file:
-            file.attrs["format"] = FORMAT
+            file.attrs["format"] = HALF_FORMAT if card.half else FORMAT
             file.create_dataset(CARD, data=text, chunks=text.shape, fletcher32=True)
             for name, (shape, kind) in _kinds(card).items():
                 space, stored = h5py.h5s.create_simple(shape), h5py.h5t.py_create(kind, logical=True)
@@ -401,9 +410,10 @@ class _PatientFile(io.FileIO):
 # state takes its name. Whatever fails before, the old state is as it was. A map that is there already when the state
 # did not get its name is the one that the same command makes again.
 
-# Pixels a side, of series and of images: a state is read and written beside the computing, which takes several windows.
-# What margins cost grows as images get smaller.
-LARGEST_WINDOW = {False: 128, True: 256}
+# A state is read and written beside the computing, which takes several windows. Wide ones lie in long pieces, which a
+# file system takes in half the time. What margins cost grows as images get smaller.
+SERIES_AT_ONCE = 128 * 128
+WIDEST_SERIES, WIDEST_IMAGE, LONGEST_IMAGE = 1024, 512, 256
 
 
 def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> MapResult:
@@ -505,14 +515,17 @@ class _Update:
 
     def run(self) -> MapResult:
         old, series, predictor = self.reader.card, self.series, self.predictor
-        beside = state_bytes(old.layout) * (READ + WINDOWS_WRITTEN)
+        half = old.half
+        if self.request.state_precision is not None:
+            half = half_parts(predictor.model, old.fingerprint.channels, self.request.state_precision)
+        beside = state_bytes(old.layout, old.half) * READ + state_bytes(old.layout, half) * WINDOWS_WRITTEN
         plan = plan_windows(
             predictor, series, self.request.memory, self.request.window, block_side(series), beside=beside
         )
-        side = plan.window if self.request.window else min(plan.window, LARGEST_WINDOW[predictor.model.spatial])
+        side, across = (plan.window, plan.window) if self.request.window else self._sides(plan.window)
         # All of such a window at once: what comes out of the model is then written as it is.
-        predictor.series_at_once = max(plan.series_at_once, LARGEST_WINDOW[False] ** 2)
-        windows = list(split(old.grid.shape, side))
+        predictor.series_at_once = max(plan.series_at_once, SERIES_AT_ONCE)
+        windows = list(split(old.grid.shape, side, across))
         card = replace(
             old,
             model_path=predictor.path.resolve(),
@@ -521,11 +534,12 @@ class _Update:
             map=self.files.map.resolve(),
             scale=series.scale,
             offset=series.offset,
+            half=half,
         )
         event(
             f"{self.reader.path}: {len(old.dates)} dates until {old.dates[-1]}, and now "
-            f"{', '.join(day.isoformat() for day in series.dates)}; {len(windows)} windows of {side} pixels, "
-            f"margin of {predictor.halo(series)} pixels",
+            f"{', '.join(day.isoformat() for day in series.dates)}; {len(windows)} windows of {across} x {side} "
+            f"pixels, margin of {predictor.halo(series)} pixels",
             window=side,
             dates=len(card.dates),
         )
@@ -533,11 +547,13 @@ class _Update:
         trust.announce()
         classes = len(old.fingerprint.classes)
         require_disk_space(
-            disk_needs(self.files, old.grid, classes, layout=old.layout, state=self.reader.path, in_blocks=False)
+            disk_needs(
+                *(self.files, old.grid, classes), layout=old.layout, half=half, state=self.reader.path, in_blocks=False
+            )
         )
         with writing_season(self.reader.path, card) as writer:
             written = write_outputs(
-                self._blocks(windows, writer),
+                self._blocks(windows, writer, half),
                 self.files,
                 old.grid,
                 old.fingerprint.classes,
@@ -549,7 +565,15 @@ class _Update:
             )
         return MapResult.of(self.files, written, classes)
 
-    def _blocks(self, windows: Sequence[Window], writer: SeasonWriter) -> Iterator[BlockResult]:
+    def _sides(self, largest: int) -> tuple[int, int]:
+        """Height and width of windows, no more pixels than a square of the `largest` side has."""
+        if self.predictor.model.spatial:
+            return min(largest, LONGEST_IMAGE), min(largest, WIDEST_IMAGE)
+        pixels = min(largest**2, SERIES_AT_ONCE)
+        across = min(self.series.grid.width, WIDEST_SERIES, pixels)
+        return pixels // across, across
+
+    def _blocks(self, windows: Sequence[Window], writer: SeasonWriter, half: Sequence[bool]) -> Iterator[BlockResult]:
         """Each window one step further; its state goes into the new file. At the end all of that is written."""
         total = self.series.grid.height * self.series.grid.width
         started = time.monotonic()
@@ -564,7 +588,7 @@ class _Update:
             read_ahead(windows, self._read) as ready,
         ):
             for window, (observations, earlier) in ready:
-                found = advance(self.predictor, self.series, window, observations, earlier=earlier)
+                found = advance(self.predictor, self.series, window, observations, earlier=earlier, half=half)
                 del observations, earlier
                 behind.put((window, found))
                 answer = Answer(found.probabilities, found.unknown, found.seen)

@@ -196,7 +196,9 @@ def _season_lines(facts: dict[str, Any]) -> list[str]:
     lines = _title(facts, "the state of a season")
     lines += _fact("holds", f"{_layers(facts['layers'])}, {size_words(facts['bytes'])} on disk")
     lines += _fact("dates", f"{plural(len(dates), 'date')} from {dates[0]} to {dates[-1]}: {', '.join(dates)}")
-    lines += _fact("scene", f"{width:,} \u00d7 {height:,} pixels, {facts['bytes_per_pixel']:,} bytes each")
+    lines += _fact(
+        "scene", f"{width:,} \u00d7 {height:,} pixels, {facts['bytes_per_pixel']:,} bytes each, {facts['precision']}"
+    )
     lines += _fact("grid", f"{_pixel(facts)}, {facts['crs']}") + _band_facts(facts)
     lines += _fact("season", season_words(facts["season"]))
     gone = "" if facts["model_is_there"] else " (missing: cropstar update --model PATH)"

@@ -261,6 +261,7 @@ class StateRow(BaseModel):
     scale: float
     offset: float
     products: dict[str, Any] = Field({}, max_length=100)  # what was made beside the map
+    half: list[bool] = Field([], max_length=100_000)  # which parts of the state are float16; empty: none
     given: GivenRow
 
     @model_validator(mode="after")
@@ -268,6 +269,8 @@ class StateRow(BaseModel):
         several = len(self.fingerprint.get("sensors") or ()) > 1  # which may see a place on one day
         if any(day > following or (day == following and not several) for day, following in pairwise(self.dates)):
             raise ValueError("its dates are not in order")
+        if self.half and len(self.half) != sum(map(len, self.layout)):
+            raise ValueError("it does not say of every part of the state whether that is float16")
         return self
 
 

@@ -119,6 +119,52 @@ def test_the_state_leaves_the_map_as_it_is(convstar: Path, parts: dict[str, Path
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize(("name", "settings"), MODELS, ids=[f"{n} {'-'.join(s.values())}".strip() for n, s in MODELS])
+def test_a_state_of_half_the_bytes(name: str, settings: dict[str, Any], parts: dict[str, Path], tmp_path: Path) -> None:
+    """Each update rounds once more; what comes of it stays as near as float16 can tell. Counts have every digit."""
+    model = untrained(tmp_path / "model", parts["all"], name, seed=2, **settings)
+    options = MapRequest(model=model, device="cpu", window=32, picture=False)
+    full, state = tmp_path / "full.h5", tmp_path / "season.h5"
+    predict(parts["all"], tmp_path / "full.tif", options.replace(state=full))
+    predict(parts["first"], tmp_path / "map.tif", options.replace(state=state, state_precision="float16"))
+    take_in(state, parts["fifth"], picture=False)
+    take_in(state, parts["sixth"], picture=False, window=24)
+    (after, counts, _), (expected, expected_counts, _) = whole_state(state), whole_state(full)
+    assert state.stat().st_size < 0.7 * full.stat().st_size  # ten channels, and ten bytes of counts and checksums
+    np.testing.assert_array_equal(counts, expected_counts)
+    for one, other in zip(after, expected, strict=True):
+        assert one.dtype == (np.float32 if one.shape[2] == 1 else np.float16)
+        np.testing.assert_allclose(one, other, rtol=2e-3, atol=2e-3)
+    same = pixels(tmp_path / "map.tif") == pixels(tmp_path / "full.tif")
+    assert same.mean() > 0.99  # of an untrained model, whose classes are nearly equal everywhere
+
+
+def test_an_update_changes_the_precision(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
+    state = tmp_path / "season.h5"
+    predict(parts["first"], tmp_path / "map.tif", MapRequest(model=convstar, device="cpu", picture=False, state=state))
+    exact = whole_state(state)[0]
+    take_in(state, parts["fifth"], picture=False, state_precision="float16")
+    assert {part.dtype for part in whole_state(state)[0]} == {np.dtype(np.float16)}
+    take_in(state, parts["sixth"], picture=False, state_precision="float32")
+    assert {part.dtype for part in whole_state(state)[0]} == {part.dtype for part in exact} == {np.dtype(np.float32)}
+    options = MapRequest(model=convstar, device="cpu", state_precision="float16")
+    with pytest.raises(UsageError, match="--state-precision without --state"):
+        predict(parts["first"], tmp_path / "other.tif", options)
+
+
+def test_a_changed_byte_of_a_short_state(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
+    state = tmp_path / "season.h5"
+    options = MapRequest(model=convstar, device="cpu", picture=False, state=state, state_precision="float16")
+    predict(parts["first"], tmp_path / "map.tif", options)
+    with h5py.File(state) as handle:
+        place = handle["state/1/0"].id.get_offset() + handle["state/1/0"].nbytes // 2
+    damaged = bytearray(state.read_bytes())
+    damaged[place] ^= 4
+    state.write_bytes(damaged)
+    with pytest.raises(ArtifactError, match="checksum"):
+        take_in(state, parts["fifth"], picture=False)
+
+
 class Breaking(Predictor):
     """Fails at the n-th window, as a killed process would."""
 
