@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -35,9 +35,48 @@ Dates = str | os.PathLike[str] | Sequence[str | date]  # the same, or the name o
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
+# --- Values, as a notebook has them
+
+
+def _path(value: AnyPath | None) -> Path | None:
+    return None if value is None else Path(value)
+
+
+def _names(value: Names | None) -> tuple[str, ...] | None:
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",")]
+    return tuple(value) if value else None
+
+
+def _dates(value: Dates | None, kind: type[Any]) -> Any:
+    """Dates as the command line has them: a text that lists them or names a file; of `ingest` a path."""
+    if value is None or isinstance(value, (str, os.PathLike)):
+        return None if value is None else kind(os.fspath(value))
+    return kind(",".join(str(day) for day in value))
+
+
+def _day(value: str | date | None) -> date | None:
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        raise UsageError(f"'{value}' is not a date", remedy="write it as 2023-04-01") from None
+
+
 # --- ingest
 
 WEB_ADDRESS = re.compile("https?://", re.IGNORECASE)
+FOR_ALL_SOURCES = (
+    *("path", "source", "output", "overwrite", "workers", "scheduler", "seed", "parcels", "label_column", "tile_size"),
+    *("allow_remote", "scratch", "progress"),
+)
+READ_AS: dict[str, Callable[[Any], Any]] = {  # the options of single sources that are more than a number or a text
+    **dict.fromkeys(("background", "classes", "labels"), Path),
+    **dict.fromkeys(("background_classes", "clear", "bbox", "nodata"), tuple),
+    **dict.fromkeys(("bands", "context", "regions"), _names),
+    **dict.fromkeys(("start", "end"), _day),
+    "dates": lambda value: _dates(value, Path),
+    "add": lambda value: tuple(map(Path, paths(value))),
+}
 
 
 def _is_catalogue(given: Mapping[str, Any], text: str) -> bool:
@@ -119,6 +158,7 @@ def ingest(
     `start` and `end` are --from and --to of the command line. The other options are explained by
     `cropstar ingest --help`.
     """
+    options = dict(locals())
     from cropstar.execution.dask import connected
     from cropstar.execution.local import default_workers
     from cropstar.geo.raster import bound_gdal
@@ -127,31 +167,18 @@ def ingest(
     from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
 
+    special = {
+        name: READ_AS[name](value) if name in READ_AS else value
+        for name, value in options.items()
+        if name not in FOR_ALL_SOURCES and value is not None and value is not False
+    }
+    given = {name: value for name, value in special.items() if value not in (None, ())}
     text = None if path is None else os.fspath(path)
     url = text if text and WEB_ADDRESS.match(text) else None  # a Path would lose one of its slashes
     place = Path(text) if text and not url else None
     chosen = source or ("stac" if url else guess_source(place))
 
     bound_gdal()  # before anything is opened: GDAL asks for the size of its cache once
-    special = {
-        **{"background": _path(background)},
-        **{"background_classes": None if background_classes is None else tuple(background_classes)},
-        **{"classes": _path(classes), "erode": erode, "bands": _names(bands), "resampling": resampling},
-        **{"point_radius": point_radius, "group_distance": group_distance},
-        **{"clear": None if clear is None else tuple(clear), "pattern": pattern, "masks": masks},
-        **{"dates": _dates(dates, Path), "by_band": by_band, "collection": collection},
-        **{"bbox": None if bbox is None else tuple(bbox), "start": _day(start), "end": _day(end)},
-        **{"max_cloud": max_cloud, "crs": crs, "resolution": resolution},
-        **{"id_column": id_column, "date_column": date_column, "group_column": group_column},
-        **{"field_column": field_column, "mask_column": mask_column, "scale": scale, "offset": offset},
-        **{"nodata": tuple(nodata), "keep_unlabelled": keep_unlabelled, "year": year, "level": level},
-        **{"add": tuple(map(Path, paths(add)))},
-        **{"radar": radar or None, "context": _names(context), "temperature": temperature},
-        **{"base_temperature": base_temperature, "warm_from": warm_from},
-        **{"regions": _names(regions), "download": download, "mask": mask, "data": data},
-        **{"labels": _path(labels), "cloud_limit": cloud_limit},
-    }
-    given = {name: value for name, value in special.items() if value not in (None, ())}
     if scheduler is not None:
         if workers is not None:
             why = "the cluster has its own workers"
@@ -781,33 +808,6 @@ def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
         **{name: options[name] for name in ("pattern", "masks", "by_band", "scale", "offset")},
     }
     return {name: value for name, value in given.items() if value is not None}
-
-
-# --- Values, as a notebook has them
-
-
-def _path(value: AnyPath | None) -> Path | None:
-    return None if value is None else Path(value)
-
-
-def _names(value: Names | None) -> tuple[str, ...] | None:
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
-    return tuple(value) if value else None
-
-
-def _dates(value: Dates | None, kind: type[Any]) -> Any:
-    """Dates as the command line has them: a text that lists them or names a file; of `ingest` a path."""
-    if value is None or isinstance(value, (str, os.PathLike)):
-        return None if value is None else kind(os.fspath(value))
-    return kind(",".join(str(day) for day in value))
-
-
-def _day(value: str | date | None) -> date | None:
-    try:
-        return date.fromisoformat(value) if isinstance(value, str) else value
-    except ValueError:
-        raise UsageError(f"'{value}' is not a date", remedy="write it as 2023-04-01") from None
 
 
 def model_file(model: AnyPath) -> Path:

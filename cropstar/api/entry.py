@@ -115,7 +115,7 @@ class Entry:
 
         own = {name: given[name] for name in ("progress", "allow_remote", "scratch")}
         job = {name: value for name, value in given.items() if name not in own}  # which may differ between restarts
-        make_and_deliver(make, job, self.output, self.head, place, ())
+        make_and_deliver(make, job, self.output, self.head, place)
         return cast("Result", self.uploaded(Path(target.name)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from functools import wraps
 from pathlib import Path
@@ -45,13 +45,18 @@ class HeadedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def headed(heading: str, *names: str, **settings: Any) -> Callable[[Command], Command]:
+class headed:  # noqa: N801  (a decorator, as click.option is)
     """An option under a heading."""
-    kind = type("HeadedOption", (HeadedOption,), {"heading": heading})
-    return click.option(*names, cls=kind, **settings)
+
+    def __init__(self, heading: str, *names: str, **settings: Any) -> None:
+        self.heading, self.names, self.settings = heading, names, settings
+
+    def __call__(self, command: Command) -> Command:
+        kind = type("HeadedOption", (HeadedOption,), {"heading": self.heading})
+        return click.option(*self.names, cls=kind, **self.settings)(command)
 
 
-def _all_of(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
+def _all_of(options: Sequence[Callable[[Command], Command]], command: Command) -> Command:
     for option in reversed(options):
         command = option(command)
     return command
@@ -96,20 +101,19 @@ def split_names(_: click.Context, __: click.Parameter, value: str | None) -> tup
     return tuple(part.strip() for part in value.split(",")) if value else None
 
 
-def split_numbers(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """Whole numbers separated by commas."""
-    try:
-        return tuple(int(part) for part in value.split(",")) if value else None
-    except ValueError:
-        raise click.BadParameter(f"'{value}' is not a list of numbers such as 4,5,6") from None
+def _split(kind: type, example: str) -> Callable[[click.Context, click.Parameter, str | None], tuple[Any, ...] | None]:
+    """Numbers separated by commas, as the callback of an option."""
+
+    def split(_: click.Context, __: click.Parameter, value: str | None) -> tuple[Any, ...] | None:
+        try:
+            return tuple(kind(part) for part in value.split(",")) if value else None
+        except ValueError:
+            raise click.BadParameter(f"'{value}' is not a list of numbers such as {example}") from None
+
+    return split
 
 
-def split_decimals(_: click.Context, __: click.Parameter, value: str | None) -> tuple[float, ...] | None:
-    """Numbers separated by commas."""
-    try:
-        return tuple(float(part) for part in value.split(",")) if value else None
-    except ValueError:
-        raise click.BadParameter(f"'{value}' is not a list of numbers such as 7.5,47.2,7.9,47.4") from None
+split_numbers, split_decimals = _split(int, "4,5,6"), _split(float, "7.5,47.2,7.9,47.4")
 
 
 def only_day(_: click.Context, __: click.Parameter, value: datetime | None) -> date | None:
@@ -369,58 +373,61 @@ OUTPUTS, SEASON = "More outputs", "In season"
 AREA = "What is mapped, and what is unknown"
 INPUTS, OF_TABLES, MACHINE = "Reading the input", "Reading tables", "Machine"
 
-MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    (OUTPUTS, "--confidence", {"is_flag": True, "help": "The calibrated probability of the class, in percent."}),
-    (OUTPUTS, "--probabilities", {"is_flag": True, "help": "The calibrated probability of every class."}),
-    (
+MAP_OPTIONS = (
+    headed(OUTPUTS, "--confidence", is_flag=True, help="The calibrated probability of the class, in percent."),
+    headed(OUTPUTS, "--probabilities", is_flag=True, help="The calibrated probability of every class."),
+    headed(
         OUTPUTS,
         "--uncertainty",
-        {
-            "type": click.Choice(["entropy", "margin"]),
-            "help": "Entropy of the probabilities, or margin between the best two.",
-        },
+        type=click.Choice(["entropy", "margin"]),
+        help="Entropy of the probabilities, or margin between the best two.",
     ),
-    (OUTPUTS, "--valid-dates", {"is_flag": True, "help": "Number of clear dates of each pixel."}),
-    (OUTPUTS, "--parcels", {"type": PATH, "help": "Parcel outlines; the class of each goes to <map>-parcels.gpkg."}),
-    (
+    headed(OUTPUTS, "--valid-dates", is_flag=True, help="Number of clear dates of each pixel."),
+    headed(OUTPUTS, "--parcels", type=PATH, help="Parcel outlines; the class of each goes to <map>-parcels.gpkg."),
+    headed(
         OUTPUTS,
         "--declared-column",
-        {"metavar": "NAME", "help": "Column of --parcels with the declared crop.  [default: crop, label, class, ...]"},
+        metavar="NAME",
+        help="Column of --parcels with the declared crop.  [default: crop, label, class, ...]",
     ),
-    (OUTPUTS, "--html", {"is_flag": True, "help": "Also write a self-contained HTML page with legend and hectares."}),
-    (
+    headed(OUTPUTS, "--html", is_flag=True, help="Also write a self-contained HTML page with legend and hectares."),
+    headed(
         OUTPUTS,
         "--smooth",
-        {"type": click.Choice(["majority", "bayesian"]), "help": "Smooth the map: majority vote or Bayesian."},
+        type=click.Choice(["majority", "bayesian"]),
+        help="Smooth the map: majority vote or Bayesian.",
     ),
-    (OUTPUTS, "--smooth-window", {"type": int, "metavar": "PIXELS", "help": "Window of --smooth.  [default: 5]"}),
-    (
+    headed(OUTPUTS, "--smooth-window", type=int, metavar="PIXELS", help="Window of --smooth.  [default: 5]"),
+    headed(
         AREA,
         "--mask",
-        {"type": PATH, "help": "Map only within this: ESA WorldCover or WorldCereal, a 0/1 raster, or outlines."},
+        type=PATH,
+        help="Map only within this: ESA WorldCover or WorldCereal, a 0/1 raster, or outlines.",
     ),
-    (
+    headed(
         AREA,
         "--mask-classes",
-        {"callback": split_numbers, "metavar": "N,N", "help": "Values of --mask that are mapped.  [default: crops]"},
+        callback=split_numbers,
+        metavar="N,N",
+        help="Values of --mask that are mapped.  [default: crops]",
     ),
-    (AREA, "--only-parcels", {"is_flag": True, "help": "Map only within --parcels."}),
-    (
+    headed(AREA, "--only-parcels", is_flag=True, help="Map only within --parcels."),
+    headed(
         AREA,
         "--min-confidence",
-        {"type": Decimal(0, 1), "metavar": "P", "help": "Call pixels unknown whose class is less probable."},
+        type=Decimal(0, 1),
+        metavar="P",
+        help="Call pixels unknown whose class is less probable.",
     ),
-    (
+    headed(
         AREA,
         "--unknown",
-        {
-            "type": Decimal(0.001, 0.5),
-            "metavar": "RATE",
-            "help": "Call pixels unknown that are unlike all crops; at most this share of true crops, e.g. 0.05.",
-        },
+        type=Decimal(0.001, 0.5),
+        metavar="RATE",
+        help="Call pixels unknown that are unlike all crops; at most this share of true crops, e.g. 0.05.",
     ),
-    (SEASON, "--state", {"type": PATH, "help": "Save the hidden state after the last date, for 'cropstar update'."}),
-    (
+    headed(SEASON, "--state", type=PATH, help="Save the hidden state after the last date, for 'cropstar update'."),
+    headed(
         SEASON,
         "--state-precision",
         {
@@ -431,82 +438,65 @@ MAP_OPTIONS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     (
         SEASON,
         "--every-date",
-        {"is_flag": True, "help": "One map per date, and <map>-earliest.tif: when the class was settled."},
+        is_flag=True,
+        help="One map per date, and <map>-earliest.tif: when the class was settled.",
     ),
-    (
+    headed(
         SEASON,
         "--stable-confidence",
-        {"type": Decimal(0, 1), "help": "Confidence at which a class counts as settled.  [default: 0.5]"},
+        type=Decimal(0, 1),
+        help="Confidence at which a class counts as settled.  [default: 0.5]",
     ),
-    (
+    headed(
         INPUTS,
         "--bands",
-        {"callback": split_names, "help": "B04,B08 to select, or to name bands without names; B04=red to rename."},
+        callback=split_names,
+        help="B04,B08 to select, or to name bands without names; B04=red to rename.",
     ),
-    (
-        INPUTS,
-        "--dates",
-        {"help": "2023-04-01,2023-05-11,... or @FILE, for a file without dates, ordered by date."},
-    ),
-    (INPUTS, "--by-band", {"is_flag": True, "default": None, "help": "With --dates: the file is ordered by band."}),
-    (
+    headed(INPUTS, "--dates", help="2023-04-01,2023-05-11,... or @FILE, for a file without dates, ordered by date."),
+    headed(INPUTS, "--by-band", is_flag=True, default=None, help="With --dates: the file is ordered by band."),
+    headed(
         INPUTS,
         "--clear",
-        {"callback": split_numbers, "help": "Classes of the SCL band that are clear.  [default: as in training]"},
+        callback=split_numbers,
+        help="Classes of the SCL band that are clear.  [default: as in training]",
     ),
-    (INPUTS, "--pattern", {"help": "Names of dated files, e.g. 'S2_{band}_{date}.tif'.  [default: guessed]"}),
-    (INPUTS, "--masks", {"metavar": "PATTERN", "help": "Names of cloud masks beside dated files; 0 is clear."}),
-    (
+    headed(INPUTS, "--pattern", help="Names of dated files, e.g. 'S2_{band}_{date}.tif'.  [default: guessed]"),
+    headed(INPUTS, "--masks", metavar="PATTERN", help="Names of cloud masks beside dated files; 0 is clear."),
+    headed(
         INPUTS,
         "--scale",
-        {"type": Decimal(), "help": "Reflectance = value x scale + offset.  [default: as the file says, or guessed]"},
+        type=Decimal(),
+        help="Reflectance = value x scale + offset.  [default: as the file says, or guessed]",
     ),
-    (INPUTS, "--offset", {"type": Decimal(), "help": "See --scale.  [default: 0]"}),
-    (INPUTS, "--any-dates", {"is_flag": True, "help": "Accept dates outside the season of the training."}),
-    (OF_TABLES, "--id-column", {"help": "Column of the series id.  [default: guessed]"}),
-    (OF_TABLES, "--date-column", {"help": "Column of the date.  [default: guessed]"}),
-    (OF_TABLES, "--label-column", {"help": "Column of the declared crop, if there is one.  [default: guessed]"}),
-    (OF_TABLES, "--group-column", {"help": "Column of year or region, or 'none'.  [default: guessed]"}),
-    (OF_TABLES, "--mask-column", {"help": "Column of the cloud mask."}),
-    (OF_TABLES, "--nodata", {"type": float, "multiple": True, "help": "Values that mean no data."}),
-    (
-        MACHINE,
-        "--memory",
-        {"default": "2GB", "show_default": True, "help": "Choose windows to stay below this memory."},
+    headed(INPUTS, "--offset", type=Decimal(), help="See --scale.  [default: 0]"),
+    headed(INPUTS, "--any-dates", is_flag=True, help="Accept dates outside the season of the training."),
+    headed(OF_TABLES, "--id-column", help="Column of the series id.  [default: guessed]"),
+    headed(OF_TABLES, "--date-column", help="Column of the date.  [default: guessed]"),
+    headed(OF_TABLES, "--label-column", help="Column of the declared crop, if there is one.  [default: guessed]"),
+    headed(OF_TABLES, "--group-column", help="Column of year or region, or 'none'.  [default: guessed]"),
+    headed(OF_TABLES, "--mask-column", help="Column of the cloud mask."),
+    headed(OF_TABLES, "--nodata", type=float, multiple=True, help="Values that mean no data."),
+    headed(MACHINE, "--memory", default="2GB", show_default=True, help="Choose windows to stay below this memory."),
+    headed(
+        MACHINE, "--window", type=click.IntRange(16, 8192), help="Width and height of windows.  [default: by --memory]"
     ),
-    (
-        MACHINE,
-        "--window",
-        {"type": click.IntRange(16, 8192), "help": "Width and height of windows.  [default: by --memory]"},
+    headed(
+        MACHINE, "--halo", type=click.IntRange(0, 8192), help="Use a smaller overlap of windows: faster, not exact."
     ),
-    (
-        MACHINE,
-        "--halo",
-        {"type": click.IntRange(0, 8192), "help": "Use a smaller overlap of windows: faster, not exact."},
-    ),
-    (
+    headed(
         MACHINE,
         "--precision",
-        {
-            "type": click.Choice(["auto", "float32", "bfloat16"]),
-            "default": "auto",
-            "help": "Number format; auto is float32, or with --half the fastest one of the device.",
-        },
+        type=click.Choice(["auto", "float32", "bfloat16"]),
+        default="auto",
+        help="Number format; auto is float32, or with --half the fastest one of the device.",
     ),
-    (MACHINE, "--half", {"is_flag": True, "help": "Compute in half precision: faster, not exact."}),
-    (MACHINE, "--shard", {"metavar": "I/N", "help": "Compute part I of N, from 0; auto/N takes I from the array job."}),
+    headed(MACHINE, "--half", is_flag=True, help="Compute in half precision: faster, not exact."),
+    headed(MACHINE, "--shard", metavar="I/N", help="Compute part I of N, from 0; auto/N takes I from the array job."),
 )
 
 
 def map_options(*headings: str, without: tuple[str, ...] = ()) -> Callable[[Command], Command]:
     """The options under some headings."""
-
-    def decorate(command: Command) -> Command:
-        chosen = (
-            headed(heading, name, **settings)
-            for heading, name, settings in MAP_OPTIONS
-            if heading in headings and name not in without
-        )
-        return _all_of(tuple(chosen), command)
-
-    return decorate
+    chosen = tuple(each for each in MAP_OPTIONS if each.heading in headings and each.names[0] not in without)
+    return lambda command: _all_of(chosen, command)

@@ -232,12 +232,12 @@ def _link_view(files: Sequence[RemoteFile], scratch: Path) -> Path:
 # --- arguments of a command with local copies in the place of remote names
 
 
-def with_copies(arguments: Mapping[str, Any], scratch: Path, texts: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A pattern among several becomes all that fits it. Those called `texts` stay texts."""
+def with_copies(arguments: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
+    """A pattern among several becomes all that fits it."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         several = isinstance(value, tuple)
-        copies = [copy for each in (value if several else (value,)) for copy in _copies(each, scratch, name in texts)]
+        copies = [copy for each in (value if several else (value,)) for copy in _copies(each, scratch)]
         if not several and len(copies) > 1:
             raise UsageError(
                 f"a pattern where one {name} is expected", path=str(value), remedy="give one file or folder"
@@ -246,10 +246,8 @@ def with_copies(arguments: Mapping[str, Any], scratch: Path, texts: tuple[str, .
     return found
 
 
-def _copies(value: Any, scratch: Path, as_text: bool) -> list[Any]:
-    if not isinstance(value, Remote):
-        return [value]
-    return [str(path) if as_text else path for path in fetch(value, scratch)]
+def _copies(value: Any, scratch: Path) -> list[Any]:
+    return [*fetch(value, scratch)] if isinstance(value, Remote) else [value]
 
 
 # --- the folder for copies
@@ -363,7 +361,6 @@ def make_and_deliver(
     output: str,
     head: str,
     scratch: Path,
-    texts: tuple[str, ...],
 ) -> None:
     """Have a command make its output here and upload it; a job that was stopped in the upload is not done again."""
     remote, overwrite = Remote.parse(arguments[output].url, written=True), bool(arguments["overwrite"])
@@ -372,7 +369,7 @@ def make_and_deliver(
     early = [asked.local / head] if asked.is_file or head else []
     if not begun:  # before anything is fetched
         asked.require_free(early)
-    copies = with_copies({name: value for name, value in arguments.items() if name != output}, scratch, texts)
+    copies = with_copies({name: value for name, value in arguments.items() if name != output}, scratch)
     signature = digest(*(f"{name}={value}" for name, value in sorted(copies.items())))
     with Delivery.opened(remote, scratch, signature, overwrite=overwrite) as delivery:
         if not delivery.is_finished:

@@ -36,7 +36,7 @@ class Maker:
 
 def deliver(maker: Maker, url: str, scratch: Path, *, seed: int = 0, overwrite: bool = False, head: str = "") -> None:
     arguments = {"output": Remote(url), "overwrite": overwrite, "seed": seed}
-    make_and_deliver(maker, arguments, "output", head, scratch, ())
+    make_and_deliver(maker, arguments, "output", head, scratch)
 
 
 def test_a_map_and_what_stands_beside_it(bucket: Bucket, tmp_path: Path) -> None:
