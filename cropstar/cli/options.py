@@ -430,12 +430,10 @@ MAP_OPTIONS = (
     headed(
         SEASON,
         "--state-precision",
-        {
-            "type": click.Choice(["float32", "float16"]),
-            "help": "Number format of the state; float16 halves the file.  [default: float32; of an update as it is]",
-        },
+        type=click.Choice(["float32", "float16"]),
+        help="Number format of the state; float16 halves the file.  [default: float32; for an update as it is]",
     ),
-    (
+    headed(
         SEASON,
         "--every-date",
         is_flag=True,
