@@ -1,21 +1,32 @@
-"""Radar and weather beside optical series: five folds over fields of a WorldCereal table, by sensor.
+"""Radar and weather beside optical series: WorldCereal's fields by sensor, over folds or from one year to the other.
 
-    python benchmarks/sensors.py france_2023_dekads.geoparquet --seeds 0,1 --models star,rf -o sensors.jsonl
+    python benchmarks/sensors.py france_2023_dekads.geoparquet --seeds 0,1,2 --work data/sensors
+    python benchmarks/sensors.py france_2023_dekads.geoparquet --hidden --sensors S2,S2+S1 --work data/sensors
+    python benchmarks/sensors.py france_2022_months.geoparquet france_2023_dekads.geoparquet --work data/sensors
+    python benchmarks/sensors.py --summary --work data/sensors
 
-Crops with at least 15 fields. Each line of the output is one training: the table, the sensors, the seed, the fold, and
-the accuracy on the fold's fields. `hidden` has seven of ten optical dates taken away, in training and test alike;
-`S2 + S1, S1 dropped` is the model of both, asked without radar.
+Crops with at least 15 fields (in each year, of two tables). `star` has no option but the split; `forest` is
+scikit-learn's on values interpolated to the training fields' days, on the very same fields; other names are models of
+cropstar. Each line of `results.jsonl` is one training with its accuracy on the fields held out; what is there is not
+repeated, so that the command can be cut off and given again. `--hidden` takes seven of ten optical dates away, in
+training and test alike. "S2+S1 without S1" is the model of both, asked without radar. `--set` and `--name` measure
+other settings under a name of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.metrics import accuracy_score, f1_score
 
 import cropstar
 from cropstar.config import TrainConfig
@@ -26,91 +37,177 @@ from cropstar.store.store import Store
 OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B11", "B12"]
 RADAR = ["VV", "VH"]
 WEATHER = ["AGERA5-TMEAN", "AGERA5-PRECIP"]
-SENSORS = {"S2": OPTICAL, "S1": RADAR, "S2 + S1": OPTICAL + RADAR, "S2 + S1 + weather": OPTICAL + RADAR}
-FOLDS, FEWEST, HIDDEN = 5, 15, 0.7
+SENSORS = {"S2": OPTICAL, "S1": RADAR, "S2+S1": OPTICAL + RADAR, "S2+S1+weather": OPTICAL + RADAR}
+FOLDS, FEWEST, HIDDEN, NODATA = 5, 15, 0.7, 65535
+KEY = ("data", "sensors", "model", "seed", "part")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", type=Path)
+    parser.add_argument("tables", type=Path, nargs="*", help="one table, or two years")
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--models", default="rf,star")
+    parser.add_argument("--models", default="forest,star")
     parser.add_argument("--sensors", default=",".join(SENSORS))
     parser.add_argument("--hidden", action="store_true", help="seven of ten optical dates are taken away")
     parser.add_argument("--folds", default="1,2,3,4,5")
-    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="of networks")
+    parser.add_argument("--name", help="of the model with these settings in the results")
+    parser.add_argument("--work", type=Path, default=Path("data/sensors"))
+    parser.add_argument("--summary", action="store_true", help="print the table of what is there, and run nothing")
     options = parser.parse_args()
     logger.setLevel("ERROR")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        frame = chosen_fields(options.table, hidden=options.hidden)
-        frame.to_parquet(folder / "fields.parquet")
+    options.work.mkdir(parents=True, exist_ok=True)
+    if not options.summary:
+        measure(options)
+    summarise(options.work)
+
+
+def measure(options: argparse.Namespace) -> None:
+    data = "+".join(table.stem for table in options.tables) + (" hidden" if options.hidden else "")
+    folder = options.work / data.replace(" ", "-")
+    frame = prepared(options.tables, folder, hidden=options.hidden)
+    own = {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.settings)}
+    years = sorted(map(str, frame["year"].unique())) if len(options.tables) > 1 else []
+    parts: dict[str, dict[str, Any]] = {
+        **{f"test {year}": {"split.by": "group", "split.test": [year]} for year in years},
+        **(
+            {}
+            if years
+            else {f"fold {n}": {"split.folds": FOLDS, "split.fold": int(n)} for n in options.folds.split(",")}
+        ),
+    }
+    for seed in map(int, options.seeds.split(",")):
+        for sensors in options.sensors.split(","):
+            for model in options.models.split(","):
+                for part, split in parts.items():
+                    name = model if model == "forest" else options.name or model
+                    row = {"data": data, "sensors": sensors, "model": name, "seed": seed, "part": part}
+                    if any(all(line[key] == row[key] for key in KEY) for line in lines(options.work)):
+                        continue
+                    store = ingested(folder, sensors, years=bool(years))
+                    if model == "forest":
+                        found = [forest(frame, store, split, row)]
+                    else:
+                        found = list(train(folder, store, model, split, own, row))
+                    with (options.work / "results.jsonl").open("a") as handle:
+                        handle.writelines(json.dumps(line) + "\n" for line in found)
+
+
+def prepared(tables: list[Path], folder: Path, *, hidden: bool) -> pd.DataFrame:
+    """The fields of the usual crops; with `hidden`, dates drawn for each field have no optical value."""
+    if not (folder / "fields.parquet").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        frames = []
+        for table in tables:
+            frame = pd.read_parquet(table)
+            fields = frame.groupby("ewoc_code")["sample_id"].nunique()
+            frames.append(frame[frame["ewoc_code"].map(fields) >= FEWEST])
+        shared = set.intersection(*(set(frame["ewoc_code"]) for frame in frames))
+        frame = pd.concat([each[each["ewoc_code"].isin(shared)] for each in frames], ignore_index=True)
+        if hidden:
+            columns = [column for column in frame if str(column).startswith("S2-")]
+            frame.loc[np.random.default_rng(0).random(len(frame)) < HIDDEN, columns] = NODATA
         no_radar = frame.drop(columns=[column for column in frame if str(column).startswith("S1-")])
         no_radar.to_parquet(folder / "optical.parquet")
-        for sensors in options.sensors.split(","):
-            store = folder / sensors.replace(" ", "")
-            weather = WEATHER if "weather" in sensors else None
-            cropstar.ingest(
-                folder / "fields.parquet", output=store, bands=SENSORS[sensors], context=weather, group_column="none"
-            )
-            for model in options.models.split(","):
-                for seed in map(int, options.seeds.split(",")):
-                    for fold in map(int, options.folds.split(",")):
-                        row = {"table": options.table.stem, "hidden": options.hidden, "sensors": sensors}
-                        row |= {"model": model, "seed": seed, "fold": fold}
-                        for line in train(folder, store, row):
-                            with options.output.open("a") as handle:
-                                handle.write(json.dumps(line) + "\n")
+        frame.to_parquet(folder / "fields.parquet")
+    return pd.read_parquet(folder / "fields.parquet")
 
 
-def chosen_fields(path: Path, *, hidden: bool) -> pd.DataFrame:
-    """The table without rare crops; with `hidden`, dates drawn for each field have no optical value."""
-    frame = pd.read_parquet(path)
-    fields = frame.groupby("ewoc_code")["sample_id"].nunique()
-    frame = frame[frame["ewoc_code"].map(fields) >= FEWEST].reset_index(drop=True)
-    if hidden:
-        columns = [column for column in frame if str(column).startswith("S2-")]
-        frame.loc[np.random.default_rng(0).random(len(frame)) < HIDDEN, columns] = 65535
-    return frame
+def ingested(folder: Path, sensors: str, *, years: bool) -> Path:
+    store = folder / "stores" / sensors
+    if not (store / "manifest.json").exists():
+        weather = WEATHER if "weather" in sensors else None
+        group = "year" if years else "none"
+        cropstar.ingest(
+            folder / "fields.parquet", output=store, bands=SENSORS[sensors], context=weather, group_column=group
+        )
+    return store
 
 
-def train(folder: Path, store: Path, row: dict[str, object]) -> list[dict[str, object]]:
-    both = "S2 + S1" in str(row["sensors"])
-    settings: dict[str, object] = {"split.folds": FOLDS, "split.fold": row["fold"]}
-    if row["model"] != "rf":
-        settings |= {"cross_fit": 0, **({"augmentation.sensor_dropout": 0.2} if both else {})}
-    run = cropstar.train(
-        store=store,
-        model=str(row["model"]),
-        seed=int(str(row["seed"])),
-        settings=settings,
-        runs=folder / "runs",
-        fresh=True,
-    )
-    found = [
-        {**row, "accuracy": run.metrics["parcel"]["overall_accuracy"], "macro_f1": run.metrics["parcel"]["macro_f1"]}
-    ]
-    if row["sensors"] == "S2 + S1" and row["model"] != "rf":
-        cropstar.predict(folder / "optical.parquet", model=run, output=folder / "dropped.csv", overwrite=True)
-        said = pd.read_csv(folder / "dropped.csv", dtype={"class": str, "declared": str}).set_index("id")
-        said = said.loc[test_fields(store, settings, int(str(row["seed"])))]
-        right = (said["class"] == said["declared"]).mean()
-        found.append({**row, "sensors": "S2 + S1, S1 dropped", "accuracy": float(right)})
-    return found
+def train(
+    folder: Path, store: Path, model: str, split: dict[str, Any], own: dict[str, Any], row: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    runs = folder / "runs" / f"{row['model']}-{row['sensors']}-{row['part']}-{row['seed']}".replace(" ", "-")
+    shutil.rmtree(runs, ignore_errors=True)
+    run = cropstar.train(store=store, model=model, seed=row["seed"], settings={**split, **own}, runs=runs)
+    figures = run.metrics["parcel"]
+    yield {**row, "accuracy": figures["overall_accuracy"], "macro_f1": figures["macro_f1"]}
+    if row["sensors"] == "S2+S1" and model not in ("rf", "hgb"):
+        answers = runs / "without.csv"
+        cropstar.predict(folder / "optical.parquet", model=run, output=answers, overwrite=True)
+        said = pd.read_csv(answers, dtype={"class": str, "declared": str, "id": str}).set_index("id")
+        said = said.loc[fields_of(store, split, row["seed"])["test"]]
+        yield {**row, "sensors": "S2+S1 without S1", **scores(said["declared"], said["class"])}
 
 
-def test_fields(folder: Path, settings: dict[str, object], seed: int) -> list[str]:
+def forest(frame: pd.DataFrame, store: Path, split: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """What a user would write in ten lines: every column interpolated to the days that training fields have."""
+    parts = fields_of(store, split, row["seed"])
+    known, asked = [*parts["train"], *parts["validation"]], parts["test"]
+    bands = [("S1-SIGMA0-" if band in RADAR else "S2-L2A-") + band for band in SENSORS[row["sensors"]]]
+    bands += WEATHER if "weather" in row["sensors"] else []
+    first = pd.to_datetime(frame["start_date"]).groupby(frame["sample_id"]).transform("first")
+    frame = frame.assign(since=(frame["timestamp"] - first).dt.days, sample_id=frame["sample_id"].astype(str))
+    days = np.unique(frame["since"][frame["sample_id"].isin(known)])
+
+    def filled(field: pd.DataFrame) -> np.ndarray[Any, Any]:
+        columns = []
+        for band in bands:
+            valid = (field[band] != NODATA).to_numpy()
+            line = np.interp(days, field["since"][valid], field[band][valid]) if valid.any() else np.zeros(len(days))
+            columns.append(line)
+        return np.concatenate(columns)
+
+    groups = frame.sort_values("since").groupby("sample_id")
+    features = {key: filled(field) for key, field in groups}
+    labels = {key: str(field["ewoc_code"].iloc[0]) for key, field in groups}
+    model = RandomForestClassifier(300, random_state=row["seed"])
+    model.fit([features[key] for key in known], [labels[key] for key in known])
+    return {**row, **scores([labels[key] for key in asked], model.predict([features[key] for key in asked]))}
+
+
+def fields_of(folder: Path, split: dict[str, Any], seed: int) -> dict[str, list[str]]:
+    """The ids of the fields of each part."""
     store = Store.open(folder)
-    split = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("split.")}
-    config = TrainConfig.model_validate({"store": folder, "seed": seed, "split": split})
-    chosen = training_split(store, config)
-    keys = []
+    named = {name.partition(".")[2]: value for name, value in split.items()}
+    chosen = training_split(store, TrainConfig.model_validate({"store": folder, "seed": seed, "split": named}))
+    parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
     for _, reader in store.readers():
         for number, key in zip(reader.table.numbers, reader.table.keys, strict=True):
-            if chosen.part_of.get((reader.scene, int(number))) == "test":
-                keys.append(key)
+            if (part := chosen.part_of.get((reader.scene, int(number)))) in parts:
+                parts[part].append(key)
     store.close()
-    return keys
+    return parts
+
+
+def scores(labels: Any, answers: Any) -> dict[str, float]:
+    return {
+        "accuracy": float(accuracy_score(labels, answers)),
+        "macro_f1": float(f1_score(labels, answers, average="macro")),
+    }
+
+
+def lines(work: Path) -> list[dict[str, Any]]:
+    path = work / "results.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def summarise(work: Path) -> None:
+    """Means over parts and seeds, the standard deviation over all of them, and the mean of every seed."""
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in lines(work):
+        found[line["data"], line["model"], line["sensors"]].append(line)
+    print("| data | model | sensors | accuracy (deviation) | macro-F1 | trainings | by seed |")
+    print("| --- | --- | --- | --- | --- | --: | --- |")
+    for (data, model, sensors), own in sorted(found.items()):
+        accuracy = [line["accuracy"] for line in own]
+        seeds = sorted({line["seed"] for line in own})
+        by_seed = [np.mean([line["accuracy"] for line in own if line["seed"] == seed]) for seed in seeds]
+        print(
+            f"| {data} | {model} | {sensors} | {np.mean(accuracy):.3f} ({np.std(accuracy):.3f}) "
+            f"| {np.mean([line['macro_f1'] for line in own]):.3f} | {len(own)} "
+            f"| {' '.join(f'{each:.3f}' for each in by_seed)} |"
+        )
 
 
 if __name__ == "__main__":

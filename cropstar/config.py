@@ -201,6 +201,12 @@ class RegularConfig(Section):
         None, description="days averaged to one date, or a mapping by sensor, {S1: 12}; null: keep the dates"
     )
     fill: Literal["none", "linear"] = Field("none", description="how to fill periods without a clear date")
+    join: bool = Field(False, description="what several sensors saw on one day is one date")
+
+    @property
+    def changes(self) -> bool:
+        """Whether a model gets other dates than those of the data."""
+        return self.every is not None or self.join
 
     @model_validator(mode="after")
     def _regular_before_filled(self) -> Self:

@@ -528,6 +528,8 @@ def predict(
     stable_confidence: float | None = None,
     add: AnyPath | Sequence[AnyPath] = (),
     bands: Names | None = None,
+    context: Names | None = None,
+    temperature: str | None = None,
     dates: Dates | None = None,
     by_band: bool | None = None,
     clear: Sequence[int] | None = None,
@@ -651,7 +653,10 @@ def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[
         require_table_output(each, output, overwrite=options["overwrite"])
     require_free_remote(outputs)
     trained = _trained(options["model"])
-    reading = {name: options[name] for name in (*TABLE_READING, "scale", "offset")}
+    if options["context"] is not None:
+        remedy = "leave it out: its columns have the names of the training"
+        raise UsageError("--context does not apply to tables", remedy=remedy)
+    reading = {name: options[name] for name in (*TABLE_READING, "scale", "offset", "temperature")}
     reading |= {"bands": _names(options["bands"]), "nodata": tuple(options["nodata"])}
     # Only now what takes long to import.
     from cropstar.prediction.tables import SeriesRequest, predict_tables
@@ -739,6 +744,8 @@ def update(
     smooth_window: int | None = None,
     state_precision: Literal["float32", "float16"] | None = None,
     bands: Names | None = None,
+    context: Names | None = None,
+    temperature: str | None = None,
     dates: Dates | None = None,
     by_band: bool | None = None,
     clear: Sequence[int] | None = None,
@@ -805,7 +812,8 @@ def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
         "bands": _names(options["bands"]),
         "dates": _dates(options["dates"], str),
         "clear": None if options["clear"] is None else tuple(options["clear"]),
-        **{name: options[name] for name in ("pattern", "masks", "by_band", "scale", "offset")},
+        "context": _names(options["context"]),
+        **{name: options[name] for name in ("pattern", "masks", "by_band", "scale", "offset", "temperature")},
     }
     return {name: value for name, value in given.items() if value is not None}
 

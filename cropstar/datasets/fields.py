@@ -121,7 +121,7 @@ def choose_target(config: TrainConfig, store: Store) -> Target:
     chosen: Target = wanted or ("date" if only_dates else "parcel")
     if chosen == "date" and not _has_dates(store):
         raise _refuse_target("no labels by date", store, "the store has one class per series")
-    if chosen == "date" and config.regular.every is not None:
+    if chosen == "date" and config.regular.changes:
         why = "a period may have dates of several classes"
         raise UsageError("regular dates have no labels", why=why, remedy="leave regular.every or the target out")
     return chosen

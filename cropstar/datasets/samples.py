@@ -143,7 +143,7 @@ class Prepared:
         return self.on_regular_dates(augment(self.samples.batch(indexes), config, draw, self.sensors))
 
     def on_regular_dates(self, batch: Batch) -> Batch:
-        if self.regular.every is None:
+        if not self.regular.changes:
             return batch
         dated = regularise(batch.x, batch.valid, batch.days, self.season, self.regular, self.sensors)
         return Batch(*dated, batch.labels, batch.parcels, taught=batch.taught)

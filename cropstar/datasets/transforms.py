@@ -206,9 +206,16 @@ def regularise(
     after the last one nothing is made up: it stays not valid. Dates outside of the season are left out.
 
     Of several sensors each has stretches of its own, or its dates as they are; all of them follow each other in time.
+    Joined, what they saw on one day is one date.
     """
-    if config.every is None:
-        return x, valid, days
+    if config.every is not None:
+        x, valid, days = _on_periods(x, valid, days, season, config, sensors)
+    return join_days(x, valid, days, sensors) if config.join and sensors is not None else (x, valid, days)
+
+
+def _on_periods(
+    x: Tensor, valid: Tensor, days: Tensor, season: Season, config: RegularConfig, sensors: SensorChannels | None
+) -> Dated:
     starts = torch.from_numpy(season_starts(days.cpu().numpy(), season)).to(days)  # (B,)
     every = config.by_sensor(sensors.names if sensors else ())
     if sensors is None:
@@ -227,6 +234,23 @@ def regularise(
     x, valid, days = (torch.cat(column, dim=1) for column in zip(*parts, strict=True))
     order = torch.argsort(days, dim=1, stable=True)
     return _taken(x, order), _taken(valid, order), days.gather(1, order)
+
+
+def join_days(x: Tensor, valid: Tensor, days: Tensor, sensors: SensorChannels) -> Dated:
+    """Dates of one day as one: each sensor's bands where it saw the ground, and a flag for every sensor that did.
+
+    Samples with fewer days than others have dates at the end that are not valid.
+    """
+    new = torch.diff(days, dim=1, prepend=days[:, :1] - 1) != 0
+    place = new.cumsum(dim=1) - 1  # (B, T)
+    count = int(place.max()) + 1
+    means, clear = _period_means(x, valid, place, count)
+    shares = means[:, :, -len(sensors.sizes) :]  # of a day's dates, those of each sensor
+    factors = torch.where(shares > 0, 1 / shares, 0)
+    bands = torch.repeat_interleave(factors, torch.tensor(sensors.sizes, device=x.device), dim=2)
+    context = torch.ones_like(means[:, :, sum(sensors.sizes) : -len(sensors.sizes)])
+    joined = days[:, -1:].repeat(1, count).scatter(1, place, days)
+    return means * torch.cat([bands, context, factors], dim=2), clear, joined
 
 
 def _taken(tensor: Tensor, order: Tensor) -> Tensor:

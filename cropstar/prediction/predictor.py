@@ -92,7 +92,7 @@ class Predictor:
     @property
     def by_date(self) -> bool:
         """Whether it steps through the dates: only the state is held, not the activations of a whole season."""
-        return self.model.streaming and self._regular.every is None
+        return self.model.streaming and not self._regular.changes
 
     def read_by_model(self, series: Series, path: Path, *, alone: bool = False) -> Series:
         """The series with the sensors and bands of the model, where there are several.
@@ -109,7 +109,7 @@ class Predictor:
         if found.missing and not alone:
             why = f"there is no date of {', '.join(found.missing)}"
             if not self.card.provenance.get("sensor_dropout"):
-                remedy = "add its images with --add, or train with --set augmentation.sensor_dropout=0.3"
+                remedy = "add its images with --add, or train with augmentation.sensor_dropout"
                 raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
             logger.warning("%s: %s; the model can do without, with lower confidence", path, why)
         return found

@@ -23,14 +23,16 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
 from cropstar.config import LaxPath, Options
-from cropstar.errors import ArtifactError, InputError, UsageError
+from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.grid import Grid
+from cropstar.geo.weather import THERMAL_BAND, Warmth
 from cropstar.geo.windows import Window
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
+from cropstar.sources.context import CONTEXT_OPTIONS, ContextOptions, ContextSeries, ImageContext
 from cropstar.sources.decoding import keep_decoded
-from cropstar.sources.sensors import SensorSeries
+from cropstar.sources.sensors import SensorSeries, on_grid
 from cropstar.store.classes import MASKED, UNKNOWN
 from cropstar.store.gate import GridRow, checked
 from cropstar.store.reader import TileReader
@@ -368,16 +370,21 @@ class MapInput:
         asked: Mapping[str, Any],
         *,
         scratch: Path | None = None,
+        grid: Grid | None = None,
     ) -> Series:
         """Open the images as the model learnt to read them, and as the user asks.
 
-        `scratch` is a folder where compressed images may lie decoded while windows are read.
+        `scratch` is a folder where compressed images may lie decoded while windows are read. On a `grid`, coarser
+        images are as they lie there.
         """
         if self.scene is None:
-            series = open_raster_series(self.path, bands, reading, asked)
+            plain = {name: value for name, value in asked.items() if name not in CONTEXT_OPTIONS}
+            series = open_raster_series(self.path, bands, reading, plain)
             if scratch is not None:
                 keep_decoded(series, scratch)
-            return self._with_added(series, bands, reading)
+            series = self._with_added(series, bands, reading)
+            series = series if grid is None else on_grid(series, grid)
+            return self._with_context(series, bands, reading, asked)
         for name in asked:
             why = "its bands have their names and dates"
             option = name.replace("_", "-")
@@ -385,6 +392,23 @@ class MapInput:
         if self.add:
             raise UsageError("--add with a store", path=self.path, remedy="give images, or ingest both into one store")
         return StoredSeries(self.path, self.scene)
+
+    def _with_context(
+        self, series: Series, bands: Sequence[str], reading: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> Series:
+        """With the rasters and temperatures that the user gives, added up as in training."""
+        try:
+            options = ContextOptions.of(asked, Warmth(**reading.get("warmth", {})))
+            if options is None:
+                return series
+            for name in (*options.rasters, *([THERMAL_BAND] if options.temperature is not None else [])):
+                if name not in bands:
+                    what, why = f"the model knows no context '{name}'", f"it learnt from {', '.join(bands)}"
+                    raise MismatchError(what, path=self.path, why=why, remedy="leave it out, or name it as in training")
+            return ContextSeries(series, ImageContext(options, series.grid))
+        except BaseException:
+            series.close()
+            raise
 
     def _with_added(self, series: Series, bands: Sequence[str], reading: Mapping[str, Any]) -> Series:
         if not self.add:

@@ -72,7 +72,7 @@ from cropstar.prediction.trust import judge_trust
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
-from cropstar.sources.sensors import on_grid, owners_of
+from cropstar.sources.sensors import owners_of
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import StateRow, checked, inside, open_hdf5, parse_json
@@ -648,10 +648,10 @@ def open_later(
     try:
         for each in inputs:
             remembered = card.reading if each.scene is None else {}
-            series = each.open(bands, learnt, {**remembered, **reading}, scratch=scratch)
+            # Of several sensors some are coarser than the grid.
+            grid = card.grid if predictor.card.fingerprint.sensors else None
+            series = each.open(bands, learnt, {**remembered, **reading}, scratch=scratch, grid=grid)
             pieces.append(series)
-            if predictor.card.fingerprint.sensors:  # of which some are coarser than the grid
-                series = pieces[-1] = on_grid(series, card.grid)
             series = pieces[-1] = predictor.read_by_model(series, each.path, alone=True)
             predictor.require_fits(series, each.path, any_dates=any_dates)
             _require_later(series, each.path, card)

@@ -33,7 +33,7 @@ from cropstar.datasets.splits import Split
 from cropstar.datasets.transforms import SensorChannels
 from cropstar.errors import MismatchError, UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.geo.weather import THERMAL_BAND
+from cropstar.geo.weather import THERMAL_BAND, Warmth
 from cropstar.models.calibration import ConformalSets
 from cropstar.prediction.layers import entropy, lead
 from cropstar.prediction.parcels import probability_columns
@@ -160,9 +160,8 @@ def _read_table(path: Path, predictor: Predictor, reading: Mapping[str, Any]) ->
             remedy = "name columns with --bands, such as --bands B04=red,B08=nir"
             raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
     given = {**reading, "bands": bands, "keep_unlabelled": True, "needs_labels": False, **_of_sensors(fingerprint)}
-    if THERMAL_BAND in fingerprint.context and "temperature" not in reading:
-        why, remedy = "it was trained with the warmth of every date", "name a column of temperature with --temperature"
-        raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
+    if THERMAL_BAND in fingerprint.context:
+        given |= _warmth_of(path, predictor, reading)
     if "scale" in reading or "offset" in reading:
         return open_table(path, TableOptions(**given))
     trained = {**given, "scale": fingerprint.scale, "offset": fingerprint.offset}
@@ -183,6 +182,17 @@ def _read_table(path: Path, predictor: Predictor, reading: Mapping[str, Any]) ->
         remedy = "give the scale with --scale: reflectance = value * scale"
         raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
     return scenes
+
+
+def _warmth_of(path: Path, predictor: Predictor, reading: Mapping[str, Any]) -> dict[str, Any]:
+    """The column of temperatures, as the user or the training names it, added up as in training."""
+    learnt = predictor.card.provenance.get("reading", {})
+    column = reading.get("temperature") or learnt.get("temperature")
+    if column is None:
+        why, remedy = "it was trained with the warmth of every date", "name a column of temperature with --temperature"
+        raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
+    warmth = Warmth(**learnt.get("warmth", {}))
+    return {"temperature": column, "base_temperature": warmth.base, "warm_from": warmth.start}
 
 
 def _of_sensors(fingerprint: Fingerprint) -> dict[str, Any]:

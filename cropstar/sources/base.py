@@ -107,6 +107,17 @@ class Scene(Protocol):
     def close(self) -> None: ...
 
 
+class SceneContext(Protocol):
+    """What every date of a scene has beside its bands (see `sources/context.py`)."""
+
+    names: tuple[str, ...]
+    options: Any
+
+    def dated(self, dates: Sequence[date]) -> NDArray[np.float32] | None: ...
+
+    def static(self, window: Window) -> NDArray[np.float32] | None: ...
+
+
 class RasterScene:
     """Cuts a series and its parcels into raster tiles."""
 
@@ -121,6 +132,7 @@ class RasterScene:
         origin: str | None = None,
         others: Sequence[Series] = (),
         sensors: Sequence[Sensor] = (),
+        context: SceneContext | None = None,
     ) -> None:
         """`others` are series of further sensors on the same grid; `sensors` then are those of all, in order."""
         self.name = safe_name(series.name)
@@ -131,7 +143,12 @@ class RasterScene:
         self._tile_size = tile_size
         sensors = sensors or (Sensor("", tuple(series.bands), series.scale, series.offset),)
         season = Season.of([day for each in (series, *others) for day in each.dates])
-        self.fingerprint = Fingerprint.of(sensors, series.grid.resolution, season, parcels.classes)
+        self._context = context
+        names = () if context is None else context.names
+        self.fingerprint = Fingerprint.of(sensors, series.grid.resolution, season, parcels.classes, names)
+        if context is not None:
+            self.provenance |= context.options.to_json()
+        self._dated = [None if context is None else context.dated(each.dates) for each in (series, *others)]
 
     @property
     def volume(self) -> int:
@@ -178,10 +195,12 @@ class RasterScene:
             table=self.parcels.table.select(np.unique(numbers)),
             provenance=self.provenance,
             others=tuple(
-                SensorArrays(to_days(series.dates), read.values, read.valid)
-                for series in self._others
+                SensorArrays(to_days(series.dates), read.values, read.valid, context=self._dated[number])
+                for number, series in enumerate(self._others, start=1)
                 for read in [series.read(spec.window)]
             ),
+            context=self._dated[0],
+            static=None if self._context is None else self._context.static(spec.window),
         )
 
     def describe(self) -> dict[str, Any]:

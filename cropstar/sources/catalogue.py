@@ -12,6 +12,7 @@ from cropstar.inputs import require_file_or_folder
 from cropstar.registry import Registry
 from cropstar.runtime import DEMO
 from cropstar.sources.base import Scene, Series
+from cropstar.sources.context import CONTEXT_OPTIONS, ContextOptions, ImageContext
 from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
 from cropstar.sources.sensors import SensorSeries, on_grid
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
@@ -87,14 +88,13 @@ def stack(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.stack import StackOptions, open_stack
 
     names = list(StackOptions.model_fields)
-    given = request.take("stack", *names, *LABEL_OPTIONS, ADD)
+    given = request.take("stack", *names, *LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
     options = StackOptions(**{name: value for name, value in given.items() if name in names})
     opened = [
         OpenedSeries(series, series.files, _relative_names(path, series.files)) for series in open_stack(path, options)
     ]
-    opened = _with_added(opened, given)
-    return label_scenes(opened, path, request.label_options(), options.to_json())
+    return label_scenes(_with_added(opened, given), path, request.label_options(), options.to_json())
 
 
 def _relative_names(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]:
@@ -108,8 +108,9 @@ def sentinel2(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
     path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
-    given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD)
-    options = Sentinel2Options(**{name: value for name, value in given.items() if name not in (*LABEL_OPTIONS, ADD)})
+    given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)
+    names = ("bands", "resampling", "clear")
+    options = Sentinel2Options(**{name: value for name, value in given.items() if name in names})
     if request.parcels is None:
         raise UsageError("no parcels given", remedy="give them with --parcels parcels.gpkg")
     opened = _with_added([OpenedSeries(series, series.files) for series in open_sentinel2(path, options)], given)
@@ -122,8 +123,9 @@ def cube(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.cube import CubeOptions, label_cube, open_cubes
 
     path = request.need_path("cube", "FOLDER --parcels labels.nc")
-    given = request.take("cube", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD)
-    options = CubeOptions(**{name: value for name, value in given.items() if name not in (*LABEL_OPTIONS, ADD)})
+    given = request.take("cube", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)
+    names = ("bands", "resampling", "clear")
+    options = CubeOptions(**{name: value for name, value in given.items() if name in names})
     labels = request.label_options()
     if labels.parcels is None and (found := label_cube(path)) is not None:
         labels = replace(labels, parcels=found)
@@ -137,8 +139,9 @@ ADD = "add"  # images of further sensors, for sources of images
 
 
 def _with_added(opened: Sequence[OpenedSeries], given: Mapping[str, Any]) -> list[OpenedSeries]:
-    """Every series with the images that are given with --add, on its own grid."""
+    """Every series with the images that are given with --add, on its own grid, and with its context."""
     found = []
+    context = ContextOptions.of(given)
     try:
         for one in opened:
             others = list(one.others)
@@ -150,11 +153,20 @@ def _with_added(opened: Sequence[OpenedSeries], given: Mapping[str, Any]) -> lis
             found.append(replace(one, others=others, files=list(dict.fromkeys([*one.files, *added]))))
         for one in found:
             SensorSeries([one.series, *one.others])  # refuses a sensor twice
+        if context is not None:
+            found = [_with_context(one, context) for one in found]
     except BaseException:
         for one in [*opened, *found]:
             one.close()
         raise
     return found
+
+
+def _with_context(one: OpenedSeries, options: ContextOptions) -> OpenedSeries:
+    context = ImageContext(options, one.series.grid)
+    return replace(
+        one, context=context, files=[*one.files, *context.files], material={**one.material, **options.to_json()}
+    )
 
 
 @SOURCES.register("stac")

@@ -139,11 +139,11 @@ class Cube:
         found = []
         dataset = self.dataset
         for name, array in dataset.data_vars.items():
-            axes = _axes(array.dims)
+            axes = axes_of(array.dims)
             if "y" not in axes or "x" not in axes or set(array.dims) - set(axes.values()) or WEATHER.search(str(name)):
                 continue
             grid, flips = self._grid(axes)
-            times = self._times(axes) if "t" in axes else None
+            times = self.times(axes) if "t" in axes else None
             labels: list[str | None] = [None]
             if "band" in axes:
                 labels = [str(value) for value in dataset[axes["band"]].values] if axes["band"] in dataset else []
@@ -158,7 +158,7 @@ class Cube:
                 )
         return found
 
-    def _grid(self, axes: Mapping[str, str]) -> tuple[Grid, tuple[bool, bool]]:
+    def _grid(self, axes: Mapping[str, str], crs: str | None = None) -> tuple[Grid, tuple[bool, bool]]:
         """The grid from north to south and west to east, and whether rows and columns must be turned for that."""
         steps, starts, sizes = [], [], []
         for axis in (axes["y"], axes["x"]):
@@ -175,7 +175,7 @@ class Cube:
             sizes.append(len(centres))
         flips = steps[0] > 0, steps[1] < 0
         transform = (abs(steps[1]), 0.0, starts[1], 0.0, -abs(steps[0]), starts[0])
-        return Grid(self._crs(), transform, sizes[0], sizes[1]), flips
+        return Grid(crs or self._crs(), transform, sizes[0], sizes[1]), flips
 
     def _step(self, axis: str, centres: NDArray[np.float64]) -> float:
         if len(centres) == 1:
@@ -207,7 +207,7 @@ class Cube:
         remedy = "write it as crs_wkt of a variable spatial_ref, as rioxarray does"
         raise InputError("no coordinate system", path=self.path, remedy=remedy)
 
-    def _times(self, axes: Mapping[str, str]) -> NDArray[np.int64]:
+    def times(self, axes: Mapping[str, str]) -> NDArray[np.int64]:
         """Days since 1970-01-01 of every step, in any order."""
         name = axes["t"]
         times = self.dataset[name].values if name in self.dataset.coords else np.zeros(0)
@@ -218,11 +218,31 @@ class Cube:
         days: NDArray[np.int64] = times.astype("datetime64[D]").astype(np.int64)
         return days
 
+    def nearest(self, axes: Mapping[str, str], grid: Grid) -> dict[str, int]:
+        """The place of the pixel in which the middle of a grid lies, by axis."""
+        if all(self.dataset.sizes[axes[axis]] == 1 for axis in "yx"):
+            return {axes["y"]: 0, axes["x"]: 0}
+        own, _ = self._grid(axes, "EPSG:4326" if axes["y"].lower().startswith("lat") else None)
+        from rasterio.warp import transform
+
+        (left, top), (right, bottom) = (grid.affine @ corner for corner in ((0, 0), (grid.width, grid.height)))
+        middle = transform(grid.rasterio_crs, own.rasterio_crs, [(left + right) / 2], [(top + bottom) / 2])
+        column, row = ~own.affine @ (middle[0][0], middle[1][0])
+        if not (0 <= row < own.height and 0 <= column < own.width):
+            why = f"the middle of the images, {middle[0][0]:.6g} {middle[1][0]:.6g}, lies outside of it"
+            raise InputError("a cube of another place", path=self.path, why=why, remedy="give one of the images' place")
+        places = {}
+        for axis, size, place in (("y", own.height, int(row)), ("x", own.width, int(column))):
+            centres = np.asarray(self.dataset[axes[axis]].values)
+            turned = (centres[0] < centres[-1]) == (axis == "y")  # against the grid, which goes south and east
+            places[axes[axis]] = size - 1 - place if turned else place
+        return places
+
     def close(self) -> None:
         self.dataset.close()
 
 
-def _axes(dims: Sequence[Any]) -> dict[str, str]:
+def axes_of(dims: Sequence[Any]) -> dict[str, str]:
     """Which dimension is which: t, y, x and band."""
     names = {"t": TIMES, "y": ROWS, "x": COLUMNS, "band": BAND_AXES}
     return {axis: str(dim) for dim in dims for axis, known in names.items() if str(dim).lower() in known}
@@ -305,16 +325,7 @@ class Variable:
         return turned
 
     def radiometry(self, dataset: Any) -> Radiometry:
-        said = dataset[self.name].attrs
-        fills = [said.get(key) for key in ("_FillValue", "missing_value", "nodata", "NoData")]
-        fills += [dataset[self.name].encoding.get("_FillValue")]
-        numbers = {float(value) for each in fills if each is not None for value in np.ravel(each) if _is_number(value)}
-        return Radiometry(
-            _first_number(said.get("scale_factor"), 1.0),
-            _first_number(said.get("add_offset"), 0.0),
-            tuple(sorted(number for number in numbers if not np.isnan(number))),
-            dataset[self.name].dtype.kind,
-        )
+        return Radiometry.of(dataset[self.name])
 
 
 @dataclass(frozen=True)
@@ -325,6 +336,20 @@ class Radiometry:
     offset: float
     nodata: tuple[float, ...]
     kind: str  # of numpy: u, i or f
+
+    @classmethod
+    def of(cls, array: Any) -> Radiometry:
+        """As the attributes of a variable say."""
+        said = array.attrs
+        fills = [said.get(key) for key in ("_FillValue", "missing_value", "nodata", "NoData")]
+        fills += [array.encoding.get("_FillValue")]
+        numbers = {float(value) for each in fills if each is not None for value in np.ravel(each) if _is_number(value)}
+        return cls(
+            _first_number(said.get("scale_factor"), 1.0),
+            _first_number(said.get("add_offset"), 0.0),
+            tuple(sorted(number for number in numbers if not np.isnan(number))),
+            array.dtype.kind,
+        )
 
     def present(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = np.isfinite(numbers) if self.kind == "f" else np.ones(numbers.shape, dtype=bool)

@@ -21,7 +21,7 @@ from cropstar.geo.sensors import Sensor
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
 from cropstar.runtime import logger
-from cropstar.sources.base import RasterScene, Scene, Series, recipe_of
+from cropstar.sources.base import RasterScene, Scene, SceneContext, Series, recipe_of
 from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
 from cropstar.sources.label_rasters import KEY, LABEL, is_label_raster, read_label_raster
 from cropstar.sources.points import (
@@ -68,6 +68,7 @@ class OpenedSeries:
     files: list[Path]
     material: dict[str, Any] = field(default_factory=dict)  # what is not in files on this disk
     others: list[Series] = field(default_factory=list)  # of further sensors, on the same grid
+    context: SceneContext | None = None
 
     @property
     def sensors(self) -> list[Sensor]:
@@ -137,7 +138,8 @@ def label_scenes(
                 recipe_of([*one.files, *companions], {**options, **one.material}),
                 origin,
                 one.others,
-                one.sensors if one.others else (),
+                one.sensors if one.others or one.context else (),
+                one.context,
             )
             for one, parcels in labelled
         ]

@@ -160,6 +160,7 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
             "file": path.name,
             "columns": columns.to_json(),
             "origin": recipe,
+            **({"warmth": options.warmth.to_json()} if columns.temperature is not None else {}),
         }
         if columns.group is not None:
             provenance["group"] = group

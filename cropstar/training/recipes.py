@@ -48,6 +48,8 @@ class DataFacts:
     processes: int = 1  # that train together: batch statistics of a share are not those of the batch
     validation: int = 0  # fields that the split, as it is without a recipe, keeps for validation
     shares: bool = True  # whether validation is a share of the training fields, not whole groups or a published part
+    several: bool = False  # sensors
+    series: bool = False  # whether the store holds series of tables
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
         int(os.environ.get("WORLD_SIZE") or 1),
         sum(part == "validation" for part in split.part_of.values()),
         config.split.by == "parcel" and _shares_validation(store, config.split.name),
+        store.fingerprint.several,
+        _is_series(store),
     )
 
 
@@ -161,6 +165,8 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
     softened, fields = _can_soften(config, facts), facts.fields
     yield from _optimisation(facts, softened=softened)
+    if facts.several:
+        yield from _of_several_sensors(config, facts)
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
     if crossed:
         yield Choice(
@@ -261,6 +267,12 @@ def _optimisation(facts: DataFacts, *, softened: bool) -> Iterator[Choice]:
         yield Choice("augmentation.flips", True, "fields have no preferred direction")
     hidden = 0.2 if facts.pixels else 0.25 if facts.fields < FEW else 0.1 if facts.fields < 5000 else 0.0
     yield Choice("augmentation.date_dropout", hidden, "other places and years have other clouds")
+
+
+def _of_several_sensors(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
+    yield Choice("augmentation.sensor_dropout", 0.3, "a model that can do without one of its sensors")
+    if facts.series and config.target != "date":  # of images every acquisition is a step, which updates a map
+        yield Choice("regular.join", True, "what several sensors saw on one day is one step")
 
 
 def _budget(config: TrainConfig, facts: DataFacts, steps: int, *, crossed: bool) -> Iterator[Choice]:

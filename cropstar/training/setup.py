@@ -74,7 +74,7 @@ class Setup:
     def require(self, config: TrainConfig, model: Classifier) -> None:
         """Refuse a model that does not go with the target, and weights for levels of a flat class table."""
         require_maps(model)
-        if self.target == "date" and config.regular.every is not None:
+        if self.target == "date" and config.regular.changes:
             choose_target(config, self.store)  # refuses it
         require_samples(self.store, config, self.target, spatial=model.spatial)
         if self.target == "date" and not speaks_by_date(model, self.store.fingerprint.channels):

@@ -560,7 +560,7 @@ def store_bounds(store: Store) -> list[Bounds]:
 
 def _dates(config: TrainConfig) -> dict[str, Any]:
     """How dates were made regular, so that a map is made of the same."""
-    return {"regular": config.regular.model_dump(mode="json")} if config.regular.every is not None else {}
+    return {"regular": config.regular.model_dump(mode="json")} if config.regular.changes else {}
 
 
 def _sensors(config: TrainConfig, store: Store) -> dict[str, Any]:
@@ -570,10 +570,13 @@ def _sensors(config: TrainConfig, store: Store) -> dict[str, Any]:
 
 
 def _reading(store: Store) -> dict[str, Any]:
-    """How images were brought to one grid and masked, so that those to be mapped are read alike."""
+    """How images were brought to one grid and masked, and temperatures added up, so that others are read alike."""
+    names = {"resampling": "resampling", "scene_classes": "clear", "warmth": "warmth"}
     for scene in store.manifest.scenes.values():
-        if "resampling" in scene and "scene_classes" in scene:
-            return {"resampling": scene["resampling"], "clear": scene["scene_classes"]}
+        columns = scene.get("columns", {})
+        found = {own: scene[name] for name, own in names.items() if name in scene}
+        if found:
+            return found | ({"temperature": columns["temperature"]} if columns.get("temperature") else {})
     return {}
 
 

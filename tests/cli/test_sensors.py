@@ -11,10 +11,11 @@ import rasterio
 from click.testing import CliRunner
 from numpy.typing import NDArray
 from rasterio.crs import CRS
+from rasterio.transform import from_origin
 
 import cropstar
 from cropstar.cli.inspect import inspect
-from cropstar.errors import MismatchError, UsageError
+from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.windows import Window
 from cropstar.store.store import Store
 from tests.sources.test_cube import LEFT, TOP
@@ -66,7 +67,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cube({"CT": codes()}, 10).to_netcdf(images / "labels.nc", engine="h5netcdf")
     cropstar.ingest(images, label_column="CT", output=folder / "store")
     settings = {"augmentation.sensor_dropout": 0.3, "cross_fit": 0}
-    for name, own in (("star", settings), ("convstar", settings), ("strict", {"cross_fit": 0})):
+    for name, own in (
+        ("star", settings),
+        ("convstar", settings),
+        ("strict", {**settings, "augmentation.sensor_dropout": 0.0}),
+    ):
         cropstar.train(
             store=folder / "store",
             model=name.replace("strict", "star"),
@@ -202,3 +207,98 @@ def test_the_sheet_and_the_facts(place: Path, tmp_path: Path) -> None:
     assert (tmp_path / "sheet.png").stat().st_size > 10_000
     said = CliRunner().invoke(inspect, [str(place / "store")], obj={}).stdout
     assert "S1: VV VH" in said
+
+
+# --- context: terrain, and the warmth of the season
+
+TEMPERATURES = 273.15 + np.arange(365) / 20.0  # kelvins of the days of 2018
+
+
+@pytest.fixture(scope="module")
+def warm(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Temperatures and terrain beside the cubes of the place, a store with both, and a model of it."""
+    folder = tmp_path_factory.mktemp("warm")
+    days = np.arange("2018-01-01", "2019-01-01", dtype="datetime64[D]").astype("datetime64[ns]")
+    (folder / "weather.csv").write_text(
+        "date,temperature_mean\n"
+        + "".join(f"{str(day)[:10]},{value - 273.15:.4f}\n" for day, value in zip(days, TEMPERATURES, strict=True))
+    )
+    wide = np.broadcast_to(TEMPERATURES[:, None, None], (365, 3, 3)).copy()
+    wide[:, 0], wide[:, :, 2] = 200.0, -9999  # elsewhere
+    centres = {"y": TOP - 120 + 1000.0 * np.arange(-1, 2), "x": LEFT + 120 + 1000.0 * np.arange(-1, 2)}
+    data = {"temperature_mean": (("t", "y", "x"), wide), "temperature_max": (("t", "y", "x"), wide + 5)}
+    reference = {"spatial_ref": ((), 0, {"crs_wkt": CRS.from_epsg(32631).to_wkt()})}
+    agera = xarray.Dataset(data, {**centres, **reference, "t": days}, {"nodata": -9999})
+    agera.to_netcdf(folder / "AgERA5.nc", engine="h5netcdf")
+    heights = (50 + np.arange(SIDE)[None] + 10 * np.arange(SIDE)[:, None]).astype(np.float32)
+    profile = {"driver": "GTiff", "width": SIDE, "height": SIDE, "count": 1, "dtype": "float32", "crs": "EPSG:32631"}
+    with rasterio.open(folder / "dem.tif", "w", transform=from_origin(LEFT, TOP, 10, 10), **profile) as dataset:
+        dataset.write(heights, 1)
+    cropstar.ingest(
+        place / "images",
+        label_column="CT",
+        output=folder / "store",
+        context=f"elevation={folder / 'dem.tif'}",
+        temperature=str(folder / "AgERA5.nc"),
+        base_temperature=4,
+    )
+    cropstar.train(
+        store=folder / "store", model="star", layers=1, hidden=8, epochs=2, settings={"cross_fit": 0},
+        runs=folder / "runs",
+    )  # fmt: skip
+    return folder
+
+
+def test_context_of_images(place: Path, warm: Path) -> None:
+    store = Store.open(warm / "store")
+    assert store.fingerprint.context == ("gdd", "elevation")
+    tile = store.tiles[0]
+    values = tile.values(Window(0, 0, SIDE, SIDE))
+    sums = np.concatenate([[0.0], np.cumsum(np.maximum(TEMPERATURES - 273.15 - 4, 0))])
+    since = tile.days - int(np.datetime64("2018-01-01").astype("datetime64[D]").astype(int))
+    assert values[:, -2, 3, 5] == pytest.approx(sums[since], rel=1e-4)
+    assert values[0, -1, 2, 7] == values[-1, -1, 2, 7] == 50 + 7 + 20
+    store.close()
+
+
+@pytest.mark.parametrize("weather", ["AgERA5.nc", "weather.csv"])
+def test_images_are_mapped_with_their_context(place: Path, warm: Path, tmp_path: Path, weather: str) -> None:
+    """From images and from the store the same; and one radar date with its warmth updates the map."""
+    (model,) = (warm / "runs").iterdir()
+    given: dict[str, Any] = {"context": f"elevation={warm / 'dem.tif'}", "temperature": str(warm / weather)}
+    given |= {"model": model, "probabilities": True, "any_dates": True}
+    of_store, of_images = tmp_path / "of-store.tif", tmp_path / "of-images.tif"
+    cropstar.predict(warm / "store", model=model, output=of_store, probabilities=True)
+    cropstar.predict(place / "images", output=of_images, **given)
+    assert np.array_equal(_probabilities(of_images), _probabilities(of_store))
+    expected = tmp_path / "whole.tif"
+    cropstar.predict(part(place, tmp_path / "whole", optical=5, radar=slice(8)), output=expected, **given)
+    earlier = part(place, tmp_path / "earlier", optical=5, radar=slice(7))
+    last = part(place, tmp_path / "last", optical=None, radar=slice(7, 8))
+    cropstar.predict(earlier, output=tmp_path / "map.tif", state=tmp_path / "season.h5", **given)
+    cropstar.update(tmp_path / "season.h5", last / "S1.nc", overwrite=True, **given)
+    assert np.array_equal(_probabilities(tmp_path / "map.tif"), _probabilities(expected))
+
+
+def test_context_that_does_not_fit(place: Path, warm: Path, tmp_path: Path) -> None:
+    (model,) = (warm / "runs").iterdir()
+    output, dem = tmp_path / "map.tif", f"elevation={warm / 'dem.tif'}"
+    with pytest.raises(MismatchError, match="context is missing"):
+        cropstar.predict(place / "images", model=model, output=output, context=dem)
+    with pytest.raises(MismatchError, match="no context 'height'"):
+        cropstar.predict(place / "images", model=model, output=output, context=f"height={warm / 'dem.tif'}")
+    short = tmp_path / "short.csv"
+    short.write_text("date,temperature\n2018-01-01,1.5\n2018-04-20,9.0\n")
+    with pytest.raises(InputError, match="dates without a temperature"):
+        cropstar.predict(place / "images", model=model, output=output, context=dem, temperature=str(short))
+    with pytest.raises(InputError, match="no mean temperature"):
+        cropstar.ingest(place / "images", output=tmp_path / "s", temperature=str(place / "images" / "S1.nc"))
+    with rasterio.open(warm / "dem.tif") as dataset:
+        profile, heights = dataset.profile, dataset.read()
+    profile["transform"] = from_origin(LEFT + 90_000, TOP, 10, 10)
+    with rasterio.open(tmp_path / "elsewhere.tif", "w", **profile) as dataset:
+        dataset.write(heights)
+    with pytest.raises(InputError, match="context of another place"):
+        cropstar.ingest(place / "images", output=tmp_path / "s", context=str(tmp_path / "elsewhere.tif"))
+    with pytest.raises(UsageError, match="without --temperature"):
+        cropstar.ingest(place / "images", output=tmp_path / "s", warm_from="03-01")

@@ -95,3 +95,39 @@ def test_an_unknown_sensor() -> None:
     with pytest.raises(UsageError, match="without a name"):
         RegularConfig(every={"S1": 10}).by_sensor(())
     assert RegularConfig(every=10).by_sensor(("S2", "S1")) == (10, 10)
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_sensors_of_one_day_are_joined(size: int | None) -> None:
+    """Against a loop over days, samples and pixels: each sensor's own bands, the context, and who was there."""
+    batch = a_batch(size)
+    x, valid, days = regularise(batch.x, batch.valid, batch.days, SEASON, RegularConfig(join=True), SENSORS)
+    assert x.shape[1] == 5  # two of the six dates are of one day
+    assert days[0].tolist() == [18_993 + day for day in (2, 20, 25, 31, 50)]
+    old, seen = (
+        tensor.reshape(*tensor.shape[: tensor.dim() - 2 * (size is not None)], -1) for tensor in (batch.x, batch.valid)
+    )
+    new, clear = (tensor.reshape(*tensor.shape[: tensor.dim() - 2 * (size is not None)], -1) for tensor in (x, valid))
+    for sample in range(4):
+        for pixel in range(old.shape[-1]):
+            for place, dates in enumerate(([0, 1], [2], [3], [4], [5])):
+                own = [old[sample, date, :, pixel] for date in dates if seen[sample, date, pixel]]
+                assert bool(clear[sample, place, pixel]) == bool(own)
+                if own:
+                    wanted = torch.stack(own).sum(dim=0)
+                    wanted[3] = torch.stack(own)[:, 3].mean()  # context, which both have
+                    assert torch.allclose(new[sample, place, :, pixel], wanted, atol=1e-6)
+                else:
+                    assert not new[sample, place, :, pixel].any()
+
+
+def test_joined_days_of_a_sample_do_not_depend_on_the_others() -> None:
+    batch = a_batch()
+    longer = torch.arange(6, dtype=batch.days.dtype) + batch.days[0, 0]  # six days of its own
+    days = torch.cat([longer[None], batch.days[1:]])
+    together = regularise(batch.x, batch.valid, days, SEASON, RegularConfig(join=True), SENSORS)
+    alone = regularise(batch.x[1:2], batch.valid[1:2], days[1:2], SEASON, RegularConfig(join=True), SENSORS)
+    assert together[0].shape[1] == 6
+    assert torch.equal(together[0][1, :5], alone[0][0])
+    assert not together[1][1, 5]
+    assert together[2][1, 5] == alone[2][0, -1]
