@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -120,3 +123,24 @@ def test_other_formats_fetch_nothing(parcels: dict[str, Any], listener: Listener
     with pytest.raises(InputError):
         open_vector(copy)
     assert listener.asked == []
+
+
+WATCHED = """
+import sys
+sys.addaudithook(lambda event, _: event == "socket.__new__" and print("a socket", flush=True))
+"""
+
+
+def test_libraries_open_no_socket_either(small_scene: Path, tmp_path: Path) -> None:
+    """rasterio imports boto3 where it is installed, and that opens one; it is needed for buckets alone."""
+    (tmp_path / "sitecustomize.py").write_text(WATCHED)
+    (tmp_path / "boto3.py").write_text("import socket\nsocket.socket().close()\n")
+
+    def said(*command: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, *command], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    assert "a socket" in said("-c", "import rasterio")
+    assert "a socket" not in said("-m", "cropstar", "inspect", str(small_scene / "tile.tif"))
