@@ -56,7 +56,7 @@ def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool,
 
         facts = season_facts(path)
     elif kind == "raster":
-        from cropstar.reports.raster_contents import raster_facts
+        from cropstar.reports.contents import raster_facts
 
         facts = raster_facts(path)
     else:

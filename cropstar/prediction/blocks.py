@@ -56,7 +56,7 @@ from cropstar.prediction.predictor import (
 from cropstar.prediction.request import MapFiles, MapOptions, MapRequest
 from cropstar.runtime import logger
 from cropstar.sources.base import Series
-from cropstar.sources.sensors import owners_of
+from cropstar.sources.multisensor import owners_of
 from cropstar.store.classes import MASKED, UNKNOWN
 from cropstar.store.files import atomic_path, flush_to_disk, locked, require_own_folder
 

@@ -45,7 +45,7 @@ from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.runtime import logger
 from cropstar.sources.base import Observations, Series
-from cropstar.sources.sensors import ModelSeries, context_of, of_one_sensor, owners_of
+from cropstar.sources.multisensor import ModelSeries, context_of, of_one_sensor, owners_of
 from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192  # of a model of series: more only take memory

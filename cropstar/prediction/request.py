@@ -32,7 +32,7 @@ from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
 from cropstar.sources.context import CONTEXT_OPTIONS, ContextOptions, ContextSeries, ImageContext
 from cropstar.sources.decoding import keep_decoded
-from cropstar.sources.sensors import SensorSeries, on_grid
+from cropstar.sources.multisensor import SensorSeries, on_grid
 from cropstar.store.classes import MASKED, UNKNOWN
 from cropstar.store.gate import GridRow, checked
 from cropstar.store.reader import TileReader

@@ -72,7 +72,7 @@ from cropstar.prediction.trust import judge_trust
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
-from cropstar.sources.sensors import owners_of
+from cropstar.sources.multisensor import owners_of
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import StateRow, checked, inside, open_hdf5, parse_json

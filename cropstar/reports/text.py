@@ -31,7 +31,7 @@ MANY_SCENES = 6
 def format_contents(facts: dict[str, Any]) -> str:
     """The facts for people; colours are ANSI codes, which a terminal shows and a pipe drops."""
     if facts["kind"] == "raster":
-        from cropstar.reports.raster_contents import raster_lines
+        from cropstar.reports.contents import raster_lines
 
         lines = raster_lines(facts)
     elif facts["kind"] == "season":

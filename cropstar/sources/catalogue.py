@@ -14,7 +14,7 @@ from cropstar.runtime import DEMO
 from cropstar.sources.base import Scene, Series
 from cropstar.sources.context import CONTEXT_OPTIONS, ContextOptions, ImageContext
 from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
-from cropstar.sources.sensors import SensorSeries, on_grid
+from cropstar.sources.multisensor import SensorSeries, on_grid
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.store.files import locked, sweep
 
@@ -66,8 +66,7 @@ SOURCES: Registry[Callable[[IngestRequest], Sequence[Scene]]] = Registry("source
 def synthetic(request: IngestRequest) -> Sequence[Scene]:
     """The embedded scene: written as files that a user would have, then read like any user's files."""
     from cropstar.sources.synthetic.landscape import SceneOptions
-    from cropstar.sources.synthetic.radar import write_radar
-    from cropstar.sources.synthetic.scene import write_scene
+    from cropstar.sources.synthetic.scene import write_radar, write_scene
 
     own = ("classes", "erode", "background", "background_classes")
     labels = request.take("synthetic", "tile_size", "seed", *own, "radar")
@@ -256,7 +255,7 @@ def pastis(request: IngestRequest) -> Sequence[Scene]:
 @SOURCES.register("eurocropsml")
 def eurocropsml(request: IngestRequest) -> Sequence[Scene]:
     """EuroCropsML: one .npz per parcel."""
-    from cropstar.sources.eurocropsml import open_eurocropsml
+    from cropstar.sources.series_files import open_eurocropsml
 
     request.take("eurocropsml")
     return open_eurocropsml(request.need_path("eurocropsml", "preprocess/S2"))
@@ -265,7 +264,7 @@ def eurocropsml(request: IngestRequest) -> Sequence[Scene]:
 @SOURCES.register("timesen2crop")
 def timesen2crop(request: IngestRequest) -> Sequence[Scene]:
     """TimeSen2Crop: one .csv per pixel, by tile and class."""
-    from cropstar.sources.timesen2crop import open_timesen2crop
+    from cropstar.sources.series_files import open_timesen2crop
 
     request.take("timesen2crop")
     return open_timesen2crop(request.need_path("timesen2crop", "TimeSen2Crop"))
@@ -282,11 +281,10 @@ def guess_source(path: Path | None) -> str:
     """Which source a path is when none is named."""
     from cropstar.sources.breizhcrops import looks_like_breizhcrops
     from cropstar.sources.cube import looks_like_cube
-    from cropstar.sources.eurocropsml import looks_like_eurocropsml
     from cropstar.sources.pastis import looks_like_pastis
     from cropstar.sources.radar import refuse_raw_radar
+    from cropstar.sources.series_files import looks_like_eurocropsml, looks_like_timesen2crop
     from cropstar.sources.stack import looks_like_stack
-    from cropstar.sources.timesen2crop import looks_like_timesen2crop
     from cropstar.sources.tum.folders import looks_like_tum
     from cropstar.sources.ucr import looks_like_ucr
     from cropstar.sources.zuericrop import looks_like_zuericrop

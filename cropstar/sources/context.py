@@ -27,7 +27,7 @@ from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
 from cropstar.runtime import logger
 from cropstar.sources.base import Observations, Series, short_list
-from cropstar.sources.sensors import owners_of, sensors_of
+from cropstar.sources.multisensor import owners_of, sensors_of
 
 CONTEXT_OPTIONS = ("context", "temperature", "base_temperature", "warm_from")
 LOOK = 1024  # pixels of the long side that are looked at to know how much a raster covers

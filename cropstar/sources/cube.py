@@ -48,7 +48,7 @@ from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_RASTER_SIDE, require_file_or_folder
 from cropstar.runtime import event, logger
 from cropstar.sources.base import Bands, Observations, Series, empty_dates_note, short_list, to_values
-from cropstar.sources.sensors import SensorSeries
+from cropstar.sources.multisensor import SensorSeries
 from cropstar.store.gate import open_hdf5
 
 ENDINGS = (".nc", ".nc4", ".cdf")

@@ -24,13 +24,13 @@ from cropstar.runtime import logger
 from cropstar.sources.base import RasterScene, Scene, SceneContext, Series, recipe_of
 from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
 from cropstar.sources.label_rasters import KEY, LABEL, is_label_raster, read_label_raster
+from cropstar.sources.multisensor import sensors_of
 from cropstar.sources.points import (
     GROUP_DISTANCE,
     WGS84,
     fields_by_distance,
     outside_of_season,
 )
-from cropstar.sources.sensors import sensors_of
 from cropstar.sources.vectors import find_label_column, keys_of, labels_of, open_vector
 from cropstar.store.classes import UNLABELLED, ClassTable, CropClass
 from cropstar.store.tile import ParcelTable

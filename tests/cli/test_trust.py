@@ -197,7 +197,7 @@ def test_inspect_opens_maps_layers_and_images(small_scene: Path, tmp_path: Path,
     assert facts["what"] == "map"
     assert sum(row["pixels"] for row in facts["classes"]) == 96 * 96
     assert len(facts["dates"]) == 6
-    from cropstar.reports.raster_contents import raster_facts, raster_lines
+    from cropstar.reports.contents import raster_facts, raster_lines
 
     layer = raster_facts(tmp_path / "map-confidence.tif")
     assert layer["meaning"].startswith("calibrated probability")

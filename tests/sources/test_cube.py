@@ -17,8 +17,8 @@ from cropstar.geo.sensors import DECIBEL_OFFSET, DECIBEL_SCALE
 from cropstar.geo.windows import Window
 from cropstar.sources.catalogue import guess_source, open_raster_series
 from cropstar.sources.cube import CubeOptions, open_cubes
+from cropstar.sources.multisensor import SensorSeries, owners_of
 from cropstar.sources.radar import RadarSeries
-from cropstar.sources.sensors import SensorSeries, owners_of
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("h5netcdf")

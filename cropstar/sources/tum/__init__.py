@@ -7,9 +7,9 @@ from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
 from cropstar.sources.base import Scene, short_list
-from cropstar.sources.tum.batches import SeriesScene
 from cropstar.sources.tum.folders import BATCHES, PARTS, RECORDS, DataFolder, TumOptions, find_data, looks_like_tum
 from cropstar.sources.tum.images import ImageScene, year_of
+from cropstar.sources.tum.points import SeriesScene
 
 __all__ = ["TumOptions", "looks_like_tum", "open_tum"]
 

@@ -13,8 +13,8 @@ import rasterio
 import cropstar
 from cropstar.sources.radar import RadarSeries
 from cropstar.sources.synthetic.landscape import SceneOptions, make_landscape
-from cropstar.sources.synthetic.radar import backscatter, radar_dates, write_radar
 from cropstar.sources.synthetic.reflectance import make_surface
+from cropstar.sources.synthetic.scene import backscatter, radar_dates, write_radar
 from cropstar.store.store import Store
 
 SMALL = SceneOptions(seed=3, size=96, dates=8)

@@ -20,8 +20,8 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.sources.base import Scene
 from cropstar.sources.ingest import ingest
-from cropstar.sources.tum import TumOptions, batches, looks_like_tum, open_tum
-from cropstar.sources.tum.batches import read_batch
+from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum, points
+from cropstar.sources.tum.points import read_batch
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.restricted_pickle import read_plain_pickle
 from cropstar.store.store import Store
@@ -284,7 +284,7 @@ def test_hostile_pickles_take_no_memory(tmp_path: Path) -> None:
         (tmp_path / f"{name}.pkl").write_bytes(content)
     script = (
         "import sys\nfrom pathlib import Path\nfrom cropstar.errors import InputError\n"
-        "from cropstar.sources.tum.batches import read_batch\n"
+        "from cropstar.sources.tum.points import read_batch\n"
         "for path in sorted(Path(sys.argv[1]).iterdir()):\n"
         "    try:\n        read_batch(path, 2016)\n    except InputError:\n        continue\n"
         "    raise SystemExit(path)\n"
@@ -307,7 +307,7 @@ def test_hostile_pickles_take_no_memory(tmp_path: Path) -> None:
 def test_files_that_are_too_large(tmp_path: Path) -> None:
     path = tmp_path / "b0.pkl"
     with path.open("wb") as handle:
-        handle.truncate(batches.MAXIMUM_PICKLE_BYTES + 1)
+        handle.truncate(points.MAXIMUM_PICKLE_BYTES + 1)
     with pytest.raises(InputError, match="a pickle that is too large"):
         read_batch(path, 2016)
 
