@@ -17,21 +17,21 @@ cropstar check RUN --parcels lpis.gpkg --declared crop_2023 --false-alarms 0.01
 cropstar check RUN --store data/stores/next-year -o next-year.gpkg
 cropstar train --model star --clean                   train without the suspects
 """)
-TRAINING = "The training, where a store has no run with folds yet"
+TRAINING = "Training, if the store has no run with folds yet"
 
 
 @click.command(cls=HeadedCommand, epilog=EXAMPLES)
 @click.argument("subject", type=PATH, metavar="STORE|RUN")
-@click.option("--store", type=PATH, help="Check the fields of another store by the model of a run.")
+@click.option("--store", type=PATH, help="Check the fields of another store with the model of a run.")
 @click.option("--parcels", type=PATH, help="A vector file or .csv with the declared crops.")
 @click.option("--declared", metavar="COLUMN", help="Its column of declared crops.  [default: the labels of the store]")
-@click.option("--classes", type=PATH, help="A class table for declared crops, as of 'cropstar ingest --classes'.")
+@click.option("--classes", type=PATH, help="A class table for declared crops, as for 'cropstar ingest --classes'.")
 @click.option(
     "--false-alarms",
     type=Decimal(0, 1, min_open=True, max_open=True),
     default=0.05,
     show_default=True,
-    help="Share of right declarations that may be red, at most.",
+    help="Largest share of correct declarations that may be red.",
 )
 @click.option(
     "--survey", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Fields to propose for a survey."
@@ -45,7 +45,7 @@ TRAINING = "The training, where a store has no run with folds yet"
 @headed(TRAINING, "--seed", type=int, help="Seed of folds, order and weights.  [default: 0]")
 @headed(TRAINING, "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any key of the configuration.")
 @headed(TRAINING, "--runs", type=PATH, default=RUNS, show_default=True, help="Where runs are.")
-@headed(TRAINING, "--fresh", is_flag=True, help="Train anew even if a run has judged every field.")
+@headed(TRAINING, "--fresh", is_flag=True, help="Train again even if a run has judged every field.")
 @device
 @remote
 @speech
@@ -53,9 +53,9 @@ def check(as_json: bool, **options: Any) -> None:
     """Check labels and declared crops: which are improbable, and what to survey next.
 
     Every field is judged by a model that never saw it. Suspect labels are ranked; declared crops are green, yellow or
-    red, with a rate of false alarms that is promised for fields like those of the training; and fields that would
-    teach the model most are proposed for a survey. Written are the fields (a GeoPackage with a QGIS style, or a
-    table) and an HTML page with the curve of each field beside that of its class.
+    red, with a bound on the rate of false alarms for fields like those of the training. Fields that would teach the
+    model most are proposed for a survey. The output is a GeoPackage with a QGIS style, or a table, and an HTML page
+    with the curve of each field beside that of its class.
     """
     import cropstar
 

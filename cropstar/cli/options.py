@@ -89,6 +89,11 @@ DAY = click.DateTime(["%Y-%m-%d"])
 class Decimal(click.FloatRange):
     """A number within a range, which is neither infinite nor NaN: click would let both through."""
 
+    name = "number"
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -232,7 +237,7 @@ SOURCE_OPTIONS = (
         "--group-distance",
         type=Decimal(0),
         metavar="METRES",
-        help="Points of one crop nearer than this are one field, which splits keep whole.  [default: 100]",
+        help="Points of one crop within this distance are one field, which splits keep together.  [default: 100]",
     ),
     headed(
         LABELS,
@@ -246,7 +251,7 @@ SOURCE_OPTIONS = (
         "--background-classes",
         callback=split_numbers,
         metavar="N,N",
-        help="Values of --background that are no field.  [default: all but crops and grass]",
+        help="Values of --background that are not fields.  [default: all but crops and grass]",
     ),
     headed(
         LABELS,
@@ -337,7 +342,7 @@ SOURCE_OPTIONS = (
     headed(PUBLISHED, "--level", help="breizhcrops: L1C or L2A; zuericrop: classes of level 1, 2 or 3."),
     headed(PUBLISHED, "--regions", callback=split_names, help="breizhcrops: frh01,frh02,...  [default: all]"),
     headed(PUBLISHED, "--download", is_flag=True, default=None, help="breizhcrops: fetch missing regions."),
-    headed(PUBLISHED, "--mask", help="breizhcrops: cloud mask: none, QA60 or CLD.  [default: none]"),
+    headed(PUBLISHED, "--mask", help="breizhcrops: cloud mask: none, or clouds by QA60 or CLD.  [default: none]"),
     headed(PUBLISHED, "--data", metavar="FOLDER", help="tum: data folder, if there are several."),
     headed(PUBLISHED, "--labels", type=PATH, help="zuericrop: label table.  [default: labels.csv beside the file]"),
     headed(

@@ -31,7 +31,7 @@ cropstar predict SAFE_FOLDER -o map.tif               Sentinel-2 L2A products of
 cropstar predict SAFE_FOLDER --add S1_FOLDER          with radar, for a model that learnt from both
 cropstar predict data/stores/demo --confidence        every scene of an ingested store
 cropstar predict fields.parquet -o classes.parquet    a table of series: a class for every field
-cropstar predict tile.tif --mask worldcover.tif --unknown 0.05     only cropland, and say unknown where it is
+cropstar predict tile.tif --mask worldcover.tif --unknown 0.05     only cropland, with an unknown class
 cropstar predict tile.tif --state season.h5           to continue with 'cropstar update season.h5 NEW'
 cropstar predict 'tiles/*.tif' -o maps --shard auto/8 one of eight jobs of an array
 cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a Dask cluster
@@ -62,8 +62,8 @@ def predict(raster: tuple[str, ...], **options: Any) -> None:
     model's receptive field. Pixels without a clear observation are nodata. Run the same command again to continue
     after an interruption.
 
-    Of a table of series (CSV or Parquet), or a store of such, the output is a table: class, confidence, set of likely
-    classes and calibrated probabilities of every series.
+    For a table of series (CSV or Parquet), or a store of series, the output is a table: class, confidence, set of
+    likely classes and calibrated probabilities of every series.
     """
     import cropstar
 
