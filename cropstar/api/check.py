@@ -135,7 +135,7 @@ def _run_of(
 
     known = reusable_run(runs, store)
     if known is not None and not fresh:
-        event(f"run     {known.folder}: its folds judged every field already (--fresh trains anew)")
+        event(f"run     {known.folder}: its folds judged every field already (--fresh trains again)")
         return known.folder
     opened = Store.open(store)
     series = any(entry.layout == "series" for entry in opened.manifest.tiles)

@@ -120,7 +120,7 @@ def background_values(found: tuple[int, ...], chosen: tuple[int, ...] | None, pa
     others = set(found) - set(fields) - CEREAL_NODATA - ({GRASSLAND, 0} if fields == (CROPLAND,) else set())
     if not others:
         why = "all of it is cropland there"
-        raise InputError("no ground that is no field", path=path, why=why, remedy="give a raster that has some")
+        raise InputError("no land outside of fields", path=path, why=why, remedy="give a raster that has some")
     return tuple(sorted(others))
 
 

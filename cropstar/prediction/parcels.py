@@ -206,7 +206,7 @@ def _with_declared(frame: Any, column: str | None, path: Path) -> tuple[Any, Any
         return frame.drop(columns=stale), declared
     taken = {names[name]: f"{names[name]}_input" for name in names if name in ours}
     if taken:
-        logger.info("%s: columns of our names are kept as %s", path, ", ".join(taken.values()))
+        logger.info("%s: columns with the names of new ones are kept as %s", path, ", ".join(taken.values()))
     return frame.rename(columns=taken), declared
 
 

@@ -128,7 +128,9 @@ class Predictor:
             fields = self._scale.fields
             why = f"the fields that were clear by day {self._scale.days[stage]} of the season, of {fields}, are too few"
             remedy = f"give a rate above {lowest_rate(fields):g}, or wait for more images"
-            raise UsageError(f"--unknown {self._unknown:g} cannot be promised", path=self.path, why=why, remedy=remedy)
+            raise UsageError(
+                f"--unknown {self._unknown:g} cannot be guaranteed", path=self.path, why=why, remedy=remedy
+            )
         self.model = WithNovelty(self._known, self._scale.distances[stage])
 
     def require_fits(self, series: Series, path: Path, *, any_dates: bool) -> None:
@@ -290,7 +292,7 @@ def novelty_of(card: ModelCard, path: Path, rate: float, backend: str) -> Novelt
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
     if scale.stages[-1].limit(rate) is None:
         why = f"it was calibrated on {scale.fields} fields, which tell rates of {lowest_rate(scale.fields):g} and more"
-        raise UsageError(f"--unknown {rate:g} cannot be promised", path=path, why=why, remedy="give a higher rate")
+        raise UsageError(f"--unknown {rate:g} cannot be guaranteed", path=path, why=why, remedy="give a higher rate")
     return scale
 
 

@@ -244,7 +244,7 @@ def _require_fits(store: Store, path: Path, predictor: Predictor, *, any_dates: 
         raise MismatchError("the store does not fit the model", path=path, why=why, remedy=remedy)
     if mine.resolution:
         logger.warning(
-            "the model was trained on images of %g m: a series of %s should be a pixel or the mean of a parcel of such",
+            "the model was trained on images of %g m: a series of %s should be of such a pixel, or a parcel's mean",
             mine.resolution,
             path,
         )

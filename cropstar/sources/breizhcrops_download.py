@@ -268,7 +268,7 @@ def fetch(url: str, place: Path, most: int, *, resume: bool = True) -> Path:
 
 def _open_url(url: str, start: int) -> Any:
     if not url.startswith(("https://", "http://")):  # urllib would open files and ftp as well
-        raise InputError("not an address of the web", path=url, remedy="check the package breizhcrops")
+        raise InputError("not a web address", path=url, remedy="check the package breizhcrops")
     headers = {"User-Agent": "cropstar", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"

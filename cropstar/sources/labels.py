@@ -543,7 +543,7 @@ def with_background(parcels: Parcels, raster: Path, grid: Grid, values: tuple[in
         logger.debug("%s: %d squares of value %d", raster, min(int(free.sum()), wanted), value)
     if not chosen:
         why = f"no square of {SQUARE} x {SQUARE} pixels lies in one kind of it, apart from all parcels"
-        raise InputError("no ground that is no field", path=raster, why=why, remedy="give a raster that has some")
+        raise InputError("no land outside of fields", path=raster, why=why, remedy="give a raster that has some")
     logger.info("%s: %d squares of values %s as '%s'", raster, len(chosen), ", ".join(map(str, others)), NOT_A_FIELD)
     first, table = int(parcels.table.numbers.max(initial=0)) + 1, parcels.table
     numbers = np.arange(first, first + len(chosen), dtype=np.int32)

@@ -73,7 +73,9 @@ class ZueriCropOptions(Options):
             if band not in BANDS:
                 raise UsageError(f"unknown band '{band}'", remedy=did_you_mean(band, BANDS))
         if not bands or len(set(bands)) < len(bands):
-            raise UsageError("bands must be given once each, and at least one", remedy=f"choose of {', '.join(BANDS)}")
+            raise UsageError(
+                "bands must be given once each, and at least one", remedy=f"choose from {', '.join(BANDS)}"
+            )
         return bands
 
     @property

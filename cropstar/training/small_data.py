@@ -59,7 +59,7 @@ def warn_of_small_data(store: Store, split: Split, config: TrainConfig) -> None:
     few = [number for number in present if totals[number] < FEW_FIELDS]
     if few:
         logger.warning(
-            "few fields: %s (fewer than %d each): such a class is hardly learnt, and its figures say little; merge it "
+            "few fields: %s (fewer than %d each): such a class is hard to learn, and its figures mean little; merge it "
             "with one like it ('ingest --classes'), leave it out there, or label more fields",
             _listed([f"'{names[number]}' {totals[number]}" for number in sorted(few, key=lambda each: totals[each])]),
             FEW_FIELDS,
@@ -159,7 +159,7 @@ def say_baselines(baselines: Sequence[dict[str, Any]], tested: Evaluation) -> No
     reached, lowest = overall_accuracy(getattr(tested, unit)), baselines[0][unit]["overall_accuracy"]
     if reached is not None and lowest is not None and reached <= lowest:
         logger.warning(
-            "the model is no better than naming '%s' everywhere (accuracy %.3f): a map of it tells nothing",
+            "the model is no better than naming '%s' everywhere (accuracy %.3f): its maps would tell nothing",
             baselines[0]["class"],
             lowest,
         )

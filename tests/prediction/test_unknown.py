@@ -146,7 +146,7 @@ def test_a_day_with_too_few_fields_is_refused_and_others_are_not(
     write_model(tmp_path / "model", replace(card, calibration={**card.calibration, "unknown": said}), weights)
     options = MapRequest(model=tmp_path / "model", device="cpu", picture=False, unknown=0.2)
     predict(parts["all"], tmp_path / "late.tif", options)
-    with pytest.raises(UsageError, match=r"cannot be promised.*clear by day 50 of the season"):
+    with pytest.raises(UsageError, match=r"cannot be guaranteed.*clear by day 50 of the season"):
         predict(cut(parts["all"], tmp_path / "early.tif", slice(0, 1)), tmp_path / "map.tif", options)
 
 

@@ -218,7 +218,7 @@ def test_no_server_and_a_silent_one(site: Site, tmp_path: Path, monkeypatch: pyt
         assert "timed out" in failure(tmp_path / "root")
     assert "cannot download" in failure(tmp_path / "root")
     install_package(tmp_path / "packages", f"file://{tmp_path}", {"frh01": 1000})
-    assert "not an address of the web" in failure(tmp_path / "root")
+    assert "not a web address" in failure(tmp_path / "root")
 
 
 def test_places_that_cannot_be_written(site: Site, tmp_path: Path) -> None:

@@ -86,9 +86,11 @@ class StackOptions(Options):
             why = "it sets the order of the bands in the file"
             raise UsageError("--by-band needs --dates and --bands", why=why, remedy="give all three")
         if self.scale is not None and not (0 < self.scale < math.inf):
-            raise UsageError(f"--scale {self.scale:g}", why="not a number above zero", remedy="give such as 0.0001")
+            raise UsageError(
+                f"--scale {self.scale:g}", why="not a number above zero", remedy="give a number such as 0.0001"
+            )
         if self.offset is not None and not math.isfinite(self.offset):
-            raise UsageError(f"--offset {self.offset:g}", why="not a number", remedy="give such as -0.1")
+            raise UsageError(f"--offset {self.offset:g}", why="not a number", remedy="give a number such as -0.1")
         _ = self.file_pattern, self.mask_pattern
         return self
 

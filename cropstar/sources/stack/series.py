@@ -116,7 +116,7 @@ def _warned(opened: list[StackSeries | DatedSeries]) -> list[StackSeries | Dated
     for series in opened:
         if series.grid.rasterio_crs.is_geographic:
             logger.warning(
-                "%s: pixels are degrees: --erode, blocks in metres and hectares want a projected grid; gdalwarp -t_srs "
+                "%s: pixels are degrees: --erode, blocks in metres and hectares need a projected grid; gdalwarp -t_srs "
                 "brings the images to one",
                 series.name,
             )
@@ -409,7 +409,7 @@ def _headers(table: BandTable, bands: Bands, files: OpenRasters) -> dict[Path, H
 def _require_one_band(entry: BandEntry, header: Header) -> Header:
     if entry.lone and header.count != 1:
         why = f"its name gives one band, but it has {header.count}"
-        raise InputError("more bands than one", path=entry.path, why=why, remedy="name the files with --pattern")
+        raise InputError("more than one band", path=entry.path, why=why, remedy="name the files with --pattern")
     return header
 
 
