@@ -484,6 +484,10 @@ class PatchImage:
     fields: NDArray[np.int64]  # (H, W), equal numbers are one field of this image, 0 is none
     keys: dict[int, str]  # what each field is called; a name that stands in several images is one field in pieces
     group: str  # what the collection's own splits deal out
+    others: tuple[DatedImages, ...] = ()  # days, values and validity of further sensors, in the order of all images
+
+
+DatedImages = tuple[NDArray[np.int32], NDArray[np.uint16], NDArray[np.bool_]]
 
 
 def pack_patches(scene: SampleScene, images: Sequence[PatchImage], first: int, crs: str = "") -> PatchTile:
@@ -492,19 +496,10 @@ def pack_patches(scene: SampleScene, images: Sequence[PatchImage], first: int, c
         why = f"{first + len(images)} images of {images[0].labels.size} pixels need more parcel numbers than there are"
         remedy = "ingest them in parts, into several stores"
         raise InputError("too many images", path=scene.name, why=why, remedy=remedy)
-    count, longest = len(images), max(len(image.days) for image in images)
-    bands, height, width = images[0].values.shape[1:]
-    days = np.zeros((count, longest), dtype=np.int32)
-    values = np.zeros((count, longest, bands, height, width), dtype=np.uint16)
-    valid = np.zeros((count, longest, height, width), dtype=bool)
-    parcels = np.zeros((count, height, width), dtype=np.int32)
-    tables = []
-    for place, image in enumerate(images):
-        length = len(image.days)
-        days[place, :length], days[place, length:] = image.days, image.days[-1]
-        values[place, :length], valid[place, :length] = image.values, image.valid
-        parcels[place], table = _number_fields(image, (first + place) * height * width)
-        tables.append(table)
+    height, width = images[0].labels.shape
+    numbered = [_number_fields(image, (first + place) * height * width) for place, image in enumerate(images)]
+    own = _padded([(image.days, image.values, image.valid) for image in images])
+    others = zip(*(image.others for image in images), strict=True)
     return PatchTile(
         scene=scene.name,
         recipe=scene.recipe,
@@ -513,14 +508,27 @@ def pack_patches(scene: SampleScene, images: Sequence[PatchImage], first: int, c
         transforms=np.array([image.transform for image in images], dtype=np.float64),
         names=[image.name for image in images],
         lengths=np.array([len(image.days) for image in images], dtype=np.int32),
-        days=days,
-        values=values,
-        valid=valid,
+        days=own.days,
+        values=own.values,
+        valid=own.valid,
         labels=np.stack([image.labels for image in images]).astype(np.int16),
-        parcels=parcels,
-        table=_concatenate(tables),
+        parcels=np.stack([parcels for parcels, _ in numbered]),
+        table=_concatenate([table for _, table in numbered]),
         provenance=scene.provenance,
+        others=tuple(_padded(each) for each in others),
     )
+
+
+def _padded(images: Sequence[DatedImages]) -> SensorArrays:
+    """Images of one sensor with as many dates as the longest; those that are added are not valid."""
+    longest = max(len(days) for days, _, _ in images)
+    shape = (len(images), longest, *images[0][1].shape[1:])
+    days = np.zeros(shape[:2], dtype=np.int32)
+    values, valid = np.zeros(shape, dtype=np.uint16), np.zeros((*shape[:2], *shape[3:]), dtype=bool)
+    for place, (own, numbers, clear) in enumerate(images):
+        days[place, : len(own)], days[place, len(own) :] = own, own[-1]
+        values[place, : len(own)], valid[place, : len(own)] = numbers, clear
+    return SensorArrays(days, values, valid, lengths=np.array([len(own) for own, _, _ in images], dtype=np.int32))
 
 
 def pack_series(

@@ -2,15 +2,18 @@
 
     metadata.geojson                     one feature per patch: ID_PATCH, Fold, TILE, dates-S2 {index: yyyymmdd}
     DATA_S2/S2_<id>.npy                  (T, 10, 128, 128), reflectance x 10000
+    DATA_S1A/S1A_<id>.npy, DATA_S1D/...  of PASTIS-R: (T, 3, 128, 128), VV, VH and their ratio in decibels, both orbits
     ANNOTATIONS/TARGET_<id>.npy          (3, 128, 128), channel 0 the class
     ANNOTATIONS/ParcelIDs_<id>.npy       (128, 128), 0 where there is no parcel
 
-The class 19 (void) is unlabelled; the background is a class, as in published results. Radar (DATA_S1A, DATA_S1D) is not
-read. The five folds are splits: `cropstar train --split fold1` trains on folds 1 to 3, validates on 4 and tests on 5.
+The class 19 (void) is unlabelled; the background is a class, as in published results. Radar is read where it lies
+beside the optical images, each orbit as a sensor: VV and VH, from which the third channel follows. The five folds are
+splits: `cropstar train --split fold1` trains on folds 1 to 3, validates on 4 and tests on 5.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,9 +24,9 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
-from cropstar.geo.sensors import SCALE
-from cropstar.runtime import logger
+from cropstar.geo.sensors import DECIBEL_OFFSET, DECIBEL_SCALE, OPTICAL, SCALE, Sensor, decibel_counts
 from cropstar.sources.base import (
+    DatedImages,
     PatchImage,
     SampleScene,
     TileSpec,
@@ -44,6 +47,8 @@ CLASSES = (
     *("sunflower", "grapevine", "beet", "winter triticale", "winter durum wheat", "fruits, vegetables, flowers"),
     *("potatoes", "leguminous fodder", "soybeans", "orchard", "mixed cereal", "sorghum"),
 )
+RADAR = ("VV", "VH")
+ORBITS = {"A": "S1-ASC", "D": "S1-DESC"}  # as radar of other sources is called
 VOID = 19
 FOLDS = 5
 RESOLUTION = 10.0
@@ -58,7 +63,7 @@ REMEDY = "give the folder of PASTIS with metadata.geojson, DATA_S2 and ANNOTATIO
 class _Patch:
     name: str
     fold: int
-    dates: tuple[date, ...]
+    dates: tuple[tuple[date, ...], ...]  # of each sensor
 
 
 class PastisScene(SampleScene):
@@ -66,31 +71,33 @@ class PastisScene(SampleScene):
 
     layout = "patches"
 
-    def __init__(self, folder: Path, patches: list[_Patch]) -> None:
+    def __init__(self, folder: Path, patches: list[_Patch], orbits: str) -> None:
         self.name = safe_name(folder.resolve().name)
-        self._folder, self._patches = folder, patches
+        self._folder, self._patches, self._orbits = folder, patches, orbits
         files = [file for patch in patches for file in self._files(patch)]
         for file in files:
             if not file.is_file():
                 raise InputError("a file is missing", path=file, remedy=REMEDY)
         self.recipe = recipe_of([folder / METADATA, *files], {"source": "pastis", "images_per_tile": IMAGES_PER_TILE})
         self.provenance: dict[str, Any] = {"source": "pastis", "folder": folder.resolve().name}
-        days = [day for patch in patches for day in patch.dates]
+        days = [day for patch in patches for dates in patch.dates for day in dates]
         colours = choose_colours(CLASSES)
         classes = ClassTable(CropClass(*row) for row in zip(range(VOID), CLASSES, colours, strict=True))
         season = Season.of([min(days), max(days)])
-        self.fingerprint = Fingerprint(BANDS, SCALE, 0.0, RESOLUTION, season, classes)
+        radar = [Sensor(ORBITS[orbit], RADAR, DECIBEL_SCALE, DECIBEL_OFFSET) for orbit in orbits]
+        self.fingerprint = Fingerprint.of([Sensor(OPTICAL, BANDS, SCALE, 0.0), *radar], RESOLUTION, season, classes)
         self.dates = sorted(set(days))
 
-    def _files(self, patch: _Patch) -> tuple[Path, Path, Path]:
+    def _files(self, patch: _Patch) -> tuple[Path, ...]:
+        """Classes, parcels, and the images of each sensor."""
         labels = self._folder / "ANNOTATIONS"
-        images = self._folder / "DATA_S2" / f"S2_{patch.name}.npy"
-        return images, labels / f"TARGET_{patch.name}.npy", labels / f"ParcelIDs_{patch.name}.npy"
+        images = [self._folder / f"DATA_{name}" / f"{name}_{patch.name}.npy" for name in _data_names(self._orbits)]
+        return labels / f"TARGET_{patch.name}.npy", labels / f"ParcelIDs_{patch.name}.npy", *images
 
     @property
     def volume(self) -> int:
         """Bytes of all values."""
-        return sum(path.stat().st_size for patch in self._patches for path in self._files(patch)[:1])
+        return sum(path.stat().st_size for patch in self._patches for path in self._files(patch)[2:])
 
     def cuts(self) -> list[tuple[int, int]]:
         return equal_parts(len(self._patches), IMAGES_PER_TILE)
@@ -101,12 +108,9 @@ class PastisScene(SampleScene):
         return pack_patches(self, images, window.top)
 
     def _image(self, patch: _Patch) -> PatchImage:
-        data, target, parcels = self._files(patch)
-        values = _load(data, 4)
+        target, parcels, data, *radar = self._files(patch)
+        values = _load_dated(data, len(BANDS), patch.dates[0])
         height, width = values.shape[2:]
-        if values.shape[:2] != (len(patch.dates), len(BANDS)):
-            why = f"{values.shape[0]} dates of {values.shape[1]} bands, and {len(patch.dates)} dates in {METADATA}"
-            raise InputError("a patch of another shape", path=data, why=why, remedy=REMEDY)
         codes = _load(target, 3)[0].astype(np.int64)
         fields = _load(parcels, 2).astype(np.int64)
         for array, path in ((codes, target), (fields, parcels)):
@@ -121,13 +125,16 @@ class PastisScene(SampleScene):
         return PatchImage(
             name=patch.name,
             transform=NOWHERE,
-            days=to_days(patch.dates),
+            days=to_days(patch.dates[0]),
             values=np.where(valid[:, None], np.clip(values, 0, None), 0).astype(np.uint16),
             valid=valid,
             labels=labels,
             fields=fields,
             keys={int(number): f"{patch.name}-{number}" for number in np.unique(fields)},
             group=f"fold{patch.fold}",
+            others=tuple(
+                _radar(path, dates, (height, width)) for path, dates in zip(radar, patch.dates[1:], strict=True)
+            ),
         )
 
     def counts(self) -> dict[str, Any]:
@@ -139,10 +146,8 @@ class PastisScene(SampleScene):
 
 def open_pastis(path: Path) -> list[PastisScene]:
     """The patches of a folder as one scene."""
-    patches = _read_metadata(path / METADATA)
-    if any((path / f"DATA_S1{orbit}").is_dir() for orbit in "AD"):
-        logger.warning("%s: radar (DATA_S1A, DATA_S1D) is not read", path)
-    return [PastisScene(path, patches)]
+    orbits = "".join(orbit for orbit in ORBITS if (path / f"DATA_S1{orbit}").is_dir())
+    return [PastisScene(path, _read_metadata(path / METADATA, orbits), orbits)]
 
 
 def looks_like_pastis(path: Path) -> bool:
@@ -162,27 +167,52 @@ def _fold_splits() -> dict[str, dict[str, list[str]]]:
     }
 
 
-def _read_metadata(path: Path) -> list[_Patch]:
+def _data_names(orbits: str) -> list[str]:
+    return ["S2", *(f"S1{orbit}" for orbit in orbits)]
+
+
+def _read_metadata(path: Path, orbits: str) -> list[_Patch]:
     if not path.is_file():
         raise InputError("not PASTIS", path=path, why="there is no such file", remedy=REMEDY)
     try:
         patches = []
         for feature in read_json(path)["features"]:
             about = feature["properties"]
-            texts = about["dates-S2"]
-            ordered = [str(texts[key]) for key in sorted(texts, key=int)]
-            days = tuple(date(int(text[:4]), int(text[4:6]), int(text[6:8])) for text in ordered)
-            patches.append(_Patch(str(int(about["ID_PATCH"])), int(about["Fold"]), days))
+            days = []
+            for name in _data_names(orbits):
+                texts = about[f"dates-{name}"]
+                ordered = [str(texts[key]) for key in sorted(texts, key=int)]
+                days.append(tuple(date(int(text[:4]), int(text[4:6]), int(text[6:8])) for text in ordered))
+            patches.append(_Patch(str(int(about["ID_PATCH"])), int(about["Fold"]), tuple(days)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         why = f"it cannot be understood ({failure})"
         raise InputError("not PASTIS", path=path, why=why, remedy=REMEDY) from None
     for patch in patches:
-        if not patch.dates or list(patch.dates) != sorted(patch.dates) or not 1 <= patch.fold <= FOLDS:
+        in_order = all(own and list(own) == sorted(own) for own in patch.dates)
+        if not in_order or not 1 <= patch.fold <= FOLDS:
             why = f"patch {patch.name} has fold {patch.fold} and dates that are not in order"
             raise InputError("not PASTIS", path=path, why=why, remedy=REMEDY)
     if not patches:
         raise InputError("not PASTIS", path=path, why="it has no patch", remedy=REMEDY)
     return sorted(patches, key=lambda patch: int(patch.name))
+
+
+def _load_dated(path: Path, channels: int, dates: Sequence[date]) -> NDArray[Any]:
+    values = _load(path, 4)
+    if values.shape[:2] != (len(dates), channels):
+        why = f"{values.shape[0]} dates of {values.shape[1]} bands, and {len(dates)} dates in {METADATA}"
+        raise InputError("a patch of another shape", path=path, why=why, remedy=REMEDY)
+    return values
+
+
+def _radar(path: Path, dates: Sequence[date], shape: tuple[int, int]) -> DatedImages:
+    """VV and VH of the images of an orbit; the swath may end within a patch."""
+    decibels = _load_dated(path, 3, dates)[:, :2]
+    if decibels.shape[2:] != shape:
+        why = f"{decibels.shape[3]} x {decibels.shape[2]} pixels, and the optical images have {shape[1]} x {shape[0]}"
+        raise InputError("a patch of another shape", path=path, why=why, remedy=REMEDY)
+    valid: NDArray[np.bool_] = np.isfinite(decibels).all(axis=1) & (decibels != 0).any(axis=1)
+    return to_days(dates), np.where(valid[:, None], decibel_counts(decibels), 0).astype(np.uint16), valid
 
 
 def _load(path: Path, dimensions: int) -> NDArray[Any]:

@@ -90,6 +90,48 @@ def test_pastis(tmp_path: Path) -> None:
     store.close()
 
 
+def add_radar(folder: Path) -> Path:
+    """As PASTIS-R has it: both orbits, at dates of their own, with the end of a swath in one patch."""
+    generator = np.random.default_rng(3)
+    metadata = json.loads((folder / "metadata.geojson").read_text())
+    for orbit, days in (("A", [20180903, 20180915, 20180927]), ("D", [20180904, 20180916])):
+        (folder / f"DATA_S1{orbit}").mkdir()
+        for number, feature in enumerate(metadata["features"]):
+            own = days[: len(days) - number % 2]
+            values = generator.normal(-14, 3, (len(own), 3, SIDE, SIDE)).astype(np.float32)
+            values[0, :, :, 12:] = np.nan
+            np.save(folder / f"DATA_S1{orbit}" / f"S1{orbit}_{10000 + number}.npy", values)
+            feature["properties"][f"dates-S1{orbit}"] = {str(place): day for place, day in enumerate(own)}
+    (folder / "metadata.geojson").write_text(json.dumps(metadata))
+    return folder
+
+
+def test_pastis_with_radar(tmp_path: Path) -> None:
+    folder = add_radar(write_pastis(tmp_path / "PASTIS-R"))
+    store = ingest(folder, tmp_path / "store")
+    assert [sensor.name for sensor in store.fingerprint.sensors] == ["S2", "S1-ASC", "S1-DESC"]
+    whole = Window(0, 0, SIDE, SIDE)
+    for name, image in enumerate((image for reader in store.tiles for image in reader.images), 10000):
+        assert image.sensors is not None
+        values, valid = image.values(whole), image.valid(whole)
+        for sensor, place in (("S2", 0), ("S1A", 1), ("S1D", 2)):
+            own = image.sensors == place
+            expected = np.load(folder / f"DATA_{sensor}" / f"{sensor}_{name}.npy")
+            columns = store.fingerprint.columns[place]
+            clear = np.isfinite(expected).all(axis=1) if place else (expected > 0).any(axis=1)
+            assert np.array_equal(valid[own], clear)
+            read = values[own][:, columns].astype(np.float64)
+            if place:
+                read, expected = read * 0.001 - 45, expected[:, :2]
+            seen = np.broadcast_to(clear[:, None], read.shape)
+            assert read[seen] == pytest.approx(expected.clip(-45 if place else 0)[seen], abs=6e-4 if place else 0)
+        assert (np.diff(image.days) >= 0).all()
+    store.close()
+    np.save(folder / "DATA_S1A" / "S1A_10002.npy", np.zeros((1, 3, SIDE, SIDE), dtype=np.float32))
+    with pytest.raises(InputError, match=r"a patch of another shape in .*S1A_10002\.npy"):
+        ingest(folder, tmp_path / "b")
+
+
 def test_damaged_pastis(tmp_path: Path) -> None:
     folder = write_pastis(tmp_path / "PASTIS")
     target = folder / "ANNOTATIONS" / "TARGET_10001.npy"
