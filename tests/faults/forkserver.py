@@ -108,9 +108,16 @@ class ForkServer:
         self._own.cleanup()
 
     def run(
-        self, arguments: Sequence[str | Path], cwd: Path, *, watch: Watch | None = None, limit: float = 120
+        self,
+        arguments: Sequence[str | Path],
+        cwd: Path,
+        *,
+        watch: Watch | None = None,
+        limit: float = 120,
+        signals: Sequence[tuple[float, int]] = (),
     ) -> Answer:
-        request = _Request([str(each) for each in arguments], cwd, watch, limit)
+        """`signals` are sent one after the other, each so many seconds after the one before it."""
+        request = _Request([str(each) for each in arguments], cwd, watch, limit, list(signals))
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -134,12 +141,13 @@ class _Request:
     cwd: Path
     watch: Watch | None
     limit: float
+    signals: list[tuple[float, int]]
 
     @classmethod
     def loads(cls, text: str) -> _Request:
         said = json.loads(text)
         watch = said["watch"] and Watch(**said["watch"])
-        return cls(said["arguments"], Path(said["cwd"]), watch, said["limit"])
+        return cls(said["arguments"], Path(said["cwd"]), watch, said["limit"], said["signals"])
 
 
 class _Counts(ctypes.Structure):
@@ -172,6 +180,8 @@ class _Server:
 
             signal.signal(signal.SIGALRM, kill)
             signal.setitimer(signal.ITIMER_REAL, request.limit)
+            for delay, number in request.signals:
+                _send(child, delay, number)
             _, status, used = os.wait4(child, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
             said = []
@@ -204,7 +214,7 @@ class _Server:
         kinds = sum(KINDS[kind] for kind in watch.kinds)
         folder = str(watch.folder).encode()
         self.shim.shim_watch(folder, kinds, ctypes.c_long(watch.fail), watch.error, watch.from_then_on, log)
-        from cropstar.cli.main import main
+        from cropstar.__main__ import main
 
         code: Any = 1
         try:
@@ -218,6 +228,17 @@ class _Server:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _send(child: int, delay: float, number: int) -> None:
+    """Send a signal to a child that handles it or is on its way out, unless it has ended before."""
+    status, deadline = Path(f"/proc/{child}/status"), time.monotonic() + delay
+    while os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        masks = [line.split()[1] for line in status.read_text().splitlines() if line.startswith(("SigCgt", "SigIgn"))]
+        if any(int(mask, 16) >> number - 1 & 1 for mask in masks) and time.monotonic() >= deadline:
+            os.kill(child, number)
+            return
+        time.sleep(0.001)
 
 
 # Whatever a command imports when it needs it; the server has it before it forks.

@@ -16,6 +16,9 @@ from tests.faults.writing import Case
     ("name", "kills"),
     [("ingest-again", 3), ("update", 3), *(pytest.param(name, 100, marks=pytest.mark.slow) for name in KILLED)],
 )
-def test_kills_lose_nothing(name: str, kills: int, case_of: Callable[[str], Case], server: ForkServer) -> None:
-    _, problems = kill_often(case_of(name), server, kills)
+@pytest.mark.parametrize("politely", [False, True], ids=["SIGKILL", "SIGINT or SIGTERM"])
+def test_kills_lose_nothing(
+    name: str, kills: int, politely: bool, case_of: Callable[[str], Case], server: ForkServer
+) -> None:
+    _, problems = kill_often(case_of(name), server, kills, politely=politely)
     assert problems == []

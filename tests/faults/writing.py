@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cropstar.errors import CropstarError
 from cropstar.sources.synthetic import SceneOptions, write_scene
@@ -53,8 +54,8 @@ class Case:
         shutil.rmtree(self.place, ignore_errors=True)
         shutil.copytree(self.before, self.place)  # with the times of files, which keys of blocks are made of
 
-    def run(self, server: ForkServer, watch: Watch | None = None, limit: float = 120) -> Answer:
-        return server.run(self.arguments, self.place, watch=watch, limit=limit)
+    def run(self, server: ForkServer, watch: Watch | None = None, **options: Any) -> Answer:
+        return server.run(self.arguments, self.place, watch=watch, **options)
 
     def learn(self, server: ForkServer) -> None:
         """What the command leaves when nothing happens to it, twice: to the byte, but for what tells the time."""
