@@ -402,8 +402,7 @@ class MapJob:
     @cached_property
     def trust(self) -> Trust:
         """What is said of the map beside its classes."""
-        card, unknown = self.predictor.card, self.request.unknown
-        return judge_trust(card, self.predictor.path, self.series.dates, self.series, unknown=unknown)
+        return judge_trust(self.predictor.card, self.predictor.path, self.series.dates, self.series, self.request)
 
     def result(self, written: Written | None) -> MapResult:
         """Of what was written, or None where nothing was."""

@@ -146,6 +146,7 @@ def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: Parce
     columns = _columns(said, product.classes) | {HECTARES: hectares_of(frame.geometry)}
     columns |= _declared_columns(declared, columns[CLASS], product.classes)
     columns[PART] = parts_of(product, frame)
+    _say_agreement(columns[AGREES], columns[PART])
     write_frame(frame.assign(**_in_order(columns)), product.path, product.notes)
     write_text(product.path.with_suffix(".qml"), parcel_style(product.classes, unknown=bool(said.unknown.any())))
     found = int(np.sum(columns[PIXELS] > 0))
@@ -231,10 +232,22 @@ def _declared_columns(declared: Any, mapped: NDArray[Any], classes: ClassTable) 
     if strange:
         shown = ", ".join(sorted(strange, key=lambda name: (-strange[name], name))[:5])
         logger.warning("%d parcels declare a crop that the model does not know: %s", sum(strange.values()), shown)
-    told = [bool(each) for each in agrees.to_numpy(dtype=object) if each is not pandas.NA]
-    if told:
-        event(f"{sum(told):,} of {len(told):,} parcels are mapped as declared", agreeing=sum(told))
     return {DECLARED: np.array(texts, dtype=object), AGREES: agrees}
+
+
+def _say_agreement(agrees: Any, parts: NDArray[np.object_]) -> None:
+    """How many parcels are mapped as declared, and how many of those that the model did not learn from."""
+    told = ~np.asarray(agrees.isna())
+    if not told.any():
+        return
+    right = np.asarray(agrees.fillna(False), dtype=bool)
+    unseen = told & np.isin(parts.astype(str), ["test", NEW])
+    text = f"{int(right[told].sum()):,} of {int(told.sum()):,} parcels are mapped as declared"
+    if 0 < unseen.sum() < told.sum():
+        text += f"; of those that training never saw, {int(right[unseen].sum()):,} of {int(unseen.sum()):,}"
+    elif not unseen.any():
+        text += "; the model may have learnt from them"
+    event(text, agreeing=int(right[told].sum()))
 
 
 def parts_of(product: ParcelProduct, frame: Any) -> NDArray[np.object_]:

@@ -543,7 +543,7 @@ class _Update:
             window=side,
             dates=len(card.dates),
         )
-        trust = judge_trust(predictor.card, predictor.path, card.dates, series, unknown=self.request.unknown)
+        trust = judge_trust(predictor.card, predictor.path, card.dates, series, self.request)
         trust.announce()
         classes = len(old.fingerprint.classes)
         require_disk_space(

@@ -20,15 +20,18 @@ from cropstar.geo.calendar import Season, season_days, to_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.geo.windows import Window
 from cropstar.models.novelty import UNKNOWN
+from cropstar.prediction.request import MapOptions
 from cropstar.reports.record import TestRecord
 from cropstar.reports.results import RESULT, read_result
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger
 from cropstar.sources.base import Series
+from cropstar.store.classes import NOT_A_FIELD
 from cropstar.store.model_file import ModelCard
 
 RECORD = "record"  # of the provenance of a model card
 KILOMETRES_PER_DEGREE = 111.2
+TO_LEAVE_OUT = "--mask, --only-parcels or --unknown leaves out what is none of them"
 FEW = 0.5  # of the dates that training had by then
 NEAR = 4  # days between two dates that count as the same
 MISSING = 0.25  # of the dates that training had by then
@@ -41,9 +44,14 @@ class Trust:
     model: str = ""  # what made it
     accuracy: str = ""  # the test figures; "" where none are known
     caveats: tuple[str, ...] = ()
+    note: str = ""  # of every pixel that is no crop and yet mapped as one
 
     def tags(self) -> dict[str, str]:
-        said = {"CROPSTAR_ACCURACY": self.accuracy, "CROPSTAR_CAVEATS": " | ".join(self.caveats)}
+        said = {
+            "CROPSTAR_ACCURACY": self.accuracy,
+            "CROPSTAR_CAVEATS": " | ".join(self.caveats),
+            "CROPSTAR_NOTE": self.note,
+        }
         return {name: text for name, text in said.items() if text}
 
     def announce(self) -> None:
@@ -51,6 +59,8 @@ class Trust:
             event(self.accuracy)
         for caveat in self.caveats:
             logger.warning("%s", caveat)
+        if self.note:
+            event(f"{self.note} ({TO_LEAVE_OUT})")
 
 
 def read_record(card: ModelCard, model: Path) -> TestRecord | None:
@@ -67,27 +77,30 @@ def read_record(card: ModelCard, model: Path) -> TestRecord | None:
 
 
 def judge_trust(
-    card: ModelCard, model: Path, dates: Sequence[date], series: Series, *, unknown: float | None = None
+    card: ModelCard, model: Path, dates: Sequence[date], series: Series, options: MapOptions | None = None
 ) -> Trust:
-    """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them.
-
-    `unknown` is the rate of --unknown, where it is asked for.
-    """
+    """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them."""
+    options = options or MapOptions()
     record = read_record(card, model)
     name = str(card.model.get("name", "ensemble"))
     file = f"{name} {model.parent.name}/{model.name}"  # not the folders of this machine: pages are passed on
     caveats = list(value_caveats(card, series))
+    classes = card.fingerprint.classes
+    note = f"every pixel is given one of {len(classes)} classes, woods and houses too"
+    if options.marks or NOT_A_FIELD in classes.names:
+        note = ""
     if record is None:
-        return Trust(file, "", (*caveats, "no test figures are known of this model file"))
+        return Trust(file, "", (*caveats, "no test figures are known of this model file"), note)
     made = f"{file}, trained on {record.store} of {record.year_text}"
     day = day_of_season(dates, card.fingerprint.season)
     elsewhere = [*_other_years(record, dates), *_other_region(record, series.grid)]
     said = [*elsewhere, *_few_dates(card, record, dates, day)]
-    if unknown is not None:
-        said += _broken_promise(card, dates, unknown, elsewhere=bool(elsewhere))
+    if options.unknown is not None:
+        said += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
     if record.absent:
-        said.append(f"no test parcel of {_listed(record.absent)}: nothing is known of how well it is mapped")
-    return Trust(made, record.headline(day), (*caveats, *said))
+        said.append(f"no test parcel of {_listed(record.absent)}: nothing is known of how well "
+            f"{'it is' if len(record.absent) == 1 else 'they are'} mapped")
+    return Trust(made, record.headline(day, covered=not (caveats or elsewhere)), (*caveats, *said), note)
 
 
 def day_of_season(dates: Sequence[date], season: Season) -> int:
@@ -150,7 +163,7 @@ def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, else
         why.append(f"{missing} of {len(learnt)} dates that training had by then have no image here")
     if not why:
         return []
-    return [f"more than {rate:.3g} of the crops may be called unknown, --unknown does not hold here: {'; '.join(why)}"]
+    return [f"more than {rate:.3g} of the crops may be unknown, --unknown is not promised here: {'; '.join(why)}"]
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:

@@ -497,7 +497,8 @@ def _said(tags: dict[str, str]) -> dict[str, Any]:
     named = {"model": "MODEL", "version": "VERSION", "smoothing": "SMOOTHING", "accuracy": "ACCURACY"}
     said: dict[str, Any] = {key: tags[f"CROPSTAR_{tag}"] for key, tag in named.items() if f"CROPSTAR_{tag}" in tags}
     said["dates"] = tags.get("CROPSTAR_DATES", "").split()
-    said["caveats"] = [each for each in tags.get("CROPSTAR_CAVEATS", "").split(" | ") if each]
+    caveats = [*tags.get("CROPSTAR_CAVEATS", "").split(" | "), tags.get("CROPSTAR_NOTE", "")]
+    said["caveats"] = [each for each in caveats if each]
     return said
 
 

@@ -112,13 +112,18 @@ class TestRecord:
         """Whether maps that end by a day of the season were tested; those of its last weeks count as whole seasons."""
         return bool(self.days) or self.season[1] - day <= LATE
 
-    def headline(self, day: int | None = None) -> str:
-        """The figures in one line; with a `day` before the end of the season, those of maps that end by then."""
+    def headline(self, day: int | None = None, *, covered: bool = True) -> str:
+        """The figures in one line; with a `day` before the end of the season, those of maps that end by then.
+
+        `covered` says whether the test stands for the images that it is quoted for.
+        """
         seen = f"on {plural(self.parcels, 'parcel')} that training never saw"
         if self.out_of_fold:
             seen = f"on all {self.parcels} parcels, each by a model of {self.out_of_fold} that never saw it"
         if self.too_optimistic:
             seen = "on pixels of fields that training has seen, which is too optimistic"
+        if not covered:
+            seen += ", which do not stand for these images"
         over = "" if not self.absent else f" over {self.classes} of {self.classes + len(self.absent)} classes"
         whole = self._whole(over)
         if self._few:
@@ -128,12 +133,17 @@ class TestRecord:
         if not self.days:
             return f"{seen}, at the end of the season, not by its day {day}: {whole}"
         early = self.figures_by(day)
-        until = f"for maps that end by day {day} of the season (at its end {whole})"
+        at_end = whole if self._few or self.accuracy is None else f"{self.accuracy:.3f}"
+        until = f"for maps that end by day {day} of the season (at its end {at_end})"
         if early is None:
             return f"{seen}: no figure {until}"
         unit = "pixel" if self.unit == "pixel" else "parcel"
-        figures = _figures(*early) if not self._few or early[0] is None else f"a share of {early[0]:.0%} right"
-        return f"{seen}: {figures}{over} by {unit} {until}"
+        figures = f"{_figures(*early)}{over} by {unit}"
+        if self._few and early[0] is not None:
+            figures = (
+                f"{early[0]:.0%} of their {unit}s right{over}" if unit == "pixel" else f"{early[0]:.0%} right{over}"
+            )
+        return f"{seen}: {figures} {until}"
 
     @property
     def _few(self) -> bool:
@@ -144,7 +154,7 @@ class TestRecord:
         if self._few and self.parcel_accuracy is not None:
             right = round(self.parcel_accuracy * self.parcels)
             low, high = wilson_interval(right, self.parcels)
-            return f"{right} of {self.parcels} right{over}, an accuracy between {low:.2f} and {high:.2f} (95 %)"
+            return f"{right} of {self.parcels} right{over}, an accuracy of {low:.2f} to {high:.2f} at 95 % confidence"
         whole = f"{_figures(self.accuracy, self.macro_f1)}{over} by {self.unit}"
         if self.unit == "parcel":
             return whole

@@ -32,7 +32,7 @@ from cropstar.sources.points import (
     outside_of_season,
 )
 from cropstar.sources.vectors import find_label_column, keys_of, labels_of, open_vector
-from cropstar.store.classes import UNLABELLED, ClassTable, CropClass
+from cropstar.store.classes import NOT_A_FIELD, UNLABELLED, ClassTable, CropClass
 from cropstar.store.tile import ParcelTable
 
 TILE_SIZE = 240
@@ -517,7 +517,7 @@ def _is_missing(names: NDArray[np.object_]) -> Flags:
 # within woods, water and houses, as a land cover raster has them, teach it a class for that. They are parcels like any
 # other: split, weighted and judged by parcel. As many are taken as the largest crop has parcels, each value alike.
 
-NOT_A_FIELD, GREY = "not a field", "#9a9a9a"
+GREY = "#9a9a9a"
 SQUARE = 6  # pixels a side
 FEWEST_SQUARES = 30
 MOST_LOOKED_AT = 20_000  # squares of each value, before those on parcels are left out

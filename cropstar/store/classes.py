@@ -16,6 +16,7 @@ UNLABELLED = -1  # in label rasters: no class here, never counted as class 0
 NODATA = 255  # in maps: a pixel that was never seen clearly
 UNKNOWN = 254  # in maps that tell: a pixel that is unlike all that the model knows, or too doubtful
 MASKED = 253  # in maps with a mask: a pixel outside of it
+NOT_A_FIELD = "not a field"  # the class of `ingest --background`
 MARKS = {UNKNOWN: ("unknown", "#55555c"), MASKED: ("outside the mask", "#e3e3de")}  # names and colours
 
 # Colours people expect on a crop map; matched as whole words so that "winter wheat" finds "wheat".

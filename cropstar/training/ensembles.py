@@ -20,13 +20,20 @@ from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.batches import Dataset
 from cropstar.datasets.splits import Split
 from cropstar.errors import ArtifactError, UsageError
-from cropstar.geo.calendar import Season
 from cropstar.models.calibration import calibrate, fit_temperature, learn_sets, measure_coverage, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
 from cropstar.store.gate import read_json
 from cropstar.store.store import Store
-from cropstar.training.evaluation import COVERAGE, Collectors, EarlinessTally, Evaluation, Judgement, evaluate
+from cropstar.training.evaluation import (
+    COVERAGE,
+    Collectors,
+    EarlinessTally,
+    Evaluation,
+    Judgement,
+    dates_in_season,
+    evaluate,
+)
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.novelty import HeldOut, Stages, can_be_novel, learn_distances
@@ -198,7 +205,7 @@ class OutOfFold:
     """Collects what the model of every fold says of the fields that it was not trained on."""
 
     def __init__(
-        self, split: Split, classes: int, device: torch.device, season: Season, levels: Sequence[Level] = ()
+        self, split: Split, classes: int, device: torch.device, store: Store, levels: Sequence[Level] = ()
     ) -> None:
         """`split` is that of a fold: all have the same parcels."""
         self.scores = ScoreSample(classes)
@@ -208,7 +215,8 @@ class OutOfFold:
         self._levels = levels
         self._evaluations: list[Evaluation] = []
         self._trainings: list[Progress] = []
-        self._earliness = EarlinessTally(season, classes)
+        self._earliness = EarlinessTally(store.fingerprint.season, classes, dates_in_season(store))
+        self._store = store
         self.ordinary: HeldOut | None = None
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
@@ -228,11 +236,11 @@ class OutOfFold:
         """Of all fields, each by the model that never saw it."""
         return Evaluation.merged(self._evaluations)
 
-    def learn_ordinary(self, model: Classifier, training: Dataset, held_out: Dataset, store: Store) -> None:
+    def learn_ordinary(self, model: Classifier, training: Dataset, held_out: Dataset) -> None:
         """Collect how odd the held-out fields are to the fold's model, for the class *unknown*."""
         if not can_be_novel(model, training):
             return
-        classes, stages = self._classes, Stages.of(model, store)
+        classes, stages = self._classes, Stages.of(model, self._store)
         if self.ordinary is None:
             self.ordinary = HeldOut(classes, stages, self._device)
         distances = learn_distances(model, training, stages, classes, self._device)

@@ -66,10 +66,12 @@ def judge(
     device: torch.device,
     levels: Sequence[Level] = (),
     held_out: ScoreSample | None = None,
+    dates: Sequence[int] = (),
 ) -> Judgement:
     """Every parcel counts as one in the calibration, however many pixels it has.
 
-    `held_out` are the scores to calibrate by, of a model that has learnt from the validation parcels too.
+    `held_out` are the scores to calibrate by, of a model that has learnt from the validation parcels too. `dates` are
+    days of the season that have figures of their own.
 
     Temperature and sets are learnt on the parcels on which the epoch was chosen too: what they promise holds nearly,
     and the test says how nearly.
@@ -85,7 +87,7 @@ def judge(
     sets = learn_sets(calibration.probabilities(scores), labels, parcels, coverage=COVERAGE)
 
     unseen = ScoreSample(classes)
-    earliness = EarlinessTally(season, classes) if model.streaming else None
+    earliness = EarlinessTally(season, classes, dates) if model.streaming else None
     tested = evaluate(model, parts["test"], classes, device, Collectors(unseen, earliness), levels)
     scores, labels, parcels = unseen.arrays()
     coverage = sets.judged(calibration.probabilities(scores), labels, parcels)
@@ -268,7 +270,8 @@ def _add_dates(earliness: EarlinessTally, model: Classifier, batch: Batch, devic
 
 # --- earliness: how early in the season each crop is known
 #
-# On every tenth day of the season the answer counts that was given after the last date up to it. Before a sample's
+# On every tenth day of the season, and on each date of the store, the answer counts that was given after the last date
+# up to it. Before a sample's
 # first valid date there is no answer, which is wrong. One confusion matrix a day is kept, however many samples.
 
 
@@ -277,7 +280,27 @@ Floats = NDArray[np.float64]
 
 STEP = 10  # days
 KNOWN = 0.9  # of the F1 at the end
+MOST_DATES = 40  # of many scenes there are more: then some, about ten days apart
 MOST_DAYS = 400  # of the grid, whatever length a file claims for its season
+
+
+def dates_in_season(store: Store) -> tuple[int, ...]:
+    """Days of the season on which a store has dates, and its end: a map always stands at a date.
+
+    A state after eight dates is unlike one after seven, even a day later, and so are its figures.
+    """
+    season = store.fingerprint.season
+    offsets = [season_days(reader.observed_days[:, None], season).ravel() for _, reader in store.readers()]
+    return choose_days(np.concatenate(offsets), season.length)
+
+
+def choose_days(observed: NDArray[np.int64], length: int) -> tuple[int, ...]:
+    """At most `MOST_DATES` of the observed days of a season, and its end."""
+    days = np.unique(np.clip(observed, 0, length))
+    if len(days) > MOST_DATES:
+        steps = np.linspace(0, length, min(-(-length // STEP), MOST_DATES - 1) + 1)
+        days = np.unique(days[np.maximum(np.searchsorted(days, steps, side="right") - 1, 0)])
+    return tuple(int(day) for day in np.union1d(days, [length]))
 
 
 @dataclass(frozen=True)
@@ -303,11 +326,13 @@ class Earliness:
 class EarlinessTally:
     """Collects what was said by each day, batch by batch."""
 
-    def __init__(self, season: Season, classes: int, step: int = STEP) -> None:
+    def __init__(self, season: Season, classes: int, dates: Sequence[int] = ()) -> None:
+        """`dates` are days of the season that are to be among those that have figures."""
         self._season = season
-        step = max(step, -(-season.length // MOST_DAYS))
+        step = max(STEP, -(-season.length // MOST_DAYS))
         # The last day is the season's end: what is said then is what the model says in the end.
-        self.days: Integers = np.append(np.arange(0, season.length, step, dtype=np.int64), season.length)
+        grid = np.append(np.arange(0, season.length, step, dtype=np.int64), season.length)
+        self.days: Integers = np.union1d(grid, np.array(dates, dtype=np.int64))
         # (days, truth, prediction); the last column is for nothing said
         self._counts: Integers = np.zeros((len(self.days), classes, classes + 1), dtype=np.int64)
 

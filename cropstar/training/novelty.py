@@ -34,10 +34,9 @@ from cropstar.models.novelty import (
 from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
+from cropstar.training.evaluation import dates_in_season
 from cropstar.training.metrics import ScoreSample
 
-STEP = 10  # days between two stages, where dates are too many for one each
-MOST_STAGES = 40
 SHRINKAGE = 0.1  # of the covariance towards a round one
 MOST_PIXELS = 100_000  # that means and covariances are taken from
 MOST_DIRECTIONS = 256  # of the features, those of the largest variance
@@ -62,19 +61,7 @@ class Stages:
         Of very many dates, as of many scenes, some ten days apart; of models of a whole season its last day alone.
         """
         season = store.fingerprint.season
-        if not model.streaming:
-            return cls(season, (season.length,))
-        offsets = [season_days(reader.observed_days[:, None], season) for _, reader in store.readers()]
-        return cls(season, choose_days(np.concatenate([each.ravel() for each in offsets]), season.length))
-
-
-def choose_days(observed: NDArray[np.int64], length: int) -> tuple[int, ...]:
-    """At most `MOST_STAGES` of the observed days of a season, and its end."""
-    days = np.unique(np.clip(observed, 0, length))
-    if len(days) > MOST_STAGES:
-        steps = np.linspace(0, length, min(-(-length // STEP), MOST_STAGES - 1) + 1)
-        days = np.unique(days[np.maximum(np.searchsorted(days, steps, side="right") - 1, 0)])
-    return tuple(int(day) for day in np.union1d(days, [length]))
+        return cls(season, dates_in_season(store) if model.streaming else (season.length,))
 
 
 def learn_distances(

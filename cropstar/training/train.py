@@ -46,7 +46,7 @@ from cropstar.training.ensembles import (
     without_choice,
     write_metrics,
 )
-from cropstar.training.evaluation import Judgement, error_map_facts, judge
+from cropstar.training.evaluation import Judgement, dates_in_season, error_map_facts, judge
 from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
@@ -185,7 +185,8 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             assert held_out is not None
             judged = out_of_fold.judgement(held_out, streaming=model.streaming)
         else:
-            judged = judge(model, parts, shape.classes, store.fingerprint.season, device, levels, held_out)
+            season, dates = store.fingerprint.season, dates_in_season(store)
+            judged = judge(model, parts, shape.classes, season, device, levels, held_out, dates)
         confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
         ordinary = _Ordinary(setup, parts, judged.calibration.temperature, out_of_fold, members=len(members))
         card = ordinary.teach(replace(card, calibration=confidence), model)
@@ -321,7 +322,7 @@ class _Training:
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
         levels = levels_of(store.fingerprint.classes)
-        said = OutOfFold(folds[0], self.setup.classes, self.setup.device, store.fingerprint.season, levels)
+        said = OutOfFold(folds[0], self.setup.classes, self.setup.device, store, levels)
         for number, fold in enumerate(folds, 1):
             model = self.setup.build(config)
             parts, _ = self.setup.open(fold, config, model, self.card.normalisation)
@@ -335,7 +336,7 @@ class _Training:
                 write_json(own.run.result, outcome.to_json())
             _load(model, own.run.model)
             said.add(model.to(self.setup.device), parts["validation"], outcome.progress)
-            said.learn_ordinary(model, parts["train"], parts["validation"], self.setup.store)
+            said.learn_ordinary(model, parts["train"], parts["validation"])
         facts = said.facts()
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts

@@ -19,7 +19,7 @@ import cropstar
 from cropstar.errors import InputError, PartialResult, UsageError
 from cropstar.prediction.request import MapInput, UpdateRequest
 from cropstar.prediction.season import update
-from cropstar.sources.labels import NOT_A_FIELD
+from cropstar.store.classes import NOT_A_FIELD
 from cropstar.store.store import Store
 from tests.prediction.making import untrained
 from tests.prediction.seasons import cut, pixels

@@ -14,7 +14,7 @@ import pytest
 from cropstar.geo.calendar import Season, season_days, to_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.prediction.job import predict
-from cropstar.prediction.request import MapRequest
+from cropstar.prediction.request import MapOptions, MapRequest
 from cropstar.prediction.trust import RECORD, judge_trust, likely_reason, measure_bands, value_caveats
 from cropstar.reports.record import TestRecord, wilson_interval
 from cropstar.sources.stack import StackSeries
@@ -61,7 +61,7 @@ def test_the_figures_are_those_of_the_day() -> None:
     assert record.figures_by(-1) is None
     early = record.headline(120)
     assert "overall accuracy 0.500, macro-F1 0.400 by pixel for maps that end by day 120" in early
-    assert "at its end overall accuracy 0.900" in early
+    assert early.endswith("(at its end 0.900)")
     assert "for maps that end" not in record.headline(231)
     assert "over 9 of 10 classes" in a_record(classes=9, absent=("oats",)).headline()
     assert "each by a model of 5 that never saw it" in a_record(out_of_fold=5).headline()
@@ -70,17 +70,17 @@ def test_the_figures_are_those_of_the_day() -> None:
 def test_a_few_parcels_have_no_figure_of_three_digits() -> None:
     few = {"parcels": 9, "parcel_accuracy": 1.0, "parcel_macro_f1": 1.0, "accuracy": 1.0, "macro_f1": 1.0}
     record = a_record(**few, classes=2, absent=("oats", "peas", "beet", "grass"), accuracy_by_day=(0.1, 0.5, 1.0))
-    said = "9 of 9 right over 2 of 6 classes, an accuracy between 0.70 and 1.00 (95 %)"
+    said = "9 of 9 right over 2 of 6 classes, an accuracy of 0.70 to 1.00 at 95 % confidence"
     assert record.headline() == f"on 9 parcels that training never saw, too few to rely on: {said}"
     for day in (None, 5, 120, 231):
         assert "1.000" not in record.headline(day)
-    assert "a share of 50% right" in record.headline(120)
-    assert "between 0.00 and 0.30" in a_record(**{**few, "parcel_accuracy": 0.0}).headline()
+    assert "50% of their pixels right over 2 of 6 classes for maps" in record.headline(120)
+    assert "an accuracy of 0.00 to 0.30" in a_record(**{**few, "parcel_accuracy": 0.0}).headline()
     assert wilson_interval(80, 100) == pytest.approx((0.7112, 0.8666), abs=1e-4)  # as statsmodels has it
 
 
 def test_a_day_that_was_not_tested_has_no_figure_of_its_own() -> None:
-    assert "no figure for maps that end by day -3 of the season (at its end" in a_record().headline(-3)
+    assert "no figure for maps that end by day -3 of the season (at its end 0.900)" in a_record().headline(-3)
     whole = a_record(days=(), accuracy_by_day=(), macro_f1_by_day=())
     assert "at the end of the season, not by its day 100: overall accuracy 0.900" in whole.headline(100)
     assert "at the end of the season" not in whole.headline(220)
@@ -98,7 +98,12 @@ def test_nothing_to_say_of_the_same_images(mapped: tuple[ModelCard, Path, StackS
     card, model, series = mapped
     trust = judge_trust(card, model, series.dates, series)
     assert trust.caveats == ()
-    assert trust.accuracy.startswith("on 79 parcels that training never saw")
+    assert trust.accuracy.startswith("on 79 parcels that training never saw: ")
+    assert trust.note == "every pixel is given one of 4 classes, woods and houses too"
+    assert trust.tags()["CROPSTAR_NOTE"] == trust.note
+    assert judge_trust(card, model, series.dates, series, MapOptions(min_confidence=0.5)).note == ""
+    later = [day + timedelta(days=365) for day in series.dates]
+    assert "never saw, which do not stand for these images: " in judge_trust(card, model, later, series).accuracy
 
 
 def test_another_year_region_and_too_few_dates(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
@@ -122,8 +127,8 @@ def test_unknown_is_not_promised_for_other_dates_and_years(mapped: tuple[ModelCa
     card = replace(card, calibration={"unknown": {"days": days}})
 
     def said(dates: Sequence[date], unknown: float | None = 0.05) -> list[str]:
-        trust = judge_trust(card, model, dates, series, unknown=unknown)
-        return [each for each in trust.caveats if "--unknown does not hold here" in each]
+        trust = judge_trust(card, model, dates, series, MapOptions(unknown=unknown))
+        return [each for each in trust.caveats if "--unknown is not promised here" in each]
 
     assert said(series.dates) == []
     assert said(series.dates[:4]) == []  # in season, on the dates of the training

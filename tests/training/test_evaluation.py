@@ -296,6 +296,17 @@ def test_the_grid_ends_with_the_season_and_stays_small(length: int, last: int) -
     assert (np.diff(days) > 0).all()
 
 
+def test_dates_of_a_store_have_figures_of_their_own() -> None:
+    """A map of eight dates ends on day 88; the tenth days before and after it know seven and nine of them."""
+    start = int(to_days([date(2022, 3, 1)])[0])
+    days = start + np.tile([79, 88, 89], (4, 1))
+    tally = EarlinessTally(SEASON, 2, dates=(79, 88, 89))
+    tally.add(np.tile([1, 0, 1], (4, 1)), np.ones((4, 3), dtype=bool), days, np.zeros(4, dtype=np.int64))
+    found = tally.result()
+    by_day = dict(zip(found.days, found.accuracy, strict=True))
+    assert [by_day[day] for day in (80, 88, 90)] == [0.0, 1.0, 0.0]
+
+
 def test_nothing_to_judge() -> None:
     samples: Any = drawn(1, 5, 4, 2)
     found = tallied((samples[0], np.zeros((5, 4), dtype=bool), samples[2], samples[3]))
