@@ -98,8 +98,10 @@ def judge_trust(
     if options.unknown is not None:
         said += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
     if record.absent:
-        said.append(f"no test parcel of {_listed(record.absent)}: nothing is known of how well "
-            f"{'it is' if len(record.absent) == 1 else 'they are'} mapped")
+        said.append(
+            f"no test parcel of {_listed(record.absent)}: nothing is known of how well "
+            f"{'it is' if len(record.absent) == 1 else 'they are'} mapped"
+        )
     return Trust(made, record.headline(day, covered=not (caveats or elsewhere)), (*caveats, *said), note)
 
 
