@@ -33,7 +33,7 @@ RUN python3 -m venv /tmp/builder \
  && /tmp/builder/bin/pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="cropstar" \
       org.opencontainers.image.description="Crop maps from Sentinel-2 time series with the STAR recurrent cell" \
       org.opencontainers.image.licenses="MIT" \

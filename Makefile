@@ -5,7 +5,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 WORKERS ?= 2
 MINUTES ?= 10
 
-.PHONY: demo test test-all faults fuzz mutants lint format bench clean
+.PHONY: demo test test-all faults fuzz mutants lint format bench docs serve-docs pictures release clean
 
 demo: .venv/demo.stamp
 	@rm -f data/demo/tile-crops.tif data/demo/tile-crops.tif.aux.xml data/demo/tile-crops.png data/demo/tile-crops.qml
@@ -43,6 +43,28 @@ lint: .venv/lint.stamp
 	@$(BIN)/kubernetes-validate --strict deploy/kubernetes-job.yaml
 	@$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
 
+# The site in build/site: notebooks that are older than their sources or the package are run first. Strict: a dead link,
+# a page outside of the navigation or a name that is not there ends it.
+NOTEBOOKS := $(patsubst docs/notebooks/%.py,build/notebooks/%.md,$(wildcard docs/notebooks/*.py))
+
+docs: .venv/docs.stamp $(NOTEBOOKS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site: build/site/index.html"
+
+build/notebooks/%.md: docs/notebooks/%.py | .venv/docs.stamp
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.notebooks $<
+
+serve-docs: docs
+	@$(BIN)/python -m http.server --directory build/site 8000
+
+# Figures and screenshots of the pages, from the demonstration scene and, where they are, the real products.
+pictures: .venv/docs.stamp
+	@$(BIN)/python docs/pictures.py $(SAFE)
+
+# Wheel and source archive in dist/, checked and installed in fresh environments outside of the checkout.
+release: .venv/release.stamp
+	@$(BIN)/python -m tests.release
+
 format: .venv/lint.stamp
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -75,6 +97,14 @@ bench: .venv/test.stamp
 
 .venv/lint.stamp: .venv/test.stamp
 	@$(INSTALL) -e '.[lint]'
+	@touch $@
+
+.venv/docs.stamp: .venv/test.stamp
+	@$(INSTALL) -e '.[docs]'
+	@touch $@
+
+.venv/release.stamp: .venv/demo.stamp
+	@$(INSTALL) -e '.[release]'
 	@touch $@
 
 clean:

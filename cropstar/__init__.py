@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cropstar.api.data import SceneView, StoreView, open_store
     from cropstar.api.model import CropModel, load_model
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "ArtifactError",

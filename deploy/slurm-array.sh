@@ -11,7 +11,7 @@
 #SBATCH --output=cropstar-%A-%a.log
 # Sixteen array tasks map all tiles of a folder with Apptainer. See README.md.
 #
-#   apptainer build cropstar.sif docker-daemon://cropstar:0.1.0
+#   apptainer build cropstar.sif docker-daemon://cropstar:0.2.0
 #   sbatch deploy/slurm-array.sh /project/season
 set -euo pipefail
 season=${1:?usage: sbatch slurm-array.sh FOLDER (with tiles/ and model.safetensors)}

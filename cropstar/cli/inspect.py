@@ -18,6 +18,7 @@ cropstar inspect data/stores/demo/tiles/NAME.h5       one tile
 cropstar inspect data/stores/demo --verify            check every byte of it
 cropstar inspect data/runs/convstar-4x32-001          a model and its accuracy on the test parcels
 cropstar inspect season.h5                            the state of a season: its model, dates and grid
+cropstar inspect SAFE_FOLDER                          dates and bands of images, before you ingest them
 cropstar inspect map.tif                              a map: its classes, dates, test figures and caveats
 cropstar inspect model.safetensors --json             for another program
 """)

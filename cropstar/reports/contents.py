@@ -32,7 +32,8 @@ from cropstar.store.tile import REMEDY, ParcelTable, read_attribute
 
 MODEL = "model.safetensors"
 ACCEPTED = (
-    "give a store's folder, a tile or a state (.h5), a model file (.safetensors), a run's folder or a raster (.tif)"
+    "give a store's folder, a tile or a state (.h5), a model file (.safetensors), a run's folder, a raster (.tif) "
+    "or a folder of images"
 )
 SEASON = {"card", "state"}  # what the file of a state has and a tile has not
 
@@ -73,7 +74,10 @@ def kind_of(path: Path) -> str:
             return "store"
         if (path / MODEL).exists():
             return "run"
-        why = "an unfinished run has no model yet" if (path / "config.yaml").exists() else "neither a store nor a run"
+        unfinished = (path / "config.yaml").exists()
+        if not unfinished and _has_images(path):
+            return "raster"
+        why = "an unfinished run has no model yet" if unfinished else "neither a store, a run nor images"
         raise InputError("nothing to inspect", path=path, why=why, remedy=ACCEPTED)
     kind = {".h5": "tile", ".safetensors": "model", ".tif": "raster", ".tiff": "raster"}.get(path.suffix.lower())
     if not path.exists():
@@ -81,6 +85,15 @@ def kind_of(path: Path) -> str:
     if kind is None:
         raise InputError("nothing to inspect", path=path, why="a file of unknown kind", remedy=ACCEPTED)
     return "season" if kind == "tile" and _is_season(path) else kind
+
+
+def _has_images(folder: Path) -> bool:
+    from cropstar.sources.catalogue import guess_source
+
+    try:
+        return guess_source(folder) in ("sentinel2", "stack", "cube")
+    except CropstarError:
+        return False
 
 
 def _is_season(path: Path) -> bool:
@@ -397,7 +410,9 @@ MOST_BANDS = 12  # that are named one by one
 
 
 def raster_facts(path: Path) -> dict[str, Any]:
-    """What a raster says of itself; of a map also how many pixels each class has."""
+    """What a raster or a folder of images says of itself; of a map also how many pixels each class has."""
+    if path.is_dir():
+        return _folder_facts(path)
     with open_raster(path) as dataset:
         grid, tags = Grid.of(dataset), dataset.tags()
         facts: dict[str, Any] = {
@@ -500,6 +515,23 @@ def _said(tags: dict[str, str]) -> dict[str, Any]:
     caveats = [*tags.get("CROPSTAR_CAVEATS", "").split(" | "), tags.get("CROPSTAR_NOTE", "")]
     said["caveats"] = [each for each in caveats if each]
     return said
+
+
+def _folder_facts(path: Path) -> dict[str, Any]:
+    """Grid, dates and bands of Sentinel-2 products, dated GeoTIFFs or cubes of one place."""
+    from cropstar.sources.catalogue import open_raster_series
+
+    series = open_raster_series(path, (), {})
+    try:
+        grid, dates = series.grid, [day.isoformat() for day in series.dates]
+        words = f"{plural(len(dates), 'date')} from {dates[0]} to {dates[-1]}: {' '.join(dates)}"
+        return {
+            **{"kind": "raster", "what": "images", "path": str(path), "shape": [grid.height, grid.width]},
+            **{"crs": crs_name(grid.crs), "resolution": grid.resolution, "bounds": list(grid.bounds)},
+            **{"bands": list(series.bands), "dtype": "each date", "series": words, "dates": dates},
+        }
+    finally:
+        series.close()
 
 
 def _images(path: Path) -> dict[str, Any]:

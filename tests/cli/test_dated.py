@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -73,3 +74,15 @@ def test_a_missing_band_is_named(run_cli: Cli, folder: Path, tmp_path: Path) -> 
     (line,) = [row for row in answer.stderr.splitlines() if row.startswith("error: ")]
     assert "B08" in line
     assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_of_images_can_be_looked_at_before_it_is_ingested(run_cli: Cli, folder: Path, tmp_path: Path) -> None:
+    answer = run_cli("inspect", folder, "--json", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    told = json.loads(answer.stdout)
+    with rasterio.open(next(folder.glob("*B08*.tif"))) as single:
+        assert (told["what"], told["shape"]) == ("images", list(single.shape))
+    assert (len(told["dates"]), "B08" in told["bands"]) == (6, True)
+    assert "6 dates from" in run_cli("inspect", folder, cwd=tmp_path).stdout
+    (tmp_path / "empty").mkdir()
+    assert run_cli("inspect", "empty", cwd=tmp_path).returncode == 3
