@@ -65,6 +65,33 @@ def bavaria(data: Path, _: Path) -> list[str]:
     return [str(data / "bavaria" / "fields_2016_2017.parquet")]
 
 
+def few_of_bavaria(fields: int, draws: int) -> Callable[[Path, Path], list[str]]:
+    """Fields of each crop dealt out at random to so many draws, so many to each; the rest belongs to none."""
+
+    def prepare(data: Path, scratch: Path) -> list[str]:
+        table = pd.read_parquet(data / "bavaria" / "fields_2016_2017.parquet").drop(columns="year")
+        names = table.drop_duplicates("field_id").sample(frac=1, random_state=fields)
+        place = names.groupby("crop").cumcount() // fields + 1
+        draw_of = dict(zip(names.field_id, place.where(place <= draws, 0), strict=True))
+        path = scratch / f"bavaria-{fields}.parquet"
+        table.assign(group=table.field_id.map(draw_of).astype(str)).to_parquet(path, index=False)
+        return [str(path)]
+
+    return prepare
+
+
+def one_draw(draws: int) -> dict[str, list[str]]:
+    """One draw to learn from, all others and the rest to test."""
+    names = [str(number) for number in range(draws + 1)]
+    return {
+        f"draw {own}": [
+            *("--split-by", "group", "--set", f"split.train={json.dumps([own])}"),
+            *("--set", f"split.test={json.dumps([name for name in names if name != own])}"),
+        ]
+        for own in names[1:]
+    }
+
+
 def fra_lpis(data: Path, _: Path) -> list[str]:
     return [str(data / "fra-lpis" / "parcels_2023_dekads.parquet")]
 
@@ -115,6 +142,8 @@ SETS = {
     for each in (
         DataSet("bavaria-years", bavaria, groups("2017", "2016")),
         DataSet("bavaria-folds", bavaria, folds()),
+        DataSet("bavaria-5", few_of_bavaria(5, 5), one_draw(5), ("star", "auto")),
+        DataSet("bavaria-20", few_of_bavaria(20, 5), one_draw(5), ("star", "auto")),
         DataSet("fra-lpis", fra_lpis, folds()),
         DataSet("worldcereal-2022", worldcereal(2022), folds()),
         DataSet("worldcereal-2023", worldcereal(2023), folds()),

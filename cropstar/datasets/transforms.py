@@ -30,6 +30,7 @@ STREAMS = (
     "noise",
     "scale",
     "sensor_dropout",
+    "mixes",
 )  # new ones at the end: places are seeds
 
 
@@ -162,6 +163,26 @@ def add_noise(batch: Batch, deviation: float, draw: Draw, sensors: SensorChannel
     if sensors is not None:
         clear = clear * _beside(sensors.changeable(batch.x), batch.x)
     return replace(batch, x=batch.x + torch.from_numpy(noise) * clear * deviation)
+
+
+def mix_series(batch: Batch, others: Batch, shares: NDArray[np.float32], season: Season) -> Batch:
+    """Series of a batch moved by their shares (B,) towards those of another, read on the same days of the season.
+
+    Between two clear dates the other series is a line; a batch of one sensor. Dates and masks stay those of the batch.
+    """
+    at, since = (_since_start(each.days.numpy(), season) for each in (batch, others))
+    x = batch.x.numpy().copy()
+    for row, (share, clear) in enumerate(zip(shares, others.valid.numpy(), strict=True)):
+        if clear.any():
+            known = others.x[row].numpy()[clear]
+            drawn = np.stack([np.interp(at[row], since[row][clear], band) for band in known.T], axis=1)
+            x[row] += share * (drawn.astype(np.float32) - x[row])
+    return replace(batch, x=torch.from_numpy(x))
+
+
+def _since_start(days: NDArray[np.int32], season: Season) -> NDArray[np.int64]:
+    since: NDArray[np.int64] = days - season_starts(days, season)[:, None]
+    return since
 
 
 def _beside(few: Tensor, many: Tensor) -> Tensor:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from dataclasses import field as dataclass_field
 from datetime import date
+from functools import reduce
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.calendar import EPOCH, Season, from_days
+from cropstar.geo.calendar import EPOCH, YEAR, Season, from_days
 from cropstar.geo.sensors import (
     BACKSCATTER_KINDS,
     DECIBEL_OFFSET,
@@ -75,7 +77,7 @@ class TableScene(SampleScene):
         self._samples_per_tile = samples_per_tile
         days = [rows.days[rows.starts[chosen.start] : rows.starts[chosen.stop]] for rows in samples.rows]
         self.dates = from_days(np.unique(np.concatenate(days)))
-        self.fingerprint = fingerprint.with_season(Season.of(self.dates))
+        self.fingerprint = fingerprint.with_season(_season_of(samples, chosen))
 
     def cuts(self) -> list[tuple[int, int]]:
         return equal_parts(len(self._chosen), self._samples_per_tile)
@@ -116,6 +118,26 @@ class TableScene(SampleScene):
     def counts(self) -> dict[str, Any]:
         rows = [rows.starts[self._chosen.stop] - rows.starts[self._chosen.start] for rows in self._samples.rows]
         return {"samples": len(self._chosen), "observations": int(sum(rows))}
+
+
+def _season_of(samples: _Samples, chosen: range) -> Season:
+    """The season of some samples. Where they are of several years it is the one that every sample fits into.
+
+    Otherwise one season would span all years, and a crop of one year would have nothing in common with that of another.
+    """
+    spans: dict[int, tuple[int, int]] = {}
+    for rows in samples.rows:
+        for sample in chosen:
+            days = rows.days[rows.starts[sample] : rows.starts[sample + 1]]
+            if len(days):
+                first, last = spans.get(sample, (days[0], days[-1]))
+                spans[sample] = min(first, days[0]), max(last, days[-1])
+    spanned = Season.of(from_days([min(first for first, _ in spans.values()), max(last for _, last in spans.values())]))
+    if spanned.length <= YEAR:
+        return spanned
+    seasons = {Season.of(from_days(span)) for span in spans.values()}
+    merged = reduce(Season.merge, sorted(seasons, key=attrgetter("length", "start")))
+    return min(merged, spanned, key=attrgetter("length"))
 
 
 def open_table(path: Path, options: TableOptions | None = None) -> list[TableScene]:

@@ -169,7 +169,8 @@ def ensemble_facts(
 # with the same settings are trained first, each without one fold of the fields; their answers on the fields that they
 # never saw are the validation figure, and calibrate. Then the model itself learns from all fields, for as many epochs.
 # No epoch is chosen: the last one, at a learning rate of zero, is kept. The members of an ensemble are trained on all
-# fields too; the folds are those of one member, whose confidence is a little lower than that of all together.
+# fields too; the folds are those of one member, whose confidence is a little lower than that of all together. Of
+# models that differ (`beside`) each has its folds, and what they say together is judged.
 #
 # With `split.test=0` (--folds) no field is kept for the test: the folds are of all fields, and what is said of them out
 # of fold are the figures of the report. `split.folds` and `split.fold` are another thing: one fold of several is the
@@ -183,7 +184,6 @@ def require_cross_fittable(config: TrainConfig, processes: int) -> None:
     if config.cross_fit == 1:
         raise UsageError("one fold cannot be left out", remedy="set cross_fit to 2 or more, or to 0")
     asked = {
-        "beside": bool(config.beside),
         "--refit": config.refit,
         "torchrun": processes > 1,
         "split.by=pixel": config.split.by == "pixel",
@@ -218,6 +218,7 @@ class OutOfFold:
         self._earliness = EarlinessTally(store.fingerprint.season, classes, dates_in_season(store))
         self._store = store
         self.ordinary: HeldOut | None = None
+        self.temperatures: list[float] = []  # of models that differ, whose scores together are the ones collected
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
         # How early a crop is known is of interest where these figures stand in place of a test.
@@ -247,12 +248,18 @@ class OutOfFold:
         self.ordinary.add(model, distances, held_out)
 
     def calibrated(self) -> tuple[float, ScoreSample]:
-        """The temperature of a member of an ensemble, and the scores with it."""
+        """The temperature of a member of an ensemble, and the scores with it; models that differ have their own."""
+        if self.temperatures:
+            return 1.0, self.scores
         scores, labels, parcels = self.scores.arrays()
         temperature, _ = fit_temperature(scores, labels, parcel_weights(parcels))
         sample = ScoreSample(self._classes)
         sample.add(scores / temperature, labels, parcels)
         return temperature, sample
+
+    def temperature_of(self, number: int) -> float:
+        """Of a member, counted from 1."""
+        return self.temperatures[(number - 1) % len(self.temperatures)] if self.temperatures else self.calibrated()[0]
 
     def judgement(self, sample: ScoreSample, *, streaming: bool) -> Judgement:
         """The figures of all fields in place of a test. Sets of a fold are learnt on the other folds.

@@ -4,7 +4,8 @@ Trees learn from all fields but those of the test, since nothing is chosen on th
 calibrated by probabilities of its own samples from trees that never saw their field: out-of-bag ones of a forest,
 otherwise by cross-validation over fields. Whole groups that are held out for validation calibrate instead.
 
-The same out-of-bag probabilities can soften the labels of a network (`soft_labels: forest`).
+A forest can also teach a network, by the same out-of-bag probabilities (`soft_labels: forest`) or by what it says of
+mixes of the training series (`soft_labels: mixes`).
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import importlib.util
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cropstar.config import FITTED, ModelConfig, TrainConfig
+from cropstar.config import FITTED, AugmentationConfig, ModelConfig, TrainConfig
+from cropstar.datasets.batches import Batch
 from cropstar.datasets.samples import Prepared
+from cropstar.datasets.transforms import Draw, augment, mix_series
 from cropstar.errors import InputError, Interrupted, UsageError
 from cropstar.models.calibration import fit_temperature, softmax
 from cropstar.models.contract import Shape
@@ -30,10 +33,12 @@ from cropstar.models.networks.trees import (
     FittedClassifier,
     Floats,
     OnTrees,
+    features_of,
     log_probabilities,
     sensor_features,
 )
 from cropstar.runtime import event, progress_bar, stop_on_request, track
+from cropstar.store.classes import UNLABELLED
 from cropstar.training.distillation import TaughtSamples
 from cropstar.training.metrics import ScoreSample
 from cropstar.training.trainer import Progress, SaveModel, Task, fit
@@ -282,31 +287,41 @@ def _growing(label: str, on_share: Callable[[float], None] | None = None) -> Ite
         yield on_trees
 
 
-# --- soft labels: a forest says of each training field what trees that did not see it think
+# --- soft labels: a network learns from a forest too
 
 
 class ForestTeacher:
-    """Softens the labels of series by the out-of-bag probabilities of a forest.
+    """Softens the labels of series by a forest that is grown on the same fields.
 
-    With a few hundred fields a network learns wrong labels and rare look-alikes by heart. A forest that is grown on the
-    same fields knows which of them others contradict: its trees have not seen the field that they are asked about.
-    Where it is nearly always right there is little to soften, and a field keeps most of its label. Each training, those
-    without a fold among them, has a forest of its own, so that no field that is held out has a say.
+    `forest`: with a few hundred fields a network learns wrong labels and rare look-alikes by heart. The forest knows
+    which of them others contradict: its trees have not seen the field that they are asked about. Where it is nearly
+    always right there is little to soften, and a field keeps most of its label.
+
+    `mixes`: with a few dozen fields a network learns every one of them by heart; see `MixedSamples`.
+
+    Each training, those without a fold among them, has a forest of its own: no field that is held out has a say.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._shape = Shape(shape.bands, shape.classes, 1, sensors=shape.sensors)
+        self.accuracy: float | None = None  # out of bag, of the last forest
 
     @staticmethod
-    def require(config: TrainConfig, target: str) -> None:
-        """Refuse what has no forest: images, dates, another teacher, a missing package."""
+    def of(config: TrainConfig, target: str, shape: Shape) -> ForestTeacher | None:
+        """The teacher that a configuration asks for; refuses what has no forest, such as images and dates."""
+        if config.soft_labels == "none" or config.model.name in FITTED:
+            return None
+        name = f"soft_labels={config.soft_labels}"
         if target != "parcel":
             why = f"it is for series, and {target}s have a class here"
-            raise UsageError("soft_labels=forest cannot be used", why=why, remedy="leave it out, or take target=parcel")
+            raise UsageError(f"{name} cannot be used", why=why, remedy="leave it out, or take target=parcel")
         if config.distil is not None:
-            remedy = "leave one of them out"
-            raise UsageError("soft_labels=forest cannot be combined with --distil", remedy=remedy)
-        _require_trees("soft_labels=forest cannot be used")
+            raise UsageError(f"{name} cannot be combined with --distil", remedy="leave one of them out")
+        if config.soft_labels == "mixes" and shape.sensors is not None:
+            why = "the dates of several sensors cannot be mixed"
+            raise UsageError(f"{name} cannot be used", why=why, remedy="use soft_labels=forest")
+        _require_trees(f"{name} cannot be used")
+        return ForestTeacher(shape)
 
     def teach(self, prepared: Prepared, split: object, config: TrainConfig) -> TaughtSamples:
         """The training samples with softened labels, NaN where none of the trees can say anything."""
@@ -319,13 +334,48 @@ class ForestTeacher:
             unseen = forest.fit(samples.features, samples.labels, grid, config.seed, on_trees, samples.parcels)
         assert unseen is not None
         known = ~np.isnan(unseen[:, 0])
-        said = dict(zip(samples.parcels[known].tolist(), _softened(unseen[known], samples.labels[known]), strict=True))
+        unseen, labels = unseen[known], samples.labels[known]
+        self.accuracy = float((unseen.argmax(axis=1) == labels).mean()) if len(labels) else None
+        if config.soft_labels == "mixes":
+            return MixedSamples(prepared, forest, grid)
+        said = dict(zip(samples.parcels[known].tolist(), _softened(unseen, labels), strict=True))
         nothing = np.full(shape.classes, np.nan)
         rows = range(0, len(prepared), prepared.batch_size)
         batches = (prepared.batch(list(range(row, min(row + prepared.batch_size, len(prepared))))) for row in rows)
         parcels = [number for batch in batches for number in batch.parcels.tolist()]
         answers = [torch.from_numpy(said.get(number, nothing)).float() for number in parcels]
         return TaughtSamples(prepared, answers)
+
+
+class MixedSamples(TaughtSamples):
+    """Every series of a batch is a mix of itself and another one, drawn anew each time, and so is what it is taught.
+
+    Between a few dozen fields a network may say anything. Their mixes fill the space between them: half of what is
+    taught there is the labels of both by their shares, which is smooth, and half is what the forest says of the mix,
+    which knows that most of the bands and dates do not matter. Either half alone is a worse teacher.
+    """
+
+    def __init__(self, prepared: Prepared, forest: Forest, grid: DayGrid) -> None:
+        super().__init__(prepared, ())
+        self._forest, self._grid = forest, grid
+
+    def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
+        drawn = [(int(random.integers(len(self))), random.random()) for random in draw.generators("mixes")]
+        own, others = self.samples.batch(indexes), self.samples.batch([index for index, _ in drawn])
+        shares = np.array([share for _, share in drawn], dtype=np.float32)
+        shares[~others.valid.any(dim=1).numpy()] = 0
+        mixed = mix_series(own, others, shares, self.season)
+        arrays = (tensor.numpy() for tensor in (mixed.x, mixed.valid, mixed.days))
+        x, valid, days = arrays
+        said = self._forest.ask(features_of(x, valid, days.astype(np.int64), self._grid))
+        one, other = (np.eye(said.shape[1])[batch.labels.numpy()] for batch in (own, others))
+        taught = (said + one + shares[:, None] * (other - one)) / 2
+        mixed = replace(
+            mixed,
+            labels=torch.full_like(own.labels, UNLABELLED),
+            taught=torch.from_numpy(taught).float(),
+        )
+        return self.on_regular_dates(augment(mixed, config, draw, self.sensors))
 
 
 def _softened(unseen: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:

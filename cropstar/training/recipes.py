@@ -28,6 +28,7 @@ NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not rec
 WARMUP = 30  # steps
 FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 FEW = 2000  # fields of series
+VERY_FEW = 150  # fields of series: each would be learnt by heart
 
 
 COMMENTS_AT = 32  # the column of comments in --print-config
@@ -163,8 +164,8 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     if config.model.name in FITTED:
         return
     yield from _recurrent(config.model, facts) if config.model.name not in NETWORKS else _network(facts)
-    softened, fields = _can_soften(config, facts), facts.fields
-    yield from _optimisation(facts, softened=softened)
+    fields = facts.fields
+    yield from _optimisation(facts, _soft_labels(config, facts))
     if facts.several:
         yield from _of_several_sensors(config, facts)
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
@@ -192,19 +193,23 @@ def _learning_from(facts: DataFacts, fields: int) -> DataFacts:
     return replace(facts, fields=fields, samples=round(facts.samples * fields / max(facts.fields, 1)))
 
 
-def _can_soften(config: TrainConfig, facts: DataFacts) -> bool:
-    """Whether a forest can be asked about few series, and nobody else teaches."""
+def _soft_labels(config: TrainConfig, facts: DataFacts) -> str:
+    """What a forest teaches of few series, where nobody else does."""
     if _is_set(config, "soft_labels"):
-        return config.soft_labels == "forest"
-    few = 10 * FOLDS <= facts.fields < FEW and not facts.pixels
-    return few and config.target != "date" and config.distil is None and config.loss.name != "dice" and has_trees()
+        return config.soft_labels
+    few = 2 * FOLDS <= facts.fields < FEW and not facts.pixels
+    free = config.target != "date" and config.distil is None and config.loss.name != "dice" and has_trees()
+    if not (few and free):
+        return "none"
+    return "mixes" if facts.fields + facts.validation < VERY_FEW and not facts.several else "forest"
 
 
 def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
     """Whether a few more trainings take little time, and nothing else needs a validation part of its own."""
     other_use = config.refit or config.beside or facts.processes > 1
     asked_for = any(_is_set(config, key) for key in ("split.validation", "patience", "choose_after"))
-    few = 10 * FOLDS <= facts.fields < (150 if facts.pixels else FEW)  # a training on images takes minutes
+    # A training on images takes minutes, and of a handful of fields no fold has enough pixels.
+    few = 10 * FOLDS <= facts.fields < 150 if facts.pixels else 2 * FOLDS <= facts.fields < FEW
     return few and not (other_use or asked_for or config.split.by == "pixel" or config.target == "date")
 
 
@@ -253,16 +258,20 @@ def _network(facts: DataFacts) -> Iterator[Choice]:
     yield Choice("model.dropout", 0.2 if facts.fields < FEW else 0.1, f"{facts.fields:,} training fields")
 
 
-def _optimisation(facts: DataFacts, *, softened: bool) -> Iterator[Choice]:
+def _optimisation(facts: DataFacts, soft_labels: str) -> Iterator[Choice]:
     yield Choice("optimiser.learning_rate", 0.004 if facts.pixels else 0.003, "with AdamW and a cosine schedule")
     yield Choice("optimiser.weight_decay", 0.02 if facts.images else 0.01, "weight decay of the matrices")
     yield Choice("optimiser.decoupled", True, "AdamW")
     yield Choice("optimiser.schedule", "cosine", "falls to zero at the last step")
     yield Choice("optimiser.warmup", WARMUP, "steps")
     yield Choice("optimiser.average", 0.98, "a running mean of the weights is evaluated and saved")
-    if softened:
-        yield Choice("soft_labels", "forest", "out-of-bag answers of a forest soften labels that look wrong")
-    yield Choice("loss.smoothing", 0.05 if softened else 0.1, "some labels of fields are wrong")
+    if soft_labels == "forest":
+        yield Choice("soft_labels", soft_labels, "out-of-bag answers of a forest soften labels that look wrong")
+    if soft_labels == "mixes":
+        total = facts.fields + facts.validation
+        yield Choice("soft_labels", soft_labels, f"{total} fields would be learnt by heart: mixes of two are learnt")
+    else:
+        yield Choice("loss.smoothing", 0.1 if soft_labels == "none" else 0.05, "some labels of fields are wrong")
     if facts.images:
         yield Choice("augmentation.flips", True, "fields have no preferred direction")
     hidden = 0.2 if facts.pixels else 0.25 if facts.fields < FEW else 0.1 if facts.fields < 5000 else 0.0

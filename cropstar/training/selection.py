@@ -4,8 +4,9 @@
 <run>/candidates/<name>/skipped.json                how long one would have taken that did not fit the budget
 
 Every fold is a small run of its own: a share of the fields that are not in the fold chooses the epoch, as validation
-does, and the fold is looked at once. The test part is in none of them. Cheaper candidates come first; one that would
-take longer than what is left of the budget is skipped as soon as that shows.
+does, unless the candidate would be cross-fitted: that one learns from all of them. The fold is looked at once. The test
+part is in none of them. Cheaper candidates come first; one that would take longer than what is left of the budget is
+skipped as soon as that shows.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ from cropstar.store.files import write_json
 from cropstar.store.gate import read_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
+from cropstar.training.ensembles import without_choice
 from cropstar.training.evaluation import Collectors, evaluate
-from cropstar.training.fitting import fit_model, require_fittable, settings_for
+from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.recipes import fill, look_at
 from cropstar.training.runs import Run
@@ -231,7 +233,11 @@ class _Comparison:
                 return FoldScores(**arrays), float(header["seconds"])
         started, classes = time.monotonic(), self.setup.classes
         model = self.setup.build(config)
-        parts, _ = self.setup.open(self.splits[fold], config, model)
+        split = self.splits[fold].with_validation() if config.cross_fit else self.splits[fold]
+        parts, _ = self.setup.open(split, config, model)
+        forest = ForestTeacher.of(config, self.setup.target, self.setup.shape(config))
+        if forest is not None:
+            parts["train"] = forest.teach(parts["train"], split, config)
         with silenced():
             progress = self._train(config, model, parts, folder, (left, len(self.splits) - fold, started))
             sample = ScoreSample(classes)
@@ -274,6 +280,7 @@ class _Comparison:
             # Patience may end a training much earlier: so long as it may, only what is spent counts.
             check(1.0 if config.patience is not None else progress.epoch / config.epochs)
 
+        config = without_choice(config) if config.cross_fit else config
         task = Task(
             config,
             Run(folder),
@@ -286,6 +293,7 @@ class _Comparison:
             lineages=self.setup.lineages,
             after_epoch=after_epoch,
             budget=Budget(max(left, 0.01) / folds, ended),
+            refit_of=Progress(best_epoch=config.epochs) if config.cross_fit else None,
         )
 
         def save(now: Classifier, _: Progress) -> None:

@@ -110,6 +110,22 @@ def _listed(words: Sequence[str]) -> str:
     return ", ".join(words[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
+def advise_trees(facts: dict[str, Any], forest: float | None) -> None:
+    """Say so where a forest, right so often out of bag, knows the training fields better by more than chance."""
+    reached = facts["overall_accuracy"]
+    if forest is None or reached is None:
+        return
+    error = np.sqrt(max(reached * (1 - reached), forest * (1 - forest)) / facts["fields"])
+    if forest > reached + error:
+        logger.warning(
+            "a random forest is right more often (%.3f out of bag) than this model (%.3f out of fold, %d fields): "
+            "consider '--model rf', or '--model auto', which compares",
+            forest,
+            reached,
+            facts["fields"],
+        )
+
+
 # --- baselines
 
 

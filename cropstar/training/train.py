@@ -57,6 +57,7 @@ from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import require_selectable, select
 from cropstar.training.setup import Setup
 from cropstar.training.small_data import (
+    advise_trees,
     both_parts,
     forest_baseline,
     majority,
@@ -138,6 +139,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         parts, normalisation = setup.open(learnt, config, model)
         if teacher is not None:
             parts["train"] = teacher.teach(parts["train"], learnt, config)
+        forest_accuracy = teacher.accuracy if isinstance(teacher, ForestTeacher) else None
         counts = tested_counts(split, setup.classes)
         card = ModelCard(
             describe_model([own.model for own in configs]),
@@ -158,7 +160,9 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
             },
         )
         training = _Training(run, members, parts, card, setup, split, processes, options, hold)
-        out_of_fold = training.cross_fit(configs[0], teacher) if config.cross_fit else None
+        out_of_fold = training.cross_fit(configs[: 1 + len(config.beside)], teacher) if config.cross_fit else None
+        if out_of_fold is not None and processes.is_first:
+            advise_trees(out_of_fold.facts(), forest_accuracy)
         suspects: list[Suspect] = []
         if config.clean and out_of_fold is not None:
             suspects = find_suspects(FieldProbabilities.out_of_fold(out_of_fold))
@@ -217,7 +221,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         if isinstance(teacher, Teacher):
             result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
         if out_of_fold is not None:
-            result["cross_fit"] = out_of_fold.facts()
+            result["cross_fit"] = {**out_of_fold.facts(), "forest": forest_accuracy}
         if selection is not None:
             result["selection"] = selection.facts
         if config.refit:
@@ -314,19 +318,42 @@ class _Training:
         assert outcome is not None
         return outcome
 
-    def cross_fit(self, config: TrainConfig, teacher: Teacher | ForestTeacher | None) -> OutOfFold:
-        """A model per fold, for the figures and the calibration."""
-        config = without_choice(config)
-        store = self.setup.store
-        folds = self.setup.folds(self.split, config, config.cross_fit)
+    def cross_fit(self, kinds: Sequence[TrainConfig], teacher: Teacher | ForestTeacher | None) -> OutOfFold:
+        """A model per fold, or one of each kind, for the figures and the calibration."""
+        store, device, classes = self.setup.store, self.setup.device, self.setup.classes
+        folds = self.setup.folds(self.split, kinds[0], kinds[0].cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
-        levels = levels_of(store.fingerprint.classes)
-        said = OutOfFold(folds[0], self.setup.classes, self.setup.device, store, levels)
-        for number, fold in enumerate(folds, 1):
+        said = OutOfFold(folds[0], classes, device, store, levels_of(store.fingerprint.classes))
+        found = [self._fold(fold, number, kinds, teacher) for number, fold in enumerate(folds, 1)]
+        for place in range(len(kinds) if len(kinds) > 1 else 0):
+            own = OutOfFold(folds[0], classes, device, store)
+            for models, parts, outcomes in found:
+                own.add(models[place], parts["validation"], outcomes[place].progress)
+            said.temperatures.append(own.calibrated()[0])
+        for models, parts, outcomes in found:
+            model = models[0]
+            if said.temperatures:
+                model = Ensemble(models, self.setup.shape(kinds[0]).bands)
+                model.calibrate(said.temperatures)
+            said.add(model.to(device), parts["validation"], summed(outcomes))
+            said.learn_ordinary(model, parts["train"], parts["validation"])
+        facts = said.facts()
+        event(
+            f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
+        )
+        return said
+
+    def _fold(
+        self, fold: Split, number: int, kinds: Sequence[TrainConfig], teacher: Teacher | ForestTeacher | None
+    ) -> tuple[list[Classifier], dict[str, Prepared], list[Outcome]]:
+        """The models that never saw a fold, and their data; those that an earlier start of the run made are read."""
+        models, outcomes = [], []
+        for place, config in enumerate(map(without_choice, kinds)):
             model = self.setup.build(config)
             parts, _ = self.setup.open(fold, config, model, self.card.normalisation)
-            own = Member(number, config, self.run.fold(number), model)
+            run = self.run.fold(number)
+            own = Member(number, config, run.member(place + 1) if place else run, model)
             outcome = finished_outcome(own.run)
             if outcome is None:
                 training = teacher.teach(parts["train"], fold, config) if teacher else parts["train"]
@@ -335,13 +362,9 @@ class _Training:
                 outcome = Outcome(fit_model(task, save).progress)
                 write_json(own.run.result, outcome.to_json())
             _load(model, own.run.model)
-            said.add(model.to(self.setup.device), parts["validation"], outcome.progress)
-            said.learn_ordinary(model, parts["train"], parts["validation"])
-        facts = said.facts()
-        event(
-            f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
-        )
-        return said
+            models.append(model.to(self.setup.device))
+            outcomes.append(outcome)
+        return models, parts, outcomes
 
     def _fit_to_all(self, member: Member, out_of_fold: OutOfFold) -> Outcome:
         """Train a member on all fields, to the last epoch; or take over what an earlier start of the run made of it."""
@@ -356,7 +379,7 @@ class _Training:
             rows = out_of_fold.with_final(progress).history
             write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
             return Outcome(progress)
-        outcome = Outcome(progress, out_of_fold.calibrated()[0])
+        outcome = Outcome(progress, out_of_fold.temperature_of(member.number))
         write_json(member.run.result, outcome.to_json())
         return outcome
 
@@ -420,10 +443,10 @@ def _refit(
 
 def _teacher(config: TrainConfig, setup: Setup, split: Split, shape: Shape) -> Teacher | ForestTeacher | None:
     """Who is learnt from beside the labels."""
-    if config.soft_labels == "forest" and config.model.name not in FITTED:
-        ForestTeacher.require(config, setup.target)
-        return ForestTeacher(shape)
-    return Teacher(config.distil, setup.store, split, config, setup.device) if config.distil else None
+    forest = ForestTeacher.of(config, setup.target, shape)
+    if forest is not None or config.distil is None:
+        return forest
+    return Teacher(config.distil, setup.store, split, config, setup.device)
 
 
 def _load(model: Classifier, file: Path) -> None:
@@ -467,7 +490,7 @@ def _require_possible(
         others = {
             "torchrun": processes.size > 1,
             "--distil": config.distil is not None,
-            "soft_labels=forest": config.soft_labels == "forest",
+            f"soft_labels={config.soft_labels}": config.soft_labels != "none",
         }
         for name in (name for name, given in others.items() if given):
             remedy = "leave one of them out, or use loss.name=cross-entropy"

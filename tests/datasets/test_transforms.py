@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.config import AugmentationConfig, RegularConfig, SplitConfig, resolve_config
+from cropstar.datasets.batches import Batch
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import split_parcels
 from cropstar.datasets.transforms import (
@@ -22,6 +24,7 @@ from cropstar.datasets.transforms import (
     flip,
     hide_dates,
     jitter_days,
+    mix_series,
     regularise,
     scale_bands,
     season_starts,
@@ -279,3 +282,19 @@ def test_dates_are_hidden_before_they_are_averaged(small_store: Path) -> None:
     assert all(torch.equal(*pair) for pair in zip((batch.x, batch.valid, batch.days), expected, strict=True))
     assert torch.equal(dataset.augmented([1], AugmentationConfig(), Draw(0, 0, [0])).x, dataset.batch([1]).x)
     store.close()
+
+
+def test_series_are_mixed_on_the_same_days_of_the_season() -> None:
+    """By hand: the other series lies a year later, on other days, with a masked date that leaves no trace."""
+    season = Season(1, 365)
+    january = 18_262  # 2020-01-01
+    days = torch.tensor([[january + 10, january + 20, january + 90]], dtype=torch.int32)
+    later = torch.tensor([[january + 366, january + 366 + 15, january + 366 + 20]], dtype=torch.int32)
+    own = Batch(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.ones(1, 3, dtype=torch.bool), days, *[torch.zeros(1)] * 2)
+    seen = torch.tensor([[True, False, True]])
+    others = Batch(torch.tensor([[[0.0], [99.0], [4.0]]]), seen, later, *[torch.zeros(1)] * 2)
+    mixed = mix_series(own, others, np.array([0.25], dtype=np.float32), season)
+    assert mixed.x[0, :, 0].tolist() == pytest.approx([0.75 * 1 + 0.25 * 2, 0.75 * 2 + 0.25 * 4, 0.75 * 3 + 0.25 * 4])
+    assert own.x[0, 0, 0] == 1
+    nothing = replace(others, valid=torch.zeros(1, 3, dtype=torch.bool))
+    assert torch.equal(mix_series(own, nothing, np.array([0.25], dtype=np.float32), season).x, own.x)

@@ -179,6 +179,27 @@ def test_the_field_of_every_series_is_kept(tmp_path: Path, caplog: pytest.LogCap
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("spans", "start", "length"),
+    [
+        ([("2016-03-01", "2016-09-01"), ("2018-02-20", "2018-08-20"), ("2017-04-01", "2017-09-11")], 51, 203),
+        ([("2016-11-10", "2017-07-01"), ("2017-12-01", "2018-08-01")], 315, 263),  # over the turn of the year
+        ([("2016-03-01", "2018-03-01"), ("2017-03-01", "2019-03-01")], 60, 731),  # longer than a year, two years apart
+        ([("2016-03-01", "2016-09-01"), ("2016-10-01", "2016-12-01")], 61, 275),  # of one year: all of it
+    ],
+)
+def test_samples_of_several_years_have_one_season(
+    spans: list[tuple[str, str]], start: int, length: int, tmp_path: Path
+) -> None:
+    rows = [(f"f{row}", day, "ab"[row % 2], 0.1) for row, span in enumerate(spans) for day in span]
+    frame = pd.DataFrame(rows, columns=["id", "date", "crop", "B1"])
+    stored(as_csv(frame, tmp_path / "table"), tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    season = store.fingerprint.season
+    store.close()
+    assert (season.start, season.length) == (start, length)
+
+
 def test_without_fields_recipe_and_tile_are_those_of_older_versions(tmp_path: Path) -> None:
     scene = scene_of(a_frame(), tmp_path)
     assert "field" not in scene.provenance["columns"]

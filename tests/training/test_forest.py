@@ -28,10 +28,12 @@ from cropstar.models.networks.trees import DayGrid, Trees
 from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import Predictor
 from cropstar.sources.stack import StackSeries
+from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
 from cropstar.training.fitting import ForestTeacher, _softened, gather
 from cropstar.training.runs import Run
+from cropstar.training.small_data import advise_trees
 from cropstar.training.train import TrainOptions, train
 from tests.examples import a_series_tile, store_of
 
@@ -254,6 +256,44 @@ def test_wrong_labels_are_softened_and_right_ones_kept(doubtful: Path) -> None:
     assert known.any()
     assert told[known].max() < told[~known].min()
     assert told[~known].mean() > 0.97  # a forest that is nearly always right changes little
+
+
+def test_mixes_are_taught_by_both_labels_and_the_forest(doubtful: Path) -> None:
+    given = {"store": doubtful, "model": {"name": "star"}, "split": {"test": 0.1}, "soft_labels": "mixes"}
+    config = TrainConfig.model_validate(given)
+    store = Store.open(doubtful)
+    try:
+        learnt = split_parcels(store, config.split, 0).with_validation()
+        parts, _ = open_parts(store, learnt, config, spatial=False)
+        taught = ForestTeacher(Shape(2, 2, 6)).teach(parts["train"], learnt, config)
+        every = list(range(len(taught)))
+        own = parts["train"].batch(every)
+        batch, again, later = (taught.augmented(every, config.augmentation, Draw(0, e, every)) for e in (0, 0, 1))
+        one = taught.augmented(every[7:8], config.augmentation, Draw(0, 0, every[7:8]))
+    finally:
+        store.close()
+    assert torch.equal(batch.x, again.x)
+    assert not torch.equal(batch.x, later.x)
+    assert torch.equal(one.x[0], batch.x[7])  # whatever batch it is in
+    assert torch.equal(one.taught[0], batch.taught[7])
+    assert (batch.labels == UNLABELLED).all()
+    assert torch.equal(batch.valid, own.valid)
+    assert batch.x.min() >= own.x.min()
+    assert batch.x.max() <= own.x.max()
+    assert batch.taught.sum(dim=1).numpy() == pytest.approx(1)
+    level = batch.x.mean(dim=(1, 2))  # low fields are of the first class, high ones of the second, but for three
+    assert batch.taught[level < -0.8, 0].mean() > 0.9
+    assert batch.taught[level > 0.8, 1].mean() > 0.9
+    between = batch.taught[(level > -0.3) & (level < 0.3)]
+    assert 0.3 < between[:, 0].mean() < 0.7
+
+
+def test_a_forest_that_is_better_is_recommended(caplog: pytest.LogCaptureFixture) -> None:
+    advise_trees({"overall_accuracy": 0.6, "fields": 30}, 0.62)
+    advise_trees({"overall_accuracy": 0.6, "fields": 30}, None)
+    assert not caplog.records
+    advise_trees({"overall_accuracy": 0.6, "fields": 30}, 0.8)
+    assert "'--model rf', or '--model auto'" in caplog.text
 
 
 @pytest.mark.parametrize("errors", [0.0, 0.1, 0.3, 0.6])

@@ -51,7 +51,7 @@ def test_every_choice_is_explained_and_the_text_reads_back() -> None:
     filled, choices = fill(config_of("convstar"), IMAGES)
     text = explained(filled, choices)
     assert load_yaml(text, "text") == load_yaml(dump_config(filled), "dump")
-    assert text.count("  # ") == len(choices)
+    assert text.count("[by the recipe: ") == len(choices)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,9 @@ def test_labels_of_few_series_are_softened_unless_somebody_else_teaches(monkeypa
     assert softened() == "forest"
     assert softened(replace(FIELDS, fields=5000, samples=5000)) == "none"
     assert softened(replace(FIELDS, pixels=True)) == "none"
+    assert softened(replace(FIELDS, fields=25, validation=5)) == "mixes"
+    assert softened(replace(FIELDS, fields=25, several=True)) == "forest"  # dates of sensors cannot be mixed
+    assert softened(replace(FIELDS, fields=4)) == "none"
     others = {"soft_labels": "none", "distil": "run", "loss.name": "dice", "target": "date"}
     for key, value in others.items():
         assert fill(config_of("star", **{key: value}), FIELDS)[0].soft_labels == "none"
