@@ -171,12 +171,15 @@ def mix_series(batch: Batch, others: Batch, shares: NDArray[np.float32], season:
     Between two clear dates the other series is a line; a batch of one sensor. Dates and masks stay those of the batch.
     """
     at, since = (_since_start(each.days.numpy(), season) for each in (batch, others))
-    x = batch.x.numpy().copy()
+    x, values = batch.x.numpy().copy(), others.x.numpy()
     for row, (share, clear) in enumerate(zip(shares, others.valid.numpy(), strict=True)):
         if clear.any():
-            known = others.x[row].numpy()[clear]
-            drawn = np.stack([np.interp(at[row], since[row][clear], band) for band in known.T], axis=1)
-            x[row] += share * (drawn.astype(np.float32) - x[row])
+            known = values[row][clear]
+            place = np.interp(at[row], since[row][clear], np.arange(len(known)))  # between which dates, for all bands
+            before = place.astype(np.intp)
+            after = np.minimum(before + 1, len(known) - 1)
+            drawn = known[before] + (place - before).astype(np.float32)[:, None] * (known[after] - known[before])
+            x[row] += share * (drawn - x[row])
     return replace(batch, x=torch.from_numpy(x))
 
 
