@@ -26,6 +26,8 @@ from cropstar.models.cells.star import StarCell
 from cropstar.models.cells.star_layer import why_not_fused
 from cropstar.models.contract import Classifier
 from cropstar.models.export import OnnxSteps
+from cropstar.models.normalisation import MaskedBatchNorm
+from cropstar.models.pooling import SeasonState
 from cropstar.native import available, why_not
 from cropstar.native.library import BFLOAT16, library, refused, using
 from cropstar.runtime import logger
@@ -48,6 +50,9 @@ def use_backend(
     cells = _cells(model)
     for cell in cells:
         cell.backend = "torch" if wanted == "onnx" else wanted
+    for part in model.modules():
+        if isinstance(part, (MaskedBatchNorm, SeasonState)):
+            part.by_kernel = wanted in ("auto", "native")
     if wanted == "onnx":
         return _with_onnx(model, device, bands), wanted
     if wanted == "native":

@@ -5,12 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from cropstar.native import available
+from cropstar.native.summaries import Running, normalise
+from cropstar.native.tensors import fits
+
 
 class MaskedBatchNorm(nn.Module):
     """Normalises channels over the valid observations of a batch: padding and clouds change no statistic."""
 
     running_mean: Tensor
     running_variance: Tensor
+    by_kernel = True  # where there is one; see models/backends.py
 
     def __init__(self, channels: int, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -29,6 +34,8 @@ class MaskedBatchNorm(nn.Module):
         if not self.training:
             gain, shift = self.folded()
             return x * gain.reshape(shape) + shift.reshape(shape)
+        if self.by_kernel and available() and fits(x, self.scale) and mask.numel() * x.shape[axis] == x.numel():
+            return self._by_kernel(x, mask, axis)
         mean, variance = self._measure(x, mask, axis)
         gain = self.scale * torch.rsqrt(variance + self.epsilon)
         return (x - mean.reshape(shape)) * gain.reshape(shape) + self.shift.reshape(shape)
@@ -37,6 +44,13 @@ class MaskedBatchNorm(nn.Module):
         """Gain and shift (C,) of the learnt statistics: what it does to a channel at inference."""
         gain = self.scale * torch.rsqrt(self.running_variance + self.epsilon)
         return gain, self.shift - self.running_mean * gain
+
+    def _by_kernel(self, x: Tensor, mask: Tensor, axis: int) -> Tensor:
+        """The same with statistics and gradients by the compiled kernel, which reads x twice."""
+        rows = x.movedim(axis, -1)
+        running = Running(self.running_mean, self.running_variance, self.momentum)
+        flat = rows.reshape(-1, rows.shape[-1]), mask.reshape(-1)
+        return normalise(*flat, self.scale, self.shift, running, self.epsilon).view(rows.shape).movedim(-1, axis)
 
     def _measure(self, x: Tensor, mask: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         others = [place for place in range(x.dim()) if place != axis]

@@ -13,7 +13,10 @@ from torch import Tensor, nn
 
 from cropstar.models.cells.cell import State
 from cropstar.models.encoding import bins_in_use
+from cropstar.native import available
 from cropstar.native.star import BinSums
+from cropstar.native.summaries import season_means
+from cropstar.native.tensors import fits
 
 YEAR = 365.25
 NO_DAY = -1e6  # before the first date of a series
@@ -84,6 +87,7 @@ class SeasonState(LastState):
     """
 
     keeps_state = True
+    by_kernel = True  # where there is one; see models/backends.py
 
     def __init__(self, start: int, length: int, bins: int = BINS) -> None:
         super().__init__()
@@ -103,8 +107,12 @@ class SeasonState(LastState):
         return place.clamp(0, self.bins - 1).to(torch.int64)
 
     def features(self, outputs: Tensor, last: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        chosen = nn.functional.one_hot(self.bin_of(days, days[:, :1]), self.bins).to(outputs.dtype)  # (B, T, n)
+        bins = self.bin_of(days, days[:, :1])
         space = outputs.shape[3:]
+        if not space and self.by_kernel and available() and fits(outputs):
+            places = bins.to(torch.int32).transpose(0, 1)
+            return season_means(outputs, places, valid.transpose(0, 1), self.bins).flatten(1)
+        chosen = nn.functional.one_hot(bins, self.bins).to(outputs.dtype)  # (B, T, n)
         if space:
             seen = valid.flatten(2).to(outputs.dtype)  # (B, T, P)
             counts = torch.einsum("btn,btp->bnp", chosen, seen).unflatten(2, space).unsqueeze(2)

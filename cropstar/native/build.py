@@ -29,6 +29,7 @@ AVX2 = ("-mavx2", "-mfma")
 UNITS: dict[str, tuple[str, ...]] = {
     "entry": (),
     "trees": (),
+    "summaries": (),
     "portable": (),
     "avx2": AVX2,
     "avx512": (*AVX2, "-mavx512f"),

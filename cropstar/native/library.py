@@ -21,7 +21,7 @@ SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
 BFLOAT16 = "bfloat16"  # AVX-512 with products of that type
-INTERFACE = 6  # what entry.cpp must have been built with
+INTERFACE = 7  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -93,6 +93,25 @@ class TreeSums(Structure):
     _fields_: ClassVar = _fields("rows features trees width columns", "offsets nodes leaf leaves adds_to x sums")
 
 
+class Normalise(Structure):
+    _fields_: ClassVar = _fields(
+        "rows channels", "x valid scale shift epsilon momentum running_mean running_variance sums mean inverse count y"
+    )
+
+
+class NormaliseBackward(Structure):
+    _fields_: ClassVar = _fields(
+        *("rows channels", "x valid gradient scale mean inverse count sums scale_gradient shift_gradient x_gradient"),
+    )
+
+
+class SeasonMeans(Structure):
+    _fields_: ClassVar = _fields(
+        *("length batch hidden bins", "bin", "bin_time bin_sample", "valid", "valid_time valid_sample"),
+        "outputs features counts outputs_gradient",
+    )
+
+
 # name: what it returns, and what it is given
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "interface": (c_int, []),
@@ -119,6 +138,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "convolution_backward": (c_int, [POINTER(ConvolutionBackward), c_int64]),
     "trees_pack": (c_int64, [POINTER(TreeArrays), c_void_p, c_void_p]),
     "trees_sum": (c_int, [POINTER(TreeSums), c_int64]),
+    "normalise": (c_int, [POINTER(Normalise), c_int64]),
+    "normalise_backward": (c_int, [POINTER(NormaliseBackward), c_int64]),
+    "season_means": (c_int, [POINTER(SeasonMeans), c_int64]),
+    "season_means_backward": (c_int, [POINTER(SeasonMeans), c_int64]),
     "tanh": (None, [c_void_p, c_int64, c_void_p]),
     "sigmoid": (None, [c_void_p, c_int64, c_void_p]),
 }

@@ -14,13 +14,14 @@
 #include <unistd.h>
 
 #include "kernels.h"
+#include "summaries.h"
 #include "trees.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-constexpr int INTERFACE = 6;  // what library.py expects
+constexpr int INTERFACE = 7;  // what library.py expects
 constexpr int DONE = 0, NO_MEMORY = 1;
 constexpr int64_t CACHE_LINE = 16;  // floats: parts do not share a line
 
@@ -305,6 +306,44 @@ EXPORT int64_t cropstar_trees_pack(const TreeArrays* given, TreeNode* nodes, int
 EXPORT int cropstar_trees_sum(const TreeSums* task, int64_t threads) {
     const Share share = share_of(threads, task->rows, 10.0 * task->rows * task->trees);
     return guarded([&] { in_parts(share, [&](int64_t part) { trees_sum(*task, part, share.parts); }); });
+}
+
+EXPORT int cropstar_normalise(const Normalise* given, int64_t threads) {
+    Normalise task = *given;
+    const Share share = share_of(threads, summed_chunks(task.rows), 2.0 * task.rows * task.channels);
+    const Scratch sums(1, 2 * summed_chunks(task.rows) * task.channels);
+    if (!sums.memory) return NO_MEMORY;
+    task.sums = sums.memory;
+    return guarded([&] {
+        in_parts(share, [&](int64_t part) { normalise_measure(task, part, share.parts); });
+        normalise_gather(task);
+        in_parts(share, [&](int64_t part) { normalise_apply(task, part, share.parts); });
+    });
+}
+
+EXPORT int cropstar_normalise_backward(const NormaliseBackward* given, int64_t threads) {
+    NormaliseBackward task = *given;
+    const Share share = share_of(threads, summed_chunks(task.rows), 2.0 * task.rows * task.channels);
+    const Scratch sums(1, 2 * summed_chunks(task.rows) * task.channels);
+    if (!sums.memory) return NO_MEMORY;
+    task.sums = sums.memory;
+    return guarded([&] {
+        in_parts(share, [&](int64_t part) { normalise_measure_back(task, part, share.parts); });
+        normalise_gather_back(task);
+        in_parts(share, [&](int64_t part) { normalise_apply_back(task, part, share.parts); });
+    });
+}
+
+EXPORT int cropstar_season_means(const SeasonMeans* task, int64_t threads) {
+    const Share share = share_of(threads, task->batch, 2.0 * task->length * task->batch * task->hidden);
+    const Scratch scratch(share.parts, (1 + task->bins) * task->hidden);
+    return run(*task, season_means, scratch, share);
+}
+
+EXPORT int cropstar_season_means_backward(const SeasonMeans* task, int64_t threads) {
+    const Share share = share_of(threads, task->batch, 2.0 * task->length * task->batch * task->hidden);
+    const Scratch scratch(share.parts, (1 + task->bins) * task->hidden);
+    return run(*task, season_means_back, scratch, share);
 }
 
 EXPORT void cropstar_tanh(const float* x, int64_t count, float* y) { kernels().tanh_of(x, count, y); }

@@ -154,4 +154,36 @@ struct TreeSums {
     const float* x;           // (rows, features)
     double* sums;             // (rows, columns), added to
 };
+
+// Batch normalisation over the valid ones of many rows of channels.
+struct Normalise {
+    int64_t rows, channels;
+    const float* x;        // (rows, channels)
+    const uint8_t* valid;  // (rows), or null: all are
+    const float *scale, *shift, *epsilon, *momentum;
+    float* running_mean;      // learnt of every batch, by the momentum
+    float* running_variance;
+    float* sums;              // (chunks, 2, channels): the library's own
+    float *mean, *inverse, *count, *y;
+};
+
+struct NormaliseBackward {
+    int64_t rows, channels;
+    const float* x;
+    const uint8_t* valid;
+    const float *gradient, *scale, *mean, *inverse, *count;
+    float *sums, *scale_gradient, *shift_gradient, *x_gradient;
+};
+
+// Means of states by bins of the season, and the way back.
+struct SeasonMeans {
+    int64_t length, batch, hidden, bins;
+    const int32_t* bin;  // (T, B)
+    int64_t bin_time, bin_sample;
+    const uint8_t* valid;  // (T, B)
+    int64_t valid_time, valid_sample;
+    const float* outputs;     // (T, B, H)
+    float *features, *counts;  // (B, bins, H), (B, bins)
+    float* outputs_gradient;  // (T, B, H), of the way back
+};
 }
