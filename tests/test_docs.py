@@ -301,8 +301,28 @@ def test_the_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     for _, *words in commands:
         short = SHORT if words[0] == "train" and "rf" not in words else []
         cropstar.main([*words, *short], prog_name="cropstar", standalone_mode=False, obj={})
-    for name in re.findall(r"^\| `((?:map|known|season)[\w.-]*)` \|", texts()[page], re.MULTILINE):
-        assert (tmp_path / name).exists(), name
+    if page != REPOSITORY / "README.md":
+        products_are_described(tmp_path)
+
+
+def products_are_described(folder: Path) -> None:
+    """The reference names the files that the tutorial makes, and the columns of its parcels."""
+    import geopandas
+
+    listed = first_cells(DOCS / "reference" / "map-files.md")
+    made = {path.name for path in folder.glob("map*")} - {"map-confidence.qml", "map-parcels.qml"}
+    assert len(made) >= 6
+    assert made <= listed
+    own = set(geopandas.read_file(folder / "data" / "demo" / "parcels.gpkg").columns)
+    columns = set(geopandas.read_file(folder / "map-parcels.gpkg").columns) - own
+    named = {"p_<class>" if name.startswith("p_") else name for name in columns}
+    assert named == first_cells(DOCS / "reference" / "parcels.md")
+
+
+def first_cells(page: Path) -> set[str]:
+    """What stands as code in the first column of a page's tables."""
+    rows = re.findall(r"^\| (`[^|]*) \|", texts()[page], re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
 @pytest.mark.slow

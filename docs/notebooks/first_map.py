@@ -34,7 +34,8 @@ print(store.bands)
 # [configuration](../reference/configuration.md) can be given in `settings`.
 
 # %%
-run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings={"cross_fit": 0})
+short = {"cross_fit": 0}
+run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings=short)
 print(run.headline)
 print(f"accuracy {run.metrics['pixel']['overall_accuracy']:.2f} by pixel")
 

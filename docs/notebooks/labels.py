@@ -20,7 +20,9 @@ fields = geopandas.read_file(parcels)
 generator = np.random.default_rng(0)
 wrong = generator.choice(len(fields), size=len(fields) // 10, replace=False)
 truth = fields["crop"].copy()
-fields.loc[wrong, "crop"] = [generator.choice([c for c in truth.unique() if c != truth[w]]) for w in wrong]
+for field in wrong:
+    others = [crop for crop in truth.unique() if crop != truth[field]]
+    fields.loc[field, "crop"] = generator.choice(others)
 fields.to_file("declared.gpkg")
 print(f"{len(fields)} fields, {len(wrong)} of them with a wrong crop")
 
@@ -33,7 +35,7 @@ print(f"{len(fields)} fields, {len(wrong)} of them with a wrong crop")
 store = cropstar.ingest(tile, parcels="declared.gpkg")
 found = cropstar.check(store, model="rf", folds=3)
 for row in found.suspects[:5]:
-    print(f"field {row['key']:>4}: declared {row['declared']}, looks like {row['mapped']}")
+    print(f"field {row['key']}: declared {row['declared']}, like {row['mapped']}")
 
 # %% [markdown]
 # ## How well did it do?
@@ -41,8 +43,7 @@ for row in found.suspects[:5]:
 # Only because we made the mistakes do we know. On real data look at each suspect before you change it.
 
 # %%
-keys = fields[store.key_column] if hasattr(store, "key_column") else fields.iloc[:, 0]
-made = set(keys.iloc[wrong].astype(str))
+made = set(fields.iloc[wrong, 0].astype(str))  # the first column is the number of the parcel
 ranked = [str(row["key"]) in made for row in found.suspects]
 hits = np.cumsum(ranked)
 figure, axis = plt.subplots(figsize=(7, 3.2))

@@ -15,7 +15,8 @@ from cropstar.sources.synthetic.scene import write_scene
 
 tile, parcels = write_scene(Path("scene"), SceneOptions(size=160, dates=12))
 store = cropstar.ingest(tile, parcels=parcels)
-run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings={"cross_fit": 0})
+short = {"cross_fit": 0}
+run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings=short)
 
 # %% [markdown]
 # The scene has all dates in one file. We cut it as if it came in through the year: the first eight, then one by one.
@@ -25,12 +26,13 @@ run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settin
 def cut(source, target, dates):
     """A stack of some dates of another one."""
     with rasterio.open(source) as stack:
-        chosen = [i for i, name in zip(stack.indexes, stack.descriptions, strict=True) if name.split()[0] in dates]
+        names = dict(zip(stack.indexes, stack.descriptions, strict=True))  # such as "2023-05-14 B08"
+        chosen = [index for index, name in names.items() if name.split()[0] in dates]
         profile = {**stack.profile, "count": len(chosen)}
         with rasterio.open(target, "w", **profile) as new:
             for place, index in enumerate(chosen, start=1):
                 new.write(stack.read(index), place)
-                new.set_band_description(place, stack.descriptions[index - 1])
+                new.set_band_description(place, names[index])
     return target
 
 
