@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import geopandas
+import numpy as np
+import rasterio
+import xarray
 
 from cropstar.sources.synthetic import SceneOptions, write_scene
 from tests.faults.forkserver import Answer, ForkServer, Watch
@@ -70,6 +73,7 @@ def fit_manifest(workshop: Path, file: Path) -> None:
     path.write_text(json.dumps(content))
 
 
+RUN = "star-1x4-001"
 PARCELS = ("ingest whole.tif --parcels {} -o out/store --workers 1", MAP + " --parcels {}")
 TABLE = ("ingest table {} -o out/store --workers 1",)
 SAFE = ("ingest sentinel2 {} --parcels parcels.gpkg -o out/store --workers 1",)
@@ -97,6 +101,25 @@ TARGETS = (
     Target("flatgeobuf", ("parcels.fgb",), change_bytes, PARCELS),
     Target("geojson", ("parcels.geojson",), either(change_bytes, change_json, change_text), PARCELS),
     Target("geoparquet", ("parcels.parquet",), change_bytes, PARCELS),
+    Target("points", ("points.csv",), either(change_bytes, change_text), PARCELS[:1]),
+    Target(
+        "label raster",
+        ("labels.tif",),
+        either(change_bytes, change_tiff),
+        ("ingest whole.tif --parcels {} -o out/store --workers 1", MAP + " --mask {}"),
+    ),
+    Target(
+        "cube",
+        ("cube.nc",),
+        either(change_hdf5, change_bytes),
+        ("ingest cube {} --parcels parcels.gpkg -o out/store --workers 1", "inspect {}"),
+    ),
+    Target(
+        "run",
+        ("runs/*/result.json", "runs/*/config.yaml", "runs/*/data.json"),
+        either(change_bytes, change_text),
+        (f"compare runs/{RUN}", f"inspect runs/{RUN}", f"evaluate runs/{RUN}", f"train --resume runs/{RUN}"),
+    ),
     Target("csv", ("table.csv",), either(change_bytes, change_text), TABLE),
     Target("parquet", ("table.parquet",), change_bytes, TABLE),
     Target(
@@ -160,11 +183,38 @@ class Workshop:
         )
         (self.place / "config.yaml").write_text(CONFIG)
         (self.place / "classes.yaml").write_text(CLASSES)
-        for command in (f"{INGEST} --tile-size 16", PREDICT):
+        self._write_points(frame)
+        self._write_labels()
+        self._write_cube()
+        for command in (f"{INGEST} --tile-size 16", PREDICT, OF_STORE[3].replace("out/runs", "runs")):
             answer = server.run(command.split(), self.place)
             assert answer.code == 0, answer.stderr
         shutil.move(self.place, self.good)
         self.restore()
+
+    def _write_points(self, parcels: geopandas.GeoDataFrame) -> None:
+        inside = parcels.representative_point().to_crs("EPSG:4326")
+        table = parcels.drop(columns="geometry").assign(longitude=inside.x, latitude=inside.y)
+        table.to_csv(self.place / "points.csv", index=False)
+
+    def _write_labels(self) -> None:
+        with rasterio.open(self.place / "whole.tif") as scene:
+            profile = {**scene.profile, "count": 1, "dtype": "uint8", "nodata": 0}
+        codes = np.arange(32 * 16, dtype=np.uint8).reshape(32, 16) // 64 % 3
+        with rasterio.open(self.place / "labels.tif", "w", **profile) as labels:
+            labels.write(codes, 1)
+
+    def _write_cube(self) -> None:
+        with rasterio.open(self.place / "whole.tif") as scene:
+            place, wkt, values = scene.transform, scene.crs.to_wkt(), scene.read((1, 2, 3))
+        coordinates = {
+            "t": np.array(["2023-04-10", "2023-07-13", "2023-10-24"], dtype="datetime64[ns]"),
+            "y": place.f + place.e * (np.arange(values.shape[1]) + 0.5),
+            "x": place.c + place.a * (np.arange(values.shape[2]) + 0.5),
+            "spatial_ref": ((), 0, {"crs_wkt": wkt}),
+        }
+        bands = dict.fromkeys(("B02", "B04"), (("t", "y", "x"), values))
+        xarray.Dataset(bands, coordinates).to_netcdf(self.place / "cube.nc", engine="h5netcdf")
 
     def restore(self) -> None:
         shutil.rmtree(self.place, ignore_errors=True)
