@@ -43,7 +43,7 @@ from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.labels import Parcels, repair_shapes, shapes_meet
-from cropstar.sources.vectors import KEY_COLUMNS, LABEL_COLUMNS, keys_of, open_vector
+from cropstar.sources.vectors import KEY_COLUMNS, guess_label_column, keys_of, open_vector
 from cropstar.store.classes import MARKS, MASKED, UNKNOWN, ClassTable
 from cropstar.store.files import atomic_path, library_writes, write_text
 from cropstar.store.model_file import ModelCard
@@ -194,7 +194,7 @@ def _with_declared(frame: Any, column: str | None, path: Path) -> tuple[Any, Any
             raise InputError(f"no column '{column}'", path=path, why=why, remedy="check --declared-column")
         source = column
     else:
-        source = next((names[name] for name in (DECLARED, *LABEL_COLUMNS) if name in names), None)
+        source = names.get(DECLARED) or guess_label_column(list(map(str, frame.columns)))
     declared = None if source is None else frame[source].copy()
     ours = {CLASS, NUMBER, PROBABILITY, SECOND, SECOND_PROBABILITY, DECLARED, AGREES, SHARE, PART, PIXELS, HECTARES}
     if {CLASS, SHARE} <= names.keys() or {"map_class", "map_agreement"} <= names.keys():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from cropstar.errors import InputError, one_line
 from cropstar.inputs import require_file
 from cropstar.sources.points import is_point_table, read_point_table
 
-SURVEY_LABELS = ("lc1_label", "lc1")  # LUCAS
+# Of public registers and surveys: EuroCrops, the French register (RPG), Swiss cantons, LUCAS.
+REGISTER_LABELS = ("ec_hcat_n", "code_cultu", "nutzung", "lc1_label", "lc1")
 LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class", "classname", "culture")
 KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "point_id", "sample_id", "id", "fid")
 # How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
@@ -94,13 +96,18 @@ def find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
         found = wanted if wanted in columns else None
         what = f"no column '{wanted}'"
     else:
-        found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
-        found = found or next((name for wanted in SURVEY_LABELS for name in columns if name.lower() == wanted), None)
+        found = guess_label_column(columns)
         what = "no label column"
     if found is None:
         why = f"the columns are {', '.join(columns) or 'none'}"
         raise InputError(what, path=path, why=why, remedy="name it with --label-column")
     return found
+
+
+def guess_label_column(columns: Sequence[str]) -> str | None:
+    """The first column that is called as people call the crop, else one that a public register or survey has."""
+    found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+    return found or next((name for known in REGISTER_LABELS for name in columns if name.lower() == known), None)
 
 
 def keys_of(frame: Any) -> list[str]:

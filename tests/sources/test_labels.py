@@ -213,6 +213,15 @@ def test_a_named_label_column_is_taken(tmp_path: Path) -> None:
     assert read_parcels(path, GRID, label_column="EC_hcat_n").classes.names == ["winter wheat"]
 
 
+@pytest.mark.parametrize("column", ["EC_hcat_n", "CODE_CULTU", "NUTZUNG", "lc1"])
+def test_the_label_column_of_a_public_register_is_known(tmp_path: Path, column: str) -> None:
+    shape = geopandas.GeoDataFrame({"SURF": [1.2], column: ["rye"]}, geometry=[square(1, 1, 5)], crs="EPSG:32632")
+    shape.to_file(tmp_path / "p.gpkg")
+    assert read_parcels(tmp_path / "p.gpkg", GRID).classes.names == ["rye"]
+    shape.assign(crop=["winter rye"]).to_file(tmp_path / "q.gpkg")  # a plain name goes first
+    assert read_parcels(tmp_path / "q.gpkg", GRID).classes.names == ["winter rye"]
+
+
 def test_parcels_of_another_place(tmp_path: Path) -> None:
     path = write_parcels(tmp_path / "p.gpkg", [square(500, 500, 5)], ["wheat"])
     with pytest.raises(InputError, match="no labelled parcel lies on the scene"):
