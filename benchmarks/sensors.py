@@ -4,6 +4,7 @@
     python benchmarks/sensors.py france_2023_dekads.geoparquet --hidden --sensors S2,S2+S1 --work data/sensors
     python benchmarks/sensors.py france_2022_months.geoparquet france_2023_dekads.geoparquet --work data/sensors
     python benchmarks/sensors.py --summary --work data/sensors
+    python benchmarks/sensors.py --early --work data/sensors
 
 Crops with at least 15 fields (in each year, of two tables). `star` has no option but the split; `forest` is
 scikit-learn's on values interpolated to the training fields' days, on the very same fields; other names are models of
@@ -20,6 +21,7 @@ import json
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ RADAR = ["VV", "VH"]
 WEATHER = ["AGERA5-TMEAN", "AGERA5-PRECIP"]
 SENSORS = {"S2": OPTICAL, "S1": RADAR, "S2+S1": OPTICAL + RADAR, "S2+S1+weather": OPTICAL + RADAR}
 FOLDS, FEWEST, HIDDEN, NODATA = 5, 15, 0.7, 65535
+MONTHLY = 6  # of the days on which runs are judged, every tenth
 KEY = ("data", "sensors", "model", "seed", "part")
 
 
@@ -53,10 +56,14 @@ def main() -> None:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="of networks")
     parser.add_argument("--name", help="of the model with these settings in the results")
     parser.add_argument("--work", type=Path, default=Path("data/sensors"))
+    parser.add_argument("--early", action="store_true", help="print how early crops are known, and run nothing")
     parser.add_argument("--summary", action="store_true", help="print the table of what is there, and run nothing")
     options = parser.parse_args()
     logger.setLevel("ERROR")
     options.work.mkdir(parents=True, exist_ok=True)
+    if options.early:
+        say_how_early(options.work)
+        return
     if not options.summary:
         measure(options)
     summarise(options.work)
@@ -86,11 +93,12 @@ def measure(options: argparse.Namespace) -> None:
                         continue
                     store = ingested(folder, sensors, years=bool(years))
                     if model == "forest":
-                        found = [forest(frame, store, split, row)]
+                        found = iter([forest(frame, store, split, row)])
                     else:
-                        found = list(train(folder, store, model, split, own, row))
-                    with (options.work / "results.jsonl").open("a") as handle:
-                        handle.writelines(json.dumps(line) + "\n" for line in found)
+                        found = train(folder, store, model, split, own, row)
+                    for line in found:
+                        with (options.work / "results.jsonl").open("a") as handle:
+                            handle.write(json.dumps(line) + "\n")
 
 
 def prepared(tables: list[Path], folder: Path, *, hidden: bool) -> pd.DataFrame:
@@ -137,7 +145,8 @@ def train(
         cropstar.predict(folder / "optical.parquet", model=run, output=answers, overwrite=True)
         said = pd.read_csv(answers, dtype={"class": str, "declared": str, "id": str}).set_index("id")
         said = said.loc[fields_of(store, split, row["seed"])["test"]]
-        yield {**row, "sensors": "S2+S1 without S1", **scores(said["declared"], said["class"])}
+        known = said["class"].fillna("none")  # a field without any optical date has no class: wrong
+        yield {**row, "sensors": "S2+S1 without S1", **scores(said["declared"], known)}
 
 
 def forest(frame: pd.DataFrame, store: Path, split: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
@@ -208,6 +217,31 @@ def summarise(work: Path) -> None:
             f"| {np.mean([line['macro_f1'] for line in own]):.3f} | {len(own)} "
             f"| {' '.join(f'{each:.3f}' for each in by_seed)} |"
         )
+
+
+def say_how_early(work: Path) -> None:
+    """The F1 of each crop in the course of the season, means over the runs weighted by their test fields."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(work.glob("*/runs/*/*/result.json")):
+        model, sensors = path.parts[-3].split("-")[:2]
+        found[path.parts[-5], f"{model}, {sensors}"].append(json.loads(path.read_text(encoding="utf-8")))
+    for data, name in sorted(found):
+        own = found[data, name]
+        early = [result["earliness"] for result in own]
+        days, start = early[0]["days"], early[0]["start"]
+        chosen = [place for place in range(len(days)) if place % MONTHLY == 0 or place == len(days) - 1]
+        labels = [f"{date(2001, 1, 1) + timedelta(days=start - 1 + days[place]):%d %b}" for place in chosen]
+        print(f"\n{data}, {name}, {len(own)} runs\n\n| crop | fields | {' | '.join(labels)} |")
+        print("| --- | --: |" + " --: |" * len(chosen))
+        fields = np.array([each["support"] for each in early], dtype=float)  # (runs, classes)
+        scores = np.nan_to_num(np.array([each["class_f1"] for each in early], dtype=float))  # (runs, classes, days)
+        for number, crop in enumerate(own[0]["classes"]):
+            means = (scores[:, number] * fields[:, [number]]).sum(axis=0) / max(fields[:, number].sum(), 1)
+            cells = [f"{means[place]:.2f}" for place in chosen]
+            print(f"| {crop['name']} | {fields[:, number].sum():.0f} | {' | '.join(cells)} |")
+        total = fields.sum(axis=1)
+        accuracy = (np.array([each["accuracy"] for each in early]) * total[:, None]).sum(axis=0) / total.sum()
+        print(f"| accuracy | {total.sum():.0f} | {' | '.join(f'{accuracy[place]:.2f}' for place in chosen)} |")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def read_label_raster(path: Path, grid: Grid, layer: str | None) -> Any:
 
     read = _read_geotiff if path.suffix.lower().startswith(".tif") else _read_netcdf
     codes, own, window = read(path, grid, layer)
-    if (own.crs, own.transform, own.shape) != (grid.crs, grid.transform, grid.shape):
+    if not _same_pixels(own, grid):
         logger.warning("%s lies on another grid than the images: each pixel has the label at its centre", path)
     piece = own.crop(window)
     known = codes != 0
@@ -62,6 +62,15 @@ def read_label_raster(path: Path, grid: Grid, layer: str | None) -> Any:
     return geopandas.GeoDataFrame(
         {KEY: _keys(places, own), LABEL: [str(value) for value in values]}, geometry=list(places), crs=own.rasterio_crs
     )
+
+
+def _same_pixels(own: Grid, grid: Grid) -> bool:
+    """Whether the pixels of a raster are those of the grid; it may be another part of it, or go from south to north."""
+    steps = [abs(a) - abs(b) for a, b in zip(own.transform, grid.transform, strict=True)]
+    if own.rasterio_crs != grid.rasterio_crs or any(abs(steps[place]) > 1e-6 for place in (0, 1, 3, 4)):
+        return False
+    column, row = ~grid.affine @ (own.transform[2], own.transform[5])
+    return abs(column - round(column)) < 1e-3 and abs(row - round(row)) < 1e-3
 
 
 def _keys(shapes: NDArray[np.object_], grid: Grid) -> list[str]:

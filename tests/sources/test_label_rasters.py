@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import cropstar
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.windows import split
+from cropstar.geo.windows import Window, split
 from cropstar.sources.class_rules import read_rules
 from cropstar.sources.labels import Parcels, read_parcels
 from cropstar.store.classes import UNLABELLED
@@ -101,6 +101,23 @@ def test_on_another_grid_a_pixel_has_the_code_at_its_centre(
             x, y = inverse @ (GRID.affine @ (column + 0.5, row + 0.5))
             if 0 <= y < 60 and 0 <= x < 90:
                 expected[row, column] = codes[int(y), int(x)]
+    assert np.array_equal(codes_of(parcels), expected)
+
+
+@pytest.mark.parametrize("way", ["a part", "from the south"])
+def test_the_same_pixels_are_no_other_grid(tmp_path: Path, way: str, caplog: pytest.LogCaptureFixture) -> None:
+    codes = np.random.default_rng(0).integers(0, 4, GRID.shape).astype(np.uint8)
+    a, b, c, d, e, f = GRID.transform
+    if way == "a part":
+        own, written = GRID.crop(Window(2, 3, 15, 20)), codes[2:17, 3:23]
+        expected = np.zeros(GRID.shape, dtype=np.int64)
+        expected[2:17, 3:23] = written
+    else:
+        own, written = Grid(GRID.crs, (a, b, c, d, -e, f + e * GRID.height), *GRID.shape), codes[::-1]
+        expected = codes.astype(np.int64)
+    with caplog.at_level(logging.WARNING):
+        parcels = read_parcels(write_labels(tmp_path / "labels.tif", written, own), GRID)
+    assert "another grid" not in caplog.text
     assert np.array_equal(codes_of(parcels), expected)
 
 
