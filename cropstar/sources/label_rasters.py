@@ -70,7 +70,7 @@ def _same_pixels(own: Grid, grid: Grid) -> bool:
     if own.rasterio_crs != grid.rasterio_crs or any(abs(steps[place]) > 1e-6 for place in (0, 1, 3, 4)):
         return False
     column, row = ~grid.affine @ (own.transform[2], own.transform[5])
-    return abs(column - round(column)) < 1e-3 and abs(row - round(row)) < 1e-3
+    return bool(abs(column - round(column)) < 1e-3 and abs(row - round(row)) < 1e-3)
 
 
 def _keys(shapes: NDArray[np.object_], grid: Grid) -> list[str]:
