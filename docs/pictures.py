@@ -50,7 +50,7 @@ def main() -> None:
         keep(real / "map.png", "t31-map")
         screenshot(newest(real, "star*/report.html"), "t31-report", 1150, 1100)
         screenshot(real / "map.html", "t31-page", 1150, 800)
-        screenshot(newest(real, "star*/check*.html"), "t31-check", 1150, 1100)
+        screenshot(newest(real, "star*/*-check.html"), "t31-check", 1150, 2050, top=950)
 
 
 def follow(pages: list[str], folder: Path) -> Path:
@@ -74,18 +74,19 @@ def newest(folder: Path, pattern: str) -> Path:
     return max(folder.glob(f"data/runs/{pattern}"), key=lambda path: path.stat().st_mtime)
 
 
-def keep(picture: Path, name: str) -> None:
+def keep(picture: Path, name: str, top: int = 0) -> None:
     """Copy a picture at the size that the pages show, in few colours: they are for looking at, not for measuring."""
     from PIL import Image
 
     with Image.open(picture) as image:
-        image = image.convert("RGB")
+        image = image.convert("RGB").crop((0, top, *image.size))
         image.thumbnail((WIDEST, 4 * WIDEST))
         image.quantize(192).save(IMAGES / f"{name}.png", optimize=True)
     print(f"{name}.png", (IMAGES / f"{name}.png").stat().st_size // 1000, "kB", flush=True)
 
 
-def screenshot(page: Path, name: str, width: int, height: int) -> None:
+def screenshot(page: Path, name: str, width: int, height: int, top: int = 0) -> None:
+    """A picture of a page, without its first `top` rows."""
     browser = next(filter(None, map(shutil.which, BROWSER)), None)
     if browser is None:
         raise SystemExit("no Chromium here: install it, or set it on the PATH")
@@ -93,7 +94,7 @@ def screenshot(page: Path, name: str, width: int, height: int) -> None:
         picture = Path(folder) / "page.png"
         window = [f"--user-data-dir={folder}/profile", f"--window-size={width},{height}", f"--screenshot={picture}"]
         subprocess.run([browser, *FLAGS, *window, page.resolve().as_uri()], check=True, capture_output=True)
-        keep(picture, name)
+        keep(picture, name, top)
 
 
 if __name__ == "__main__":

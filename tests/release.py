@@ -32,7 +32,7 @@ IN_SOURCE = (
     *("README.md", "CHANGELOG.md", "LICENSE", "constraints.txt", "mkdocs.yml"),
     *("tests/conftest.py", "docs/index.md"),
 )
-NEVER = re.compile(r"(^|/)(__pycache__|\.venv|build|data/(?!README)|not-built\.txt|\.hypothesis)|\.pyc$")
+NEVER = re.compile(r"(^|/)(__pycache__|\.venv|\.hypothesis|not-built\.txt)|^(build|dist|data)/(?!README)|\.pyc$")
 
 
 def main() -> None:

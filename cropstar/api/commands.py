@@ -496,7 +496,7 @@ class TableProduct:
 
 
 @Entry(
-    *("raster", "add", "model", "parcels", "mask"),
+    *("raster", "add", "model", "parcels", "mask", "declared_classes"),
     written=("state",),
     output="output",
     beside=True,
@@ -519,6 +519,7 @@ def predict(
     min_confidence: float | None = None,
     unknown: float | None = None,
     declared_column: str | None = None,
+    declared_classes: AnyPath | None = None,
     html: bool = False,
     smooth: Literal["majority", "bayesian"] | None = None,
     smooth_window: int | None = None,
@@ -636,6 +637,7 @@ MAPS_ALONE = (
         "scheduler",
     ),
     *("mask", "mask_classes", "only_parcels", "min_confidence", "unknown", "declared_column"),
+    "declared_classes",
 )
 TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
 
@@ -720,7 +722,7 @@ def _require_parcels(made: Sequence[MapResult]) -> None:
             raise PartialResult("no parcel was classified", path=each.files.parcels, why=why, remedy=remedy)
 
 
-@Entry("new", "model", "parcels", "mask", written=("state", "output"))
+@Entry("new", "model", "parcels", "mask", "declared_classes", written=("state", "output"))
 def update(
     state: AnyPath,
     new: AnyPath | Sequence[AnyPath],
@@ -739,6 +741,7 @@ def update(
     min_confidence: float | None = None,
     unknown: float | None = None,
     declared_column: str | None = None,
+    declared_classes: AnyPath | None = None,
     html: bool = False,
     smooth: Literal["majority", "bayesian"] | None = None,
     smooth_window: int | None = None,
@@ -798,6 +801,7 @@ def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "memory": parse_memory(options["memory"]),
         "reading": _reading(options),
         "mask": _path(options["mask"]),
+        "declared_classes": _path(options["declared_classes"]),
         "mask_classes": None if options["mask_classes"] is None else tuple(options["mask_classes"]),
         **{name: options[name] for name in ("only_parcels", "min_confidence", "unknown", "declared_column")},
         **{

@@ -395,6 +395,12 @@ MAP_OPTIONS = (
         metavar="NAME",
         help="Column of --parcels with the declared crop.  [default: crop, label, class, ...]",
     ),
+    headed(
+        OUTPUTS,
+        "--declared-classes",
+        type=PATH,
+        help="The file of 'ingest --classes', to compare declared crops with merged or renamed classes.",
+    ),
     headed(OUTPUTS, "--html", is_flag=True, help="Also write a self-contained HTML page with legend and hectares."),
     headed(
         OUTPUTS,

@@ -322,13 +322,14 @@ def job_key(
 def map_key(predictor: Predictor, series: Series, plan: WindowPlan, request: MapRequest) -> str:
     """What a map says of how it was made: the same content and options, wherever and whenever, give the same bytes."""
     options = request.model_dump(mode="json", exclude=NOT_OF_THE_MAP)
-    given = [None if path is None else _trace(path) for path in (request.parcels, request.mask)]
+    files = [request.parcels, request.mask, *filter(None, [request.declared_classes])]
+    given = [None if path is None else _trace(path) for path in files]
     return _digest({**_job_facts(predictor, series, plan), "options": options, "given": given})
 
 
 # Where things are, how the work is done and shared: none of it changes the map.
 NOT_OF_THE_MAP = {
-    *("model", "parcels", "mask", "state", "device", "backend", "memory"),
+    *("model", "parcels", "mask", "declared_classes", "state", "device", "backend", "memory"),
     *("overwrite", "shard", "scheduler", "state_precision"),
 }
 

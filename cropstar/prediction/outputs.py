@@ -52,6 +52,7 @@ from cropstar.prediction.styles import confidence_style, describe_style, plain
 from cropstar.prediction.trust import Trust
 from cropstar.reports.map import draw_map
 from cropstar.runtime import event, track
+from cropstar.sources.class_rules import EVERY_LABEL, read_rules
 from cropstar.store.classes import MASKED, NODATA, UNKNOWN, ClassTable
 from cropstar.store.files import atomic_path, library_writes, write_text
 
@@ -126,7 +127,8 @@ def write_outputs(
             drafts, counts = _smooth(drafts, options, grid, classes, work, hold)
         hectares = hectares_per_pixel(grid)
         rate = options.unknown if options.min_confidence is None else None  # the one of unknown parcels
-        product = ParcelProduct(files.parcels, classes, options.declared_column, model, grid, rate, trust.tags())
+        rules = EVERY_LABEL if options.declared_classes is None else read_rules(options.declared_classes)
+        product = ParcelProduct(files.parcels, classes, options.declared_column, rules, model, grid, rate, trust.tags())
         if options.parcels is not None and parcel_model is not None:
             parcel_count = parcel_model(options.parcels, product)
         elif options.parcels is not None:

@@ -42,6 +42,7 @@ from cropstar.prediction.styles import parcel_style
 from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
+from cropstar.sources.class_rules import EVERY_LABEL, ClassRules
 from cropstar.sources.labels import Parcels, repair_shapes, shapes_meet
 from cropstar.sources.vectors import KEY_COLUMNS, guess_label_column, keys_of, open_vector
 from cropstar.store.classes import MARKS, MASKED, UNKNOWN, ClassTable
@@ -107,6 +108,7 @@ class ParcelProduct:
     path: Path
     classes: ClassTable
     declared_column: str | None = None
+    rules: ClassRules = EVERY_LABEL  # from declared crops to classes of the model
     model: Path | None = None  # whose run tells which parcels it learnt from
     grid: Grid | None = None  # of the map
     rate: float | None = None  # of --unknown
@@ -144,7 +146,7 @@ def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: Parce
     """The parcels with what is known of the usable ones."""
     frame, declared = _with_declared(frame, product.declared_column, parcels)
     columns = _columns(said, product.classes) | {HECTARES: hectares_of(frame.geometry)}
-    columns |= _declared_columns(declared, columns[CLASS], product.classes)
+    columns |= _declared_columns(declared, columns[CLASS], product)
     columns[PART] = parts_of(product, frame)
     _say_agreement(columns[AGREES], columns[PART])
     write_frame(frame.assign(**_in_order(columns)), product.path, product.notes)
@@ -211,14 +213,16 @@ def _with_declared(frame: Any, column: str | None, path: Path) -> tuple[Any, Any
     return frame.rename(columns=taken), declared
 
 
-def _declared_columns(declared: Any, mapped: NDArray[Any], classes: ClassTable) -> dict[str, Any]:
+def _declared_columns(declared: Any, mapped: NDArray[Any], product: ParcelProduct) -> dict[str, Any]:
     import pandas
 
+    classes = product.classes
     count = len(mapped)
     agrees = pandas.array([None] * count, dtype="boolean")
     if declared is None:
         return {DECLARED: np.full(count, None, dtype=object), AGREES: agrees}
     texts = [None if pandas.isna(value) or not str(value).strip() else str(value).strip() for value in declared]
+    texts = product.rules.rename(texts)
     known = {name.casefold(): name for name in classes.names}
     strange: dict[str, int] = {}
     for row, (text, found) in enumerate(zip(texts, mapped, strict=True)):

@@ -52,7 +52,7 @@ def parse_memory(text: str) -> int:
 
 
 # Options that name products; a state remembers them.
-PRODUCT_FILES = ("parcels", "mask")
+PRODUCT_FILES = ("parcels", "mask", "declared_classes")
 PRODUCTS = (
     *("layers", "smoothing", "page", "picture", "declared_column"),
     *("mask_classes", "only_parcels", "min_confidence", "unknown"),
@@ -81,6 +81,7 @@ class MapOptions(Options):
     min_confidence: float | None = None  # what is less likely is unknown
     unknown: float | None = None  # what is unlike all classes is unknown; the rate of false alarms
     declared_column: str | None = None  # of the parcels: the crop that the farmer declared
+    declared_classes: LaxPath | None = None  # a class table that turns declared crops into classes of the model
     reading: dict[str, Any] = Field(default_factory=dict)  # how the input is to be read: bands, dates, clear, ...
 
     @field_validator("layers")
@@ -112,7 +113,8 @@ class MapOptions(Options):
     @property
     def files_read(self) -> tuple[Path, ...]:
         """The files beside the images."""
-        return tuple(path for path in (self.parcels, self.mask, getattr(self, "model", None)) if path is not None)
+        named = (*(getattr(self, name) for name in PRODUCT_FILES), getattr(self, "model", None))
+        return tuple(path for path in named if path is not None)
 
     def require_area(self) -> None:
         """Refuse options of the mapped area that lack what they speak of."""
@@ -122,6 +124,8 @@ class MapOptions(Options):
             raise UsageError("--mask-classes without --mask", remedy="give the raster with --mask")
         if self.declared_column is not None and self.parcels is None:
             raise UsageError("--declared-column without --parcels", remedy="give the outlines with --parcels")
+        if self.declared_classes is not None and self.parcels is None:
+            raise UsageError("--declared-classes without --parcels", remedy="give the outlines with --parcels")
 
     @property
     def layers_of_files(self) -> tuple[str, ...]:

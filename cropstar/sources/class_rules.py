@@ -62,6 +62,11 @@ class ClassRules:
             self._speak(Counter(labels), known)
         return [known.get(label, label if self.others == "keep" else None) for label in labels]
 
+    def rename(self, labels: Sequence[str | None]) -> list[str | None]:
+        """Labels by the names of their classes; what no class takes keeps its own."""
+        known = {label: rule.name for rule in self.classes for label in rule.labels}
+        return [None if label is None else known.get(label, label) for label in labels]
+
     def _speak(self, counts: Counter[str], known: dict[str, str | None]) -> None:
         unknown = sorted((label for label in counts if label not in known), key=lambda label: (-counts[label], label))
         if unknown and self.others == "error":

@@ -108,6 +108,31 @@ def test_parcels_say_declared_and_mapped_and_keep_the_columns_of_the_user(small_
         )
 
 
+def test_declared_crops_are_compared_by_the_class_table(small_scene: Path, tmp_path: Path) -> None:
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif", seed=2)
+    frame = geopandas.read_file(small_scene / "parcels.gpkg")
+    frame["crop"] = ["corn", "oats"] * (len(frame) // 2) + ["corn"] * (len(frame) % 2)
+    frame.to_file(tmp_path / "parcels.gpkg")
+    (tmp_path / "classes.yaml").write_text("maize: [corn, '211']\nwheat: [spelt]\n")
+    cropstar.predict(
+        small_scene / "tile.tif",
+        output=tmp_path / "map.tif",
+        model=model,
+        parcels=tmp_path / "parcels.gpkg",
+        declared_classes=tmp_path / "classes.yaml",
+    )
+    found = geopandas.read_file(tmp_path / "map-parcels.gpkg")
+    corn = (found["crop"] == "corn") & found["mapped"].notna()
+    assert corn.any()
+    assert (found["declared"][corn] == "maize").all()
+    assert (found["agreement_with_declared"][corn].astype(bool) == (found["mapped"] == "maize")[corn]).all()
+    assert found["agreement_with_declared"][~corn].isna().all()
+    with pytest.raises(UsageError, match="--declared-classes without --parcels"):
+        cropstar.predict(
+            small_scene / "tile.tif", output=tmp_path / "b.tif", model=model, declared_classes=tmp_path / "classes.yaml"
+        )
+
+
 def test_an_update_makes_every_product_again(small_scene: Path, tmp_path: Path) -> None:
     tile = small_scene / "tile.tif"
     first = cut(tile, tmp_path / "first.tif", slice(0, 4))
