@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import rasterio
 from click.testing import CliRunner
@@ -302,3 +303,28 @@ def test_context_that_does_not_fit(place: Path, warm: Path, tmp_path: Path) -> N
         cropstar.ingest(place / "images", output=tmp_path / "s", context=str(tmp_path / "elsewhere.tif"))
     with pytest.raises(UsageError, match="without --temperature"):
         cropstar.ingest(place / "images", output=tmp_path / "s", warm_from="03-01")
+
+
+def test_a_table_is_predicted_with_the_warmth_of_the_training(tmp_path: Path) -> None:
+    """Radar and optical values of one day, and a column of temperature: no option is needed to predict."""
+    random, rows = np.random.default_rng(0), []
+    for field in range(24):
+        for day in np.arange("2018-01-01", "2018-09-01", 30, dtype="datetime64[D]"):
+            level = 1000 + 2000 * (field % 2)
+            bands = {"B04": level + random.integers(200), "B08": 4000, "VV": -9.0 - random.random(), "VH": -15.0}
+            warmth = {"tmean": 273.15 + 10 + random.random()}
+            rows.append({"id": f"f{field}", "date": str(day), "crop": f"c{field % 2}", **bands, **warmth})
+    table = tmp_path / "fields.csv"
+    pd.DataFrame(rows).to_csv(table, index=False)
+    cropstar.ingest(table, output=tmp_path / "store", temperature="tmean", base_temperature=4, warm_from="02-01")
+    settings = {"cross_fit": 0, "soft_labels": "none"}
+    run = cropstar.train(
+        store=tmp_path / "store", model="star", layers=1, hidden=8, epochs=2, settings=settings, runs=tmp_path / "runs"
+    )
+    of_table, of_store = tmp_path / "of-table.csv", tmp_path / "of-store.csv"
+    cropstar.predict(table, model=run, output=of_table)
+    cropstar.predict(tmp_path / "store", model=run, output=of_store)
+    first, second = (pd.read_csv(path).set_index("id").sort_index() for path in (of_table, of_store))
+    assert first["p_c0"].to_numpy() == pytest.approx(second["p_c0"].to_numpy(), abs=1e-6)
+    with pytest.raises(UsageError, match="--context does not apply to tables"):
+        cropstar.predict(table, model=run, output=tmp_path / "x.csv", context="elevation")
