@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from cropstar.config import AUTO, CONVOLUTIONAL, FITTED, USUAL_VALIDATION, ModelConfig, TrainConfig, dump_config
 from cropstar.config_keys import config_keys, config_sections
@@ -28,6 +31,7 @@ NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not rec
 WARMUP = 30  # steps
 FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 FEW = 2000  # fields of series
+COMPOSITE = 20  # days between dates that are no single acquisitions any more
 VERY_FEW = 150  # fields of series: each would be learnt by heart
 
 
@@ -51,6 +55,7 @@ class DataFacts:
     shares: bool = True  # whether validation is a share of the training fields, not whole groups or a published part
     several: bool = False  # sensors
     series: bool = False  # whether the store holds series of tables
+    every: int | None = None  # days between the dates of a group of series, where those of others lie far closer
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
         config.split.by == "parcel" and _shares_validation(store, config.split.name),
         store.fingerprint.several,
         _is_series(store),
+        _coarsest(store) if _is_series(store) and not store.fingerprint.several else None,
     )
 
 
@@ -160,6 +166,20 @@ def _is_series(store: Store) -> bool:
     return any(entry.layout == "series" for entry in store.manifest.tiles)
 
 
+def _coarsest(store: Store) -> int | None:
+    """The usual days between the clear dates of a group of composites, if another group has twice as many dates.
+
+    Of all groups, those of the test too: their dates are looked at, neither their values nor their labels.
+    """
+    gaps = defaultdict(list)
+    for _, reader in store.readers():
+        _, clear, days = reader.series
+        sample = np.repeat(np.arange(len(reader.starts) - 1), np.diff(reader.starts))[clear]
+        gaps[reader.scene].append(np.diff(days[clear])[np.diff(sample) == 0])
+    usual = [float(np.median(found)) for own in gaps.values() if len(found := np.concatenate(own))]
+    return round(max(usual)) if usual and max(usual) >= max(2 * min(usual), COMPOSITE) else None
+
+
 def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     if config.model.name in FITTED:
         return
@@ -168,6 +188,9 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
     yield from _optimisation(facts, _soft_labels(config, facts))
     if facts.several:
         yield from _of_several_sensors(config, facts)
+    if facts.every is not None and config.target != "date":
+        why = "groups differ in how many dates they have: all are averaged to the coarsest"
+        yield Choice("regular.every", facts.every, why)
     crossed = config.cross_fit > 0 if _is_set(config, "cross_fit") else _can_cross_fit(config, facts)
     if crossed:
         yield Choice(

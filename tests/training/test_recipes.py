@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -18,7 +19,9 @@ from cropstar.config import TrainConfig, dump_config, load_yaml, resolve_config
 from cropstar.models.contract import Shape
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.zoo import build_model
-from cropstar.training.recipes import DataFacts, explained, fill
+from cropstar.sources.ingest import ingest
+from cropstar.sources.table import open_table
+from cropstar.training.recipes import DataFacts, explained, fill, with_recipe
 
 FIELDS = DataFacts(fields=700, samples=700, dates=14, bands=13, classes=6, span=200, images=False, pixels=False)
 IMAGES = DataFacts(fields=70, samples=160, dates=9, bands=10, classes=8, span=250, images=True, pixels=True)
@@ -158,3 +161,22 @@ def test_recipes_by_option(
     (result,) = tmp_path.glob("data/runs/*/result.json")
     model = json.loads(result.read_text())["model"]
     assert model["pool"] == ("season" if recipe == "quick" else "last")
+
+
+@pytest.mark.parametrize(("step", "every"), [(10, 30), (20, None), (30, None)])
+def test_groups_of_other_steps_are_averaged_to_the_coarsest(step: int, every: int | None, tmp_path: Path) -> None:
+    """Monthly composites of one year beside dates every ten days of another."""
+    lines = ["id,date,crop,year,B1"]
+    for field in range(12):
+        year, days = (2021, 30) if field % 2 else (2022, step)
+        for day in range(0, 180, days):
+            when = date(year, 3, 1) + timedelta(day)
+            lines.append(f"{field},{when.isoformat()},{'ab'[field // 2 % 2]},{year},0.{field + 1}")
+    table = tmp_path / "fields.csv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    ingest(open_table(table), tmp_path / "store")
+    filled, choices = with_recipe(config_of("star", store=tmp_path / "store"))
+    assert filled.regular.every == every
+    assert ("regular.every" in {choice.key for choice in choices}) == (every is not None)
+    given, _ = with_recipe(config_of("star", store=tmp_path / "store", **{"regular.every": 5}))
+    assert given.regular.every == 5
