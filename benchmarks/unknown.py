@@ -46,11 +46,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--model", default="star")
     parser.add_argument("--recipe", default="auto")
+    parser.add_argument("--nodata", type=float, action="append", default=[], help="as of 'cropstar ingest'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
-    whole = cropstar.ingest(given.table, output=given.work / "whole", overwrite=True)
+    whole = cropstar.ingest(given.table, output=given.work / "whole", overwrite=True, nodata=given.nodata)
     names = given.classes.split(",") if given.classes else list(_class_names(Path(whole)))
     print(f"{'left out':<20} {'unknown':>8} {'alarms':>7} {'AUROC':>7} {'distance':>9} {'softmax':>8}  fields")
     for name in names:
@@ -66,9 +67,10 @@ def main() -> None:
 
 def hold_out(given: argparse.Namespace, whole: Path, name: str) -> dict[str, Any]:
     """The figures of one class that is left out."""
-    part = given.work / f"without-{name}{''.join(given.table.suffixes)}"
+    ending = "".join(given.table.suffixes) if given.table.suffix == ".parquet" else "_TRAIN.tsv.gz"  # as UCR names them
+    part = given.work / f"without-{name}{ending}"
     write_without(given.table, part, given.label, name)
-    store = cropstar.ingest(part, output=given.work / f"store-{name}", overwrite=True)
+    store = cropstar.ingest(part, output=given.work / f"store-{name}", overwrite=True, nodata=given.nodata)
     run = cropstar.train(
         store=store, model=given.model, recipe=given.recipe, seed=given.seed, runs=given.work / f"runs-{name}"
     )

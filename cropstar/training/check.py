@@ -321,10 +321,10 @@ def _broken(held: Floats, rate: float) -> list[str]:
     margin = 3 / np.sqrt(count)
     if red <= rate + margin * np.sqrt(rate * (1 - rate)) or low <= 0.5 + margin * 0.5:
         return []
-    wrong = max(2 * low - 1, (red - rate) / (1 - rate))
+    wrong = (red - rate) / (1 - rate)
     return [
-        f"{red:.0%} of the declared crops are red where at most {rate:.0%} false alarms are promised: either at least "
-        f"{wrong:.0%} of them are wrong, or the model does not fit these fields; visit some before any of this is used"
+        f"{red:.0%} of the declared crops are red where at most {rate:.0%} of right ones would be: either {wrong:.0%} "
+        "of them are wrong, or the model does not fit these fields; visit some before any of this is used"
     ]
 
 
@@ -450,12 +450,14 @@ def summary_lines(facts: Mapping[str, Any]) -> list[str]:
     """The findings for the terminal."""
     lights, rate = facts["lights"], facts["rate"]
     total = max(facts["fields"], 1)
+    promise = f"of those that are right, at most {rate:.0%} are red"
+    if not facts["promised"]:
+        promise = f"that at most {rate:.0%} of right ones are red is NOT promised here, see the warnings"
     return [
         f"{plural(facts['fields'], 'field')}, each judged by a model that never saw it",
         f"suspect labels  {facts['suspects']:,} ({facts['suspects'] / total:.1%})",
         *(f"  {row['fields']:5d}  {row['label']} looks like {row['probable']}" for row in facts["pairs"][:6]),
-        f"declared crops  {lights['green']:,} green, {lights['yellow']:,} yellow, {lights['red']:,} red; "
-        f"of those that are right, at most {rate:.0%} are red",
+        f"declared crops  {lights['green']:,} green, {lights['yellow']:,} yellow, {lights['red']:,} red; {promise}",
         f"wrong crops     would be red in {facts['if_wrong']['red']:.0%}, yellow in {facts['if_wrong']['yellow']:.0%} "
         f"and green in {facts['if_wrong']['green']:.0%} of cases, if any other crop were declared",
     ]

@@ -267,7 +267,7 @@ def detection(p_values: Floats, labels: Integers, rate: float) -> dict[str, floa
     alone = kept & (kept.sum(axis=1, keepdims=True) == 1)
     count = max(int(wrong.sum()), 1)
     red, green = int((~kept & wrong).sum()) / count, int((alone & wrong).sum()) / count
-    return {"red": red, "yellow": 1 - red - green, "green": green}
+    return {"red": red, "yellow": max(1 - red - green, 0.0), "green": green}
 
 
 # --- what to survey next
