@@ -44,7 +44,7 @@ from cropstar.training.monitoring import EventFiles, require_tensorboard
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.setup import speaks_by_date
-from cropstar.training.train import TrainOptions, train
+from cropstar.training.train import TrainOptions, count_parameters, train
 from cropstar.training.trainer import Budget, Progress, Task, Verdict, fit
 
 MODEL_KIND = "benchmark"  # of the model file: no map can be made with it
@@ -341,10 +341,6 @@ WIDTHS = (16, 32, 48)  # multiples of 16 suit attention's heads
 WIDEST = 4096
 
 ModelBuilder = Callable[[ModelConfig], Classifier]
-
-
-def count_parameters(model: Classifier) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def match_parameters(config: ModelConfig, wanted: int, build: ModelBuilder) -> ModelConfig:

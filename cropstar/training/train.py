@@ -54,7 +54,7 @@ from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorbo
 from cropstar.training.novelty import HeldOut, Stages, can_be_novel, learn_distances
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
-from cropstar.training.selection import require_selectable, select
+from cropstar.training.selection import Selection, require_selectable, select
 from cropstar.training.setup import Setup
 from cropstar.training.small_data import (
     advise_trees,
@@ -92,148 +92,178 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
     keep_large_buffers()
     with ExitStack() as hold:
         processes = hold.enter_context(joined())
-        device = processes.own_device(options.device)
         store = Store.open(config.store)
         hold.callback(store.close)
         split = training_split(store, config)
-        description = describe_split(store, split)
-        _say_split(store, split, description)
+        _say_split(store, split, describe_split(store, split))
         warn_of_small_data(store, split, config)
-        data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
-        claimed, selection, setup = None, None, Setup.of(store, config, device, options.backend)
-        if config.model.name == AUTO:
-            _require_choice(config, options, store, split, processes)
-            claimed = _claim(config, options, data, hold, processes)
-            event(f"{AUTO}; run {claimed.folder}")
-            seconds = options.checkpoint_seconds
-            selection = select(config, setup, split, claimed, minutes=options.budget, checkpoint_seconds=seconds)
-            config = selection.config
-        elif options.budget is not None:
-            raise UsageError(f"--budget is for --model {AUTO}", remedy="leave it out")
-        shape = setup.shape(config)
-        configs = member_configs(config)
-        models = [setup.build(own, shape) for own in configs]
-        # Before a run folder is made: an unknown name, or what cannot be trained, leaves nothing.
-        model = models[0] if len(models) == 1 else Ensemble(models, shape.bands)
-        require_cross_fittable(config, processes.size)
-        require_forest(config)
-        if config.cross_fit:
-            setup.folds(split, config, config.cross_fit)  # refuses more folds than there are units
-        for own, each in zip(configs, models, strict=True):
-            setup.require(own, each)
-            _require_possible(own, options, each, processes, device)
-        teacher = _teacher(config, setup, split, shape)
-        if isinstance(teacher, Teacher):
-            data["teacher"] = teacher.digest
-        run = claimed or _claim(config, options, data, hold, processes)
-        places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
-        members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        event(f"{_in_words(config, configs, model, parameters)}; run {run.folder}")
-        if not model.streaming and model.makes_maps:
-            logger.info(
-                "this model needs the whole season: for predict --state and update, train one that streams (star)"
-            )
-
-        learnt = split.with_validation() if config.cross_fit else split
-        parts, normalisation = setup.open(learnt, config, model)
-        if teacher is not None:
-            parts["train"] = teacher.teach(parts["train"], learnt, config)
-        forest_accuracy = teacher.accuracy if isinstance(teacher, ForestTeacher) else None
-        counts = tested_counts(split, setup.classes)
-        card = ModelCard(
-            describe_model([own.model for own in configs]),
-            shape.to_json(),
-            store.fingerprint,
-            normalisation,
-            {
-                "version": __version__,
-                "seed": config.seed,
-                "scenes": _recipes(store),
-                "reading": _reading(store),
-                "class_fields": counts,
-                "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
-                **_dates(config),
-                **({"target": config.target} if config.target else {}),
-                **_sensors(config, store),
-                **({"distil": teacher.facts()} if isinstance(teacher, Teacher) else {}),
-            },
-        )
-        training = _Training(run, members, parts, card, setup, split, processes, options, hold)
-        out_of_fold = training.cross_fit(configs[: 1 + len(config.beside)], teacher) if config.cross_fit else None
+        setup = Setup.of(store, config, processes.own_device(options.device), options.backend)
+        training = _begin(config, options, setup, split, processes, hold)
+        config = training.config  # with the model that was chosen
+        out_of_fold = training.cross_fit() if config.cross_fit else None
         if out_of_fold is not None and processes.is_first:
-            advise_trees(out_of_fold.facts(), forest_accuracy)
-        suspects: list[Suspect] = []
-        if config.clean and out_of_fold is not None:
-            suspects = find_suspects(FieldProbabilities.out_of_fold(out_of_fold))
-            learnt = learnt.without(suspect.parcel for suspect in suspects)
-            _say_cleaned(suspects, store, learnt)
-            parts["train"] = setup.open(learnt, config, model, normalisation)[0]["train"]
-            if teacher is not None:
-                parts["train"] = teacher.teach(parts["train"], learnt, config)
-        outcomes = [training.fit(member, out_of_fold) for member in members]
-        refits = _refit(training, config, outcomes, teacher) if config.refit else []
+            advise_trees(out_of_fold.facts(), training.forest_accuracy)
+        suspects = training.leave_out_suspects(out_of_fold) if config.clean and out_of_fold is not None else []
+        outcomes = [training.fit(member, out_of_fold) for member in training.members]
+        refits = training.refit(outcomes) if config.refit else []
         if not processes.is_first:
-            return run, {}
-        for member in members:
-            _load(member.model, training.best(member))
-        if isinstance(model, Ensemble):
-            model.calibrate([outcome.temperature for outcome in outcomes])
-            model.to(device)
-        levels = levels_of(store.fingerprint.classes)
-        held_out, progress = outcomes[0].held_out if len(outcomes) == 1 else None, summed(outcomes)
-        if out_of_fold is not None:
-            progress = out_of_fold.with_final(progress)
-            held_out = out_of_fold.scores if len(outcomes) == 1 else out_of_fold.calibrated()[1]
-        if out_of_fold is not None and out_of_fold.judges:
-            assert held_out is not None
-            judged = out_of_fold.judgement(held_out, streaming=model.streaming)
-        else:
-            season, dates = store.fingerprint.season, dates_in_season(store)
-            judged = judge(model, parts, shape.classes, season, device, levels, held_out, dates)
-        confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
-        ordinary = _Ordinary(setup, parts, judged.calibration.temperature, out_of_fold, members=len(members))
-        card = ordinary.teach(replace(card, calibration=confidence), model)
-        result = _result(config, run, store, split, parameters, progress, judged)
-        result["split"]["counts"] = counts
-        result["baselines"] = [majority(store.fingerprint.classes.names, counts, judged.test)]
-        if config.forest and config.model.name not in FITTED:
-            event("baseline: a random forest on the same fields")
-            result["baselines"].append(forest_baseline(config, setup, split, run))
-        say_baselines(result["baselines"], judged.test)
-        if out_of_fold is not None:
-            if out_of_fold.judges:
-                everything = Split(dict.fromkeys(out_of_fold.split.part_of, "test"), out_of_fold.split.label_of)
-                result["split"] |= {"parcels": both_parts(split), "out_of_fold": config.cross_fit}
-                result["errors"] = error_map_facts(store, everything, judged.test)
-            said = FieldProbabilities.out_of_fold(out_of_fold)
-            if judged.scores is not None:
-                said = said.joined(FieldProbabilities.of(split, judged.scores, judged.calibration.temperature))
-            said.write(run.out_of_fold, store.fingerprint.classes.names)
-        if config.clean:
-            result["clean"] = clean_facts(suspects, store)
-        record = TestRecord.of_result(result, store.fingerprint.season, join_bounds(store_bounds(store)))
-        card = replace(card, provenance={**card.provenance, "record": record.to_json()})
-        _save(run.before_refit if config.refit else run.model, card, model)
-        if isinstance(model, Ensemble):
-            result["model"]["name"] = card.model["name"]
-            result["ensemble"] = ensemble_facts(members, outcomes, judged.validation)
-        if isinstance(teacher, Teacher):
-            result["distil"] = {"path": str(config.distil), **teacher.facts(), "share": config.loss.teacher}
-        if out_of_fold is not None:
-            result["cross_fit"] = {**out_of_fold.facts(), "forest": forest_accuracy}
-        if selection is not None:
-            result["selection"] = selection.facts
-        if config.refit:
-            for member in members:
-                _load(member.model, member.run.refit.model)
-            epochs = [outcome.progress.best_epoch for outcome in outcomes]
-            card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
-            _save(run.model, ordinary.teach_again(card, model), model)
-            result["refit"] = {"epochs": epochs, "seconds": round(sum(each.seconds for each in refits), 1)}
-        write_report(run.report, result)
-        write_json(run.result, result)
-    return run, result
+            return training.run, {}
+        result = _finish(training, outcomes, refits, out_of_fold, suspects)
+        write_report(training.run.report, result)
+        write_json(training.run.result, result)
+    return training.run, result
+
+
+def _begin(
+    config: TrainConfig, options: TrainOptions, setup: Setup, split: Split, processes: Processes, hold: ExitStack
+) -> _Training:
+    """Choose and build the models, refuse what cannot be trained, claim the run folder and open the data."""
+    store = setup.store
+    data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
+    claimed, selection = None, None
+    if config.model.name == AUTO:
+        _require_choice(config, options, store, split, processes)
+        claimed = _claim(config, options, data, hold, processes)
+        event(f"{AUTO}; run {claimed.folder}")
+        seconds = options.checkpoint_seconds
+        selection = select(config, setup, split, claimed, minutes=options.budget, checkpoint_seconds=seconds)
+        config = selection.config
+    elif options.budget is not None:
+        raise UsageError(f"--budget is for --model {AUTO}", remedy="leave it out")
+    shape = setup.shape(config)
+    configs = member_configs(config)
+    models = [setup.build(own, shape) for own in configs]
+    # Before a run folder is made: an unknown name, or what cannot be trained, leaves nothing.
+    model = models[0] if len(models) == 1 else Ensemble(models, shape.bands)
+    require_cross_fittable(config, processes.size)
+    require_forest(config)
+    if config.cross_fit:
+        setup.folds(split, config, config.cross_fit)  # refuses more folds than there are units
+    for own, each in zip(configs, models, strict=True):
+        setup.require(own, each)
+        _require_possible(own, options, each, processes, setup.device)
+    teacher = _teacher(config, setup, split, shape)
+    if isinstance(teacher, Teacher):
+        data["teacher"] = teacher.digest
+    run = claimed or _claim(config, options, data, hold, processes)
+    places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
+    members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
+    event(f"{_in_words(config, configs, model)}; run {run.folder}")
+    if not model.streaming and model.makes_maps:
+        logger.info("this model needs the whole season: for predict --state and update, train one that streams (star)")
+    learnt = split.with_validation() if config.cross_fit else split
+    parts, normalisation = setup.open(learnt, config, model)
+    if teacher is not None:
+        parts["train"] = teacher.teach(parts["train"], learnt, config)
+    forest_accuracy = teacher.accuracy if isinstance(teacher, ForestTeacher) else None  # before folds are taught
+    counts = tested_counts(split, setup.classes)
+    card = ModelCard(
+        describe_model([own.model for own in configs]),
+        shape.to_json(),
+        store.fingerprint,
+        normalisation,
+        {
+            "version": __version__,
+            "seed": config.seed,
+            "scenes": _recipes(store),
+            "reading": _reading(store),
+            "class_fields": counts,
+            "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
+            **_dates(config),
+            **({"target": config.target} if config.target else {}),
+            **_sensors(config, store),
+            **({"distil": teacher.facts()} if isinstance(teacher, Teacher) else {}),
+        },
+    )
+    return _Training(
+        *(config, run, members, model, parts, learnt, card, setup, split),
+        *(teacher, forest_accuracy, selection, processes, options, hold),
+    )
+
+
+def _finish(
+    training: _Training,
+    outcomes: Sequence[Outcome],
+    refits: Sequence[Progress],
+    out_of_fold: OutOfFold | None,
+    suspects: Sequence[Suspect],
+) -> dict[str, Any]:
+    """Judge the best model, save it with all that a map needs to know of it, and tell what it reached."""
+    config, run, model, setup = training.config, training.run, training.model, training.setup
+    store, classes = setup.store, setup.store.fingerprint.classes.names
+    for member in training.members:
+        _load(member.model, training.best(member))
+    if isinstance(model, Ensemble):
+        model.calibrate([outcome.temperature for outcome in outcomes])
+        model.to(setup.device)
+    judged, progress = _judged(training, outcomes, out_of_fold)
+    confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
+    members = len(training.members)
+    ordinary = _Ordinary(setup, training.parts, judged.calibration.temperature, out_of_fold, members=members)
+    card = ordinary.teach(replace(training.card, calibration=confidence), model)
+
+    result = _result(config, run, store, training.split, count_parameters(model), progress, judged)
+    counts = card.provenance["class_fields"]
+    result["split"]["counts"] = counts
+    result["baselines"] = [majority(classes, counts, judged.test)]
+    if config.forest and config.model.name not in FITTED:
+        event("baseline: a random forest on the same fields")
+        result["baselines"].append(forest_baseline(config, setup, training.split, run))
+    say_baselines(result["baselines"], judged.test)
+    if out_of_fold is not None:
+        _tell_out_of_fold(result, training, out_of_fold, judged)
+    if config.clean:
+        result["clean"] = clean_facts(suspects, store)
+    record = TestRecord.of_result(result, store.fingerprint.season, join_bounds(store_bounds(store)))
+    card = replace(card, provenance={**card.provenance, "record": record.to_json()})
+    _save(run.before_refit if config.refit else run.model, card, model)
+    if isinstance(model, Ensemble):
+        result["model"]["name"] = card.model["name"]
+        result["ensemble"] = ensemble_facts(training.members, outcomes, judged.validation)
+    if isinstance(training.teacher, Teacher):
+        teacher = training.teacher.facts()
+        result["distil"] = {"path": str(config.distil), **teacher, "share": config.loss.teacher}
+    if out_of_fold is not None:
+        result["cross_fit"] = {**out_of_fold.facts(), "forest": training.forest_accuracy}
+    if training.selection is not None:
+        result["selection"] = training.selection.facts
+    if config.refit:
+        for member in training.members:
+            _load(member.model, member.run.refit.model)
+        epochs = [outcome.progress.best_epoch for outcome in outcomes]
+        card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
+        _save(run.model, ordinary.teach_again(card, model), model)
+        result["refit"] = {"epochs": epochs, "seconds": round(sum(each.seconds for each in refits), 1)}
+    return result
+
+
+def _judged(
+    training: _Training, outcomes: Sequence[Outcome], out_of_fold: OutOfFold | None
+) -> tuple[Judgement, Progress]:
+    """The one evaluation on the test parcels, or of all fields out of fold; and the progress of all members."""
+    model, setup, fingerprint = training.model, training.setup, training.setup.store.fingerprint
+    held_out, progress = outcomes[0].held_out if len(outcomes) == 1 else None, summed(outcomes)
+    if out_of_fold is not None:
+        progress = out_of_fold.with_final(progress)
+        held_out = out_of_fold.scores if len(outcomes) == 1 else out_of_fold.calibrated()[1]
+        if out_of_fold.judges:
+            return out_of_fold.judgement(held_out, streaming=model.streaming), progress
+    levels, dates = levels_of(fingerprint.classes), dates_in_season(setup.store)
+    parts, season = training.parts, fingerprint.season
+    return judge(model, parts, setup.classes, season, setup.device, levels, held_out, dates), progress
+
+
+def _tell_out_of_fold(result: dict[str, Any], training: _Training, out_of_fold: OutOfFold, judged: Judgement) -> None:
+    """What the folds said of every field: in the result, and in a file for `cropstar check`."""
+    store, split = training.setup.store, training.split
+    if out_of_fold.judges:
+        everything = Split(dict.fromkeys(out_of_fold.split.part_of, "test"), out_of_fold.split.label_of)
+        result["split"] |= {"parcels": both_parts(split), "out_of_fold": training.config.cross_fit}
+        result["errors"] = error_map_facts(store, everything, judged.test)
+    said = FieldProbabilities.out_of_fold(out_of_fold)
+    if judged.scores is not None:
+        said = said.joined(FieldProbabilities.of(split, judged.scores, judged.calibration.temperature))
+    said.write(training.run.out_of_fold, store.fingerprint.classes.names)
 
 
 @dataclass(frozen=True)
@@ -275,16 +305,22 @@ class _Ordinary:
         return replace(card, novelty=replace(scale, distances=distances).arrays())
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Training:
     """The data, the setup and the run folder that all members of a run share."""
 
+    config: TrainConfig
     run: Run
     members: Sequence[Member]
-    parts: Mapping[str, Prepared]
-    card: ModelCard  # of what they are together
+    model: Classifier  # what they are together
+    parts: dict[str, Prepared]
+    learnt: Split  # whose training part is learnt from
+    card: ModelCard
     setup: Setup
     split: Split
+    teacher: Teacher | ForestTeacher | None
+    forest_accuracy: float | None  # of the forest that teaches
+    selection: Selection | None
     processes: Processes
     options: TrainOptions
     hold: ExitStack
@@ -318,14 +354,15 @@ class _Training:
         assert outcome is not None
         return outcome
 
-    def cross_fit(self, kinds: Sequence[TrainConfig], teacher: Teacher | ForestTeacher | None) -> OutOfFold:
+    def cross_fit(self) -> OutOfFold:
         """A model per fold, or one of each kind, for the figures and the calibration."""
+        kinds = [member.config for member in self.members[: 1 + len(self.config.beside)]]
         store, device, classes = self.setup.store, self.setup.device, self.setup.classes
         folds = self.setup.folds(self.split, kinds[0], kinds[0].cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
         said = OutOfFold(folds[0], classes, device, store, levels_of(store.fingerprint.classes))
-        found = [self._fold(fold, number, kinds, teacher) for number, fold in enumerate(folds, 1)]
+        found = [self._fold(fold, number, kinds) for number, fold in enumerate(folds, 1)]
         for place in range(len(kinds) if len(kinds) > 1 else 0):
             own = OutOfFold(folds[0], classes, device, store)
             for models, parts, outcomes in found:
@@ -345,7 +382,7 @@ class _Training:
         return said
 
     def _fold(
-        self, fold: Split, number: int, kinds: Sequence[TrainConfig], teacher: Teacher | ForestTeacher | None
+        self, fold: Split, number: int, kinds: Sequence[TrainConfig]
     ) -> tuple[list[Classifier], dict[str, Prepared], list[Outcome]]:
         """The models that never saw a fold, and their data; those that an earlier start of the run made are read."""
         models, outcomes = [], []
@@ -356,7 +393,7 @@ class _Training:
             own = Member(number, config, run.member(place + 1) if place else run, model)
             outcome = finished_outcome(own.run)
             if outcome is None:
-                training = teacher.teach(parts["train"], fold, config) if teacher else parts["train"]
+                training = self.teacher.teach(parts["train"], fold, config) if self.teacher else parts["train"]
                 task, save = self._task(own, training, own.run, own.run.model)
                 task = replace(task, validation=parts["validation"], diagnosis=None, quiet=True)
                 outcome = Outcome(fit_model(task, save).progress)
@@ -383,11 +420,30 @@ class _Training:
         write_json(member.run.result, outcome.to_json())
         return outcome
 
-    def refit(self, member: Member, training: Prepared, of: Progress) -> Progress:
-        """Train a member with new weights on training and validation, as far as the best epoch."""
-        number = f" of member {member.number}" if not self.alone else ""
-        event(f"refit{number} on training and validation for {plural(of.best_epoch, 'epoch')}, the best number")
-        return self._fit(member, training, member.run.refit, member.run.refit.model, refit_of=of)
+    def leave_out_suspects(self, out_of_fold: OutOfFold) -> list[Suspect]:
+        """Leave fields with a suspect label out of the training part; which ones."""
+        suspects = find_suspects(FieldProbabilities.out_of_fold(out_of_fold))
+        self.learnt = self.learnt.without(suspect.parcel for suspect in suspects)
+        _say_cleaned(suspects, self.setup.store, self.learnt)
+        self.parts["train"] = self._open(self.learnt)
+        return suspects
+
+    def refit(self, outcomes: Sequence[Outcome]) -> list[Progress]:
+        """Every member with new weights on training and validation, as far as its best epoch."""
+        training, shape = self._open(self.split.with_validation()), self.setup.shape(self.config)
+        refits = []
+        for member, outcome in zip(self.members, outcomes, strict=True):
+            fresh, epochs = replace(member, model=self.setup.build(member.config, shape)), outcome.progress.best_epoch
+            number = f" of member {member.number}" if not self.alone else ""
+            event(f"refit{number} on training and validation for {plural(epochs, 'epoch')}, the best number")
+            run = member.run.refit
+            refits.append(self._fit(fresh, training, run, run.model, refit_of=outcome.progress))
+        return refits
+
+    def _open(self, split: Split) -> Prepared:
+        """The training part of another split, with the normalisation that was measured before: the model has one."""
+        parts, _ = self.setup.open(split, self.config, self.members[0].model, self.card.normalisation)
+        return self.teacher.teach(parts["train"], split, self.config) if self.teacher else parts["train"]
 
     def _fit(
         self, member: Member, training: Prepared, run: Run, file: Path, refit_of: Progress | None = None
@@ -426,21 +482,6 @@ class _Training:
         write_metrics(self.run, [each.history for each in (*before, progress)])
 
 
-def _refit(
-    training: _Training, config: TrainConfig, outcomes: Sequence[Outcome], teacher: Teacher | ForestTeacher | None
-) -> list[Progress]:
-    """Every member anew, with the normalisation that was measured before: the model file has one."""
-    setup, merged = training.setup, training.split.with_validation()
-    shape = setup.shape(config)
-    parts, _ = setup.open(merged, config, training.members[0].model, training.card.normalisation)
-    if teacher is not None:
-        parts["train"] = teacher.teach(parts["train"], merged, config)
-    return [
-        training.refit(replace(member, model=setup.build(member.config, shape)), parts["train"], outcome.progress)
-        for member, outcome in zip(training.members, outcomes, strict=True)
-    ]
-
-
 def _teacher(config: TrainConfig, setup: Setup, split: Split, shape: Shape) -> Teacher | ForestTeacher | None:
     """Who is learnt from beside the labels."""
     forest = ForestTeacher.of(config, setup.target, shape)
@@ -454,7 +495,12 @@ def _load(model: Classifier, file: Path) -> None:
     load_weights(model, weights, file)
 
 
-def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classifier, parameters: int) -> str:
+def count_parameters(model: Classifier) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classifier) -> str:
+    parameters = count_parameters(model)
     if isinstance(model, Ensemble):
         return f"ensemble of {name_ensemble([own.model for own in configs])}, {parameters:,} parameters"
     if not model.trains_in_epochs:

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cropstar.benchmarks.running import count_parameters, match_parameters, resolve_bench, shipped_config
+from cropstar.benchmarks.running import match_parameters, resolve_bench, shipped_config
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import (
     LIKELIHOOD,
@@ -33,6 +33,7 @@ from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
+from cropstar.training.train import count_parameters
 
 
 def generated(name: str, **own: Any) -> Material:

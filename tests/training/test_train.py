@@ -208,7 +208,7 @@ def test_patience_ends_a_run(small_store: Path, tmp_path: Path) -> None:
 def test_a_model_of_regular_dates_maps_the_same_dates(small_store: Path, small_scene: Path, tmp_path: Path) -> None:
     run, result = trained(small_store, tmp_path, regular={"every": 20, "fill": "linear"})
     card, _, _ = read_model(run.model)
-    assert card.provenance["regular"] == {"every": 20, "fill": "linear"}
+    assert card.provenance["regular"] == {"every": 20, "fill": "linear", "join": False}
     assert card.shape["length"] == card.fingerprint.season.length // 20 + 1
     series = StackSeries(small_scene / "tile.tif")
     probabilities, seen = Predictor(run.model, CPU).probabilities(series, Window(0, 0, 32, 32))
