@@ -123,22 +123,11 @@ def _date_table(dates: list[dict[str, Any]], word: str) -> list[str]:
 
 
 def _model_lines(facts: dict[str, Any]) -> list[str]:
-    model = facts["model"]
-    finished = "test" in facts
+    finished, provenance = "test" in facts, facts["provenance"]
     lines = _title(facts, "a model file" if facts["kind"] == "model" else "a run" if finished else "an unfinished run")
-    head = str(model.get("name", DASH))
-    if "members" in model:
-        head = f"ensemble of {head}"
-    elif head not in FITTED:  # which have no layers
-        head += f", {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
-    lines += _fact("model", f"{head} \u00b7 {facts['parameters']:,} parameters \u00b7 {size_words(facts['bytes'])}")
-    for number, own in enumerate(members := model.get("members", [model]), 1):
-        rest = {key: own[key] for key in own if len(members) > 1 or key not in ("name", "layers", "hidden")}
-        words = [f"{name.replace('_', ' ')} {DASH if value is None else value}" for name, value in sorted(rest.items())]
-        lines += _fact("settings" if len(members) == 1 else f"member {number}", " \u00b7 ".join(words) or DASH)
+    lines += _settings_facts(facts)
     lines += _fact("season", f"{season_words(facts['season'])}, up to {facts['shape'].get('length', DASH)} dates")
     lines += _fact("grid", _pixel(facts)) + _band_facts(facts)
-    provenance = facts["provenance"]
     scenes = ", ".join(f"{name} ({str(recipe)[:8]})" for name, recipe in provenance.get("scenes", {}).items())
     if scenes:
         lines += _fact("trained on", scenes)
@@ -150,27 +139,50 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
     others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in told]
     lines += _fact("made by", f"cropstar, {', '.join(others)}" if others else "cropstar")
     lines += _fact("digest", f"{facts['digest']} (verified)")
-    if finished:
-        test = facts["test"]
-        before = ", of the model before the refit" if "refit" in provenance else ""
-        unseen = "out of fold, on all" if provenance.get("out_of_fold") else "test, on"
-        never = ", each by a model that never saw it" if provenance.get("out_of_fold") else " that training never saw"
-        lines += ["", f"  {unseen} {plural(test['parcels'], 'parcel')}{never}{before}"]
-        for level in (level for level in ("pixel", "date", "parcel") if level in test):
-            row = test[level]
-            accuracy, f1 = percent(row["overall_accuracy"]), score(row["macro_f1"])
-            lines.append(f"    by {level:<7} overall accuracy {accuracy:>7}   macro-F1 {f1}")
-    lines += ["", f"  {'band':<8}{'mean':>9}{'deviation':>11}   normalisation, in reflectance"]
+    lines += _test_lines(facts["test"], provenance) if finished else []
+    lines += _normalisation_lines(facts)
+    coarser = " and ".join(str(size) for size in level_sizes(facts["classes"])[:-1])
+    levels = f", {coarser} on coarser levels" if coarser else ""
+    lines += ["", f"  {plural(len(facts['classes']), 'class', 'classes')}{levels}"]
+    return lines + class_columns(facts["classes"])
+
+
+def _settings_facts(facts: dict[str, Any]) -> list[str]:
+    """The name and size of the model, and the settings of each of its members."""
+    model = facts["model"]
+    head = str(model.get("name", DASH))
+    if "members" in model:
+        head = f"ensemble of {head}"
+    elif head not in FITTED:  # which have no layers
+        head += f", {plural(int(model.get('layers', 0)), 'layer')} of {model.get('hidden', DASH)}"
+    lines = _fact("model", f"{head} \u00b7 {facts['parameters']:,} parameters \u00b7 {size_words(facts['bytes'])}")
+    for number, own in enumerate(members := model.get("members", [model]), 1):
+        rest = {key: own[key] for key in own if len(members) > 1 or key not in ("name", "layers", "hidden")}
+        words = [f"{name.replace('_', ' ')} {DASH if value is None else value}" for name, value in sorted(rest.items())]
+        lines += _fact("settings" if len(members) == 1 else f"member {number}", " \u00b7 ".join(words) or DASH)
+    return lines
+
+
+def _test_lines(test: dict[str, Any], provenance: dict[str, Any]) -> list[str]:
+    before = ", of the model before the refit" if "refit" in provenance else ""
+    unseen = "out of fold, on all" if provenance.get("out_of_fold") else "test, on"
+    never = ", each by a model that never saw it" if provenance.get("out_of_fold") else " that training never saw"
+    lines = ["", f"  {unseen} {plural(test['parcels'], 'parcel')}{never}{before}"]
+    for level in (level for level in ("pixel", "date", "parcel") if level in test):
+        accuracy, f1 = percent(test[level]["overall_accuracy"]), score(test[level]["macro_f1"])
+        lines.append(f"    by {level:<7} overall accuracy {accuracy:>7}   macro-F1 {f1}")
+    return lines
+
+
+def _normalisation_lines(facts: dict[str, Any]) -> list[str]:
+    lines = ["", f"  {'band':<8}{'mean':>9}{'deviation':>11}   normalisation, in reflectance"]
     norm = facts["normalisation"]
     rows = list(zip(facts["bands"], norm["mean"], norm["deviation"], strict=False))
     largest = max((mean for _, mean, _ in rows), default=0.0)
     for band, mean, deviation in rows:
         blocks = bar(mean / largest, ground=" ") if largest > 0 else ""
         lines.append(f"  {printable(band):<8}{mean:>9.4f}{deviation:>11.4f}   {blocks}")
-    coarser = " and ".join(str(size) for size in level_sizes(facts["classes"])[:-1])
-    levels = f", {coarser} on coarser levels" if coarser else ""
-    lines += ["", f"  {plural(len(facts['classes']), 'class', 'classes')}{levels}"]
-    return lines + class_columns(facts["classes"])
+    return lines
 
 
 def _field_words(facts: dict[str, Any]) -> str:

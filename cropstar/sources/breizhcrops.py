@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE, in_order, sentinel2_band
-from cropstar.inputs import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES, reading
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import (
     SampleScene,
@@ -403,13 +403,10 @@ def _loose(root: Path) -> Iterator[RegionFiles]:
 
 def _first_row(path: Path) -> dict[str, str]:
     """The first observation of a raw csv by its columns; of a file with a header alone the values are empty."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            reader = csv.reader(handle)
-            header = next(reader, [])
-            row = next(reader, [""] * len(header))
-    except (UnicodeDecodeError, csv.Error) as failure:
-        raise InputError("not a table", path=path, why=str(failure), remedy="get the file again") from None
+    with reading("not a table", path), path.open(encoding="utf-8-sig", newline="") as handle:
+        reader = csv.reader(handle)
+        header = next(reader, [])
+        row = next(reader, [""] * len(header))
     if "doa" not in header or len(row) != len(header):
         why = "it is empty" if not header else f"the columns are {short_list(header)}"
         raise InputError("not the csv of a parcel", path=path, why=why, remedy="get the file again")
@@ -477,9 +474,7 @@ LEVEL_BANDS = {level: tuple(in_order(filter(None, map(sentinel2_band, COLUMNS[le
 
 DAY = {1e17: 86_400e9, 1e14: 86_400e6, 1e11: 86_400e3, 1e8: 86_400.0}  # above: nano-, micro-, milliseconds, seconds
 FIRST_DAY, LAST_DAY = 16_500, 47_500  # 2015, Sentinel-2's first year, to 2100
-MAXIMUM_ROWS = 10_000  # of a parcel; a year of two satellites with overlapping orbits has about 150
 LOOKED_AT = 100  # parcels that tell the order of the columns
-UNREADABLE = (OSError, RuntimeError, KeyError, ValueError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -529,44 +524,29 @@ def _find_columns(files: RegionFiles, parcels: Sequence[_Parcel]) -> tuple[str, 
 
 
 def _open(path: Path) -> Any:
-    try:
+    with reading("damaged h5 file", path, "download it again"):
         return h5py.File(path, "r")
-    except OSError as failure:
-        raise InputError("damaged h5 file", path=path, why=str(failure), remedy="download it again") from None
 
 
 def _dataset(handle: Any, parcel: _Parcel, files: RegionFiles) -> NDArray[np.float64]:
-    try:
+    wanted = len(COLUMNS[files.level])
+    with reading("damaged h5 file", files.h5, "download it again"):
         found = handle.get(parcel.place)
-        if isinstance(found, h5py.Dataset):
-            require_plain(found.id)
-            if found.file.filename != handle.filename:
-                raise ValueError("it is a link to another file")
-            wanted = len(COLUMNS[files.level])
-            if found.ndim != 2 or found.shape[1] != wanted:
-                why = f"'{parcel.place}' has the shape {found.shape}, {files.level} has {wanted} columns"
-                raise InputError("wrong number of columns", path=files.h5, why=why, remedy="check the level")
-            if found.shape[0] > MAXIMUM_ROWS:
-                raise InputError(
-                    "a series that is too long", path=files.h5, why=f"'{parcel.place}' has {found.shape[0]} rows"
-                )
-            return np.asarray(found[()], dtype=np.float64)
-    except InputError:
-        raise
-    except UNREADABLE as failure:
-        why = f"'{parcel.place}': {failure}"
-        raise InputError("damaged h5 file", path=files.h5, why=why, remedy="download it again") from None
-    why = f"the index names '{parcel.place}'"
-    raise InputError("a parcel is missing", path=files.h5, why=why, remedy="use the index and h5 file of one download")
+        if not isinstance(found, h5py.Dataset):
+            why, remedy = f"the index names '{parcel.place}'", "use the index and h5 file of one download"
+            raise InputError("a parcel is missing", path=files.h5, why=why, remedy=remedy)
+        require_plain(found.id)
+        if found.file.filename != handle.filename:
+            raise ValueError(f"'{parcel.place}' is a link to another file")
+        if found.ndim != 2 or found.shape[1] != wanted:
+            why = f"'{parcel.place}' has the shape {found.shape}, {files.level} has {wanted} columns"
+            raise InputError("wrong number of columns", path=files.h5, why=why, remedy="check the level")
+        return np.asarray(found[()], dtype=np.float64)
 
 
 def _read_csv(path: Path, level: str) -> _ParcelSeries:
-    try:
-        frame: pd.DataFrame = pd.read_csv(
-            path, dtype={**dict.fromkeys((*LABEL_COLUMNS, "id"), str)}, encoding="utf-8-sig", nrows=MAXIMUM_ROWS + 1
-        )
-        if len(frame) > MAXIMUM_ROWS:
-            raise InputError("a series that is too long", path=path, why=f"more than {MAXIMUM_ROWS} rows")
+    with reading("not the csv of a parcel", path):
+        frame: pd.DataFrame = pd.read_csv(path, dtype=dict.fromkeys((*LABEL_COLUMNS, "id"), str), encoding="utf-8-sig")
         present = {sentinel2_band(name) or name: name for name in frame if isinstance(name, str)}
         missing = [name for name in (*LEVEL_BANDS[level], CLOUDS[level], DATE) if name not in present]
         if missing:
@@ -575,12 +555,7 @@ def _read_csv(path: Path, level: str) -> _ParcelSeries:
         frame = frame.dropna(subset=[name for name in frame if not str(name).startswith("Unnamed")])
         values = frame[[present[band] for band in LEVEL_BANDS[level]]].to_numpy(dtype=np.float64)
         clouds = frame[CLOUDS[level]].to_numpy(dtype=np.float64)
-        days = _days_of_column(frame[DATE])
-    except InputError:
-        raise
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, ValueError, TypeError) as failure:
-        raise InputError("not the csv of a parcel", path=path, why=str(failure), remedy="get the file again") from None
-    return _once_a_day(days, values, clouds, path, path.stem)
+        return _once_a_day(_days_of_column(frame[DATE]), values, clouds, path, path.stem)
 
 
 def _days_of_column(column: pd.Series[Any]) -> NDArray[np.float64]:

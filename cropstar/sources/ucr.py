@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
-from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS, require_file
+from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS, reading, require_file
 from cropstar.runtime import event, logger
 from cropstar.sources.base import SampleScene, TileSpec, recipe_of, safe_name, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
@@ -345,32 +345,15 @@ def _named_classes(header: dict[str, list[str]], path: Path) -> set[str]:
 
 
 def _numbers(texts: Sequence[str], number: int, path: Path) -> NDArray[np.float32]:
-    """NaN where a value is missing. What is no number is said with its place."""
-    try:
-        values = np.array([_number(text) for text in texts])
-    except ValueError:
-        text = next(text for text in texts if not _is_number(text))
-        why = f"'{text.strip()[:40]}' in line {number}"
-        raise InputError("text among the numbers", path=path, why=why, remedy=CORRECT) from None
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32)
-    if np.isinf(narrow).any():
-        raise InputError("an infinite value", path=path, why=f"in line {number}", remedy=CORRECT)
-    return narrow
-
-
-def _number(text: str) -> float:
-    if "_" in text:  # 1_000 is a number of Python's alone
-        raise ValueError
-    return float("nan") if text.strip() in MISSING_VALUES else float(text)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        _number(text)
-    except ValueError:
-        return False
-    return True
+    """NaN where a value is missing."""
+    with reading(f"not numbers in line {number}", path, CORRECT), np.errstate(over="ignore"):
+        if "_" in "".join(texts):
+            raise ValueError("1_000 is a number of Python's alone")
+        values = np.array(["nan" if text.strip() in MISSING_VALUES else text for text in texts], dtype=np.float64)
+        narrow: NDArray[np.float32] = values.astype(np.float32)
+        if np.isinf(narrow).any():
+            raise ValueError("a value is infinite")
+        return narrow
 
 
 def _label(text: str, number: int, path: Path) -> str:

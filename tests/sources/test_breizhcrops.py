@@ -440,9 +440,6 @@ def test_wrong_columns(tmp_path: Path) -> None:
     assert "not a date" in message(tmp_path)
     write_region(tmp_path, series={1: np.full((2, 17), np.nan)})
     assert "no observation" in message(tmp_path)
-    with h5py.File(tmp_path / HERE / "frh01.h5", "w") as handle:
-        handle.create_dataset("csv/frh01/1.csv", (10**12, 17), dtype="f8", chunks=(1000, 17))
-    assert "a series that is too long" in message(tmp_path)
 
 
 def test_a_broken_index(tmp_path: Path) -> None:
