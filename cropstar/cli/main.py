@@ -121,7 +121,7 @@ def cropstar(context: click.Context) -> None:
 
 def main() -> NoReturn:
     """The entry point: no traceback reaches the user unless --debug asks for it."""
-    _guard_messages()
+    guard_messages()
     said: dict[str, Any] = {}
     try:
         try:
@@ -161,7 +161,7 @@ class Messages:
         return getattr(self._stream, name)
 
 
-def _guard_messages() -> None:
+def guard_messages() -> None:
     """Let messages fail alone. Closed standard streams are opened to nothing: a map could get their numbers."""
     for number in range(3):
         try:

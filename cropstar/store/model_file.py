@@ -104,7 +104,7 @@ def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensor
     """Write the file atomically and return the digest of all it says."""
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     plain = json.loads(_header_text({**header, "kind": kind}))  # as it will be read: keys are text, tuples are lists
-    digest = _digest(plain, arrays)
+    digest = content_digest(plain, arrays)
     with atomic_path(path) as partial:
         partial.write_bytes(save(arrays, metadata={HEADER_KEY: _header_text({**plain, "digest": digest})}))
     return digest
@@ -116,7 +116,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
     try:
         with safe_open(path, framework="numpy") as handle:
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a mapping)
-        digest = _digest(header, tensors)
+        digest = content_digest(header, tensors)
     except (SafetensorError, OSError, ValueError) as failure:
         raise _unreadable(path, kind, str(failure)) from None
     if digest != header.get("digest"):
@@ -148,7 +148,7 @@ def _header_text(header: dict[str, Any]) -> str:
     return json.dumps(header, sort_keys=True, ensure_ascii=False, allow_nan=False)
 
 
-def _digest(header: dict[str, Any], tensors: Tensors) -> str:
+def content_digest(header: dict[str, Any], tensors: Tensors) -> str:
     digest = hashlib.blake2b(digest_size=16)
     digest.update(_header_text({name: value for name, value in header.items() if name != "digest"}).encode())
     for name in sorted(tensors):

@@ -112,8 +112,8 @@ IN_A_DESTRUCTOR = """
 import os, signal, time
 from cropstar.signals import StopSignal, begin_work, watch_signals
 watch_signals()
-from cropstar.cli.main import _guard_messages
-_guard_messages()
+from cropstar.cli.main import guard_messages
+guard_messages()
 begin_work()
 
 class Resource:

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from safetensors.numpy import load
 
-from cropstar.store.model_file import HEADER_KEY, _digest
+from cropstar.store.model_file import HEADER_KEY, content_digest
 
 Mutation = Callable[[Path, random.Random], None]
 
@@ -319,7 +319,7 @@ def change_model(path: Path, dice: random.Random) -> None:
         card = change_value(json.loads(header["__metadata__"][HEADER_KEY]), dice)
         if isinstance(card, dict):
             try:
-                card["digest"] = _digest(card, load(data))
+                card["digest"] = content_digest(card, load(data))
             except ValueError:  # of a card with NaN, or with half a sign
                 card["digest"] = "0"
         header["__metadata__"][HEADER_KEY] = dump_json(card).decode("utf-8", "replace")
