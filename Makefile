@@ -82,7 +82,7 @@ bench: .venv/test.stamp
 	@touch $@
 
 .venv/test.stamp: .venv/demo.stamp
-	@$(INSTALL) -e '.[test,cluster,music,onnx,parcels,parquet,stac,tensorboard,tune]'
+	@$(INSTALL) -e '.[test,cluster,onnx,parcels,parquet,stac,tensorboard,tune]'
 	@# Alone: it asks for ninety packages that reading its data does not need.
 	@$(INSTALL) --no-deps 'breizhcrops>=0.0.4.1'
 	@touch $@
