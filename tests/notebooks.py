@@ -20,6 +20,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = REPOSITORY / "build" / "notebooks"
+OBJECTS = re.compile(r"<matplotlib|Text\(")  # what drawing returns
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -59,7 +60,7 @@ def _cells(name: str, cells: Iterable[Any], pages: Path) -> Iterable[str]:
                 yield f"![Output]({picture.name})"
                 continue
             text = data.get("text/plain", output.get("text", ""))
-            if text:
+            if text and not OBJECTS.match(text):
                 yield f"```text\n{COLOURS.sub('', text).rstrip()}\n```"
 
 

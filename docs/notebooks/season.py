@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Updates in season
 #
-# A map in June, then one more image at a time. The state of every pixel is kept: an update reads the new image alone.
+# A map in August, then one more image at a time. The state of every pixel is kept: an update reads the new image alone.
 
 # %%
 from pathlib import Path
@@ -19,14 +19,14 @@ short = {"cross_fit": 0}
 run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings=short)
 
 # %% [markdown]
-# The scene has all dates in one file. We cut it as if it came in through the year: the first eight, then one by one.
+# The scene has all dates in one file. We cut it as if it came in through the year: the first six, then one by one.
 
 
 # %%
 def cut(source, target, dates):
     """A stack of some dates of another one."""
     with rasterio.open(source) as stack:
-        names = dict(zip(stack.indexes, stack.descriptions, strict=True))  # such as "2023-05-14 B08"
+        names = dict(zip(stack.indexes, stack.descriptions, strict=True))  # "2023-05-14 B08"
         chosen = [index for index, name in names.items() if name.split()[0] in dates]
         profile = {**stack.profile, "count": len(chosen)}
         with rasterio.open(target, "w", **profile) as new:
@@ -44,10 +44,8 @@ print(dates)
 # ## The map so far
 
 # %%
-cropstar.predict(
-    cut(tile, "until-june.tif", dates[:8]), model=run, output="map.tif", state="season.h5", confidence=True
-)
-maps = {dates[7]: rasterio.open("map-confidence.tif").read(1)}
+cropstar.predict(cut(tile, "so-far.tif", dates[:6]), model=run, output="map.tif", state="season.h5", confidence=True)
+maps = {dates[5]: rasterio.open("map-confidence.tif").read(1)}
 
 # %% [markdown]
 # ## New images
@@ -55,7 +53,7 @@ maps = {dates[7]: rasterio.open("map-confidence.tif").read(1)}
 # `update` replaces map and state when both are complete. The result is the map of a run over all dates, to the pixel.
 
 # %%
-for day in dates[8:]:
+for day in dates[6:]:
     cropstar.update("season.h5", cut(tile, f"{day}.tif", [day]))
     maps[day] = rasterio.open("map-confidence.tif").read(1)
 
