@@ -65,7 +65,7 @@ def texts() -> dict[Path, str]:
 
 def commands_of(text: str) -> list[tuple[str, list[str]]]:
     """Command and options of every line that calls cropstar."""
-    joined = text.replace("\\\n", " ")
+    joined = re.sub(r"\\\n\s*", " ", text)
     found = []
     for name, rest in COMMAND.findall(joined):
         if name not in COMMANDS and not rest.startswith(" -") and f"\ncropstar {name}" in joined:
