@@ -46,9 +46,8 @@ def main() -> None:
         images = write_images(folder / "season", choices.side)
         size = sum(path.stat().st_size for path in images)
         share = size / (2 * DATES * len(BANDS) * choices.side**2)
-        print(
-            f"{len(images)} files, {size / 1e9:.2f} GB, {share:.2f} of the values; {time.perf_counter() - started:.0f} s"
-        )
+        taken = time.perf_counter() - started
+        print(f"{len(images)} files, {size / 1e9:.2f} GB, {share:.2f} of the values; made in {taken:.0f} s")
         columns = ("seconds", *PHASES, "reading (cpu)", "writing (cpu)", "px/s", "a whole tile, reckoned")
         print("| model | " + " | ".join(columns) + " |\n| --- |" + " --: |" * len(columns))
         for name in choices.models.split(","):
