@@ -6,7 +6,7 @@ that is called unknown at the rate, the share of known test fields that is (fals
 curve of the oddness, of the distance alone and of the highest softmax probability.
 
     python benchmarks/unknown.py fields.parquet --label crop --work /tmp/unknown
-    python benchmarks/unknown.py Crop_TRAIN.tsv.gz --classes 3,9,14,20 --work /tmp/unknown-ucr
+    python benchmarks/unknown.py Crop_TRAIN.tsv.gz --classes 3,9,14,20 --split published --work /tmp/unknown-ucr
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--model", default="star")
     parser.add_argument("--recipe", default="auto")
+    parser.add_argument("--split", help="one that the data set names, as of 'cropstar train'")
     parser.add_argument("--nodata", type=float, action="append", default=[], help="as of 'cropstar ingest'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, required=True)
@@ -72,7 +73,12 @@ def hold_out(given: argparse.Namespace, whole: Path, name: str) -> dict[str, Any
     write_without(given.table, part, given.label, name)
     store = cropstar.ingest(part, output=given.work / f"store-{name}", overwrite=True, nodata=given.nodata)
     run = cropstar.train(
-        store=store, model=given.model, recipe=given.recipe, seed=given.seed, runs=given.work / f"runs-{name}"
+        store=store,
+        model=given.model,
+        recipe=given.recipe,
+        split=given.split,
+        seed=given.seed,
+        runs=given.work / f"runs-{name}",
     )
     known = score(run.model, Path(store), run.folder, left_out=None, rate=given.rate)
     strange = score(run.model, whole, run.folder, left_out=name, rate=given.rate)
@@ -157,8 +163,10 @@ def write_without(table: Path, output: Path, label: str, name: str) -> None:
         frame = pd.read_parquet(table)
         frame[frame[label].astype(str) != name].to_parquet(output)
         return
-    with gzip.open(table, "rt") as source, gzip.open(output, "wt") as kept:
-        kept.writelines(line for line in source if str(int(float(line.split("\t", 1)[0]))) != name)
+    for part in ("TRAIN", "TEST"):
+        files = [path.with_name(path.name.replace("_TRAIN", f"_{part}")) for path in (table, output)]
+        with gzip.open(files[0], "rt") as source, gzip.open(files[1], "wt") as kept:
+            kept.writelines(line for line in source if str(int(float(line.split("\t", 1)[0]))) != name)
 
 
 if __name__ == "__main__":
