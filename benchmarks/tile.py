@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
@@ -88,16 +88,15 @@ def measure(folder: Path, name: str, precision: str, choices: argparse.Namespace
     from cropstar.prediction.predictor import Predictor
     from cropstar.prediction.request import MapRequest, parse_memory
 
-    clock: Counter[str] = Counter()
+    clock: defaultdict[str, float] = defaultdict(float)
     timed(Predictor, "read", clock, "reading (cpu)", time.thread_time)
     timed(BlockFolder, "write", clock, "writing (cpu)", time.thread_time)
     timed(Predictor, "inputs", clock, "numbers to inputs", time.perf_counter)
     timed(Predictor, "answer", clock, "answer", time.perf_counter)
     timed(MapJob, "_compute", clock, "windows", time.perf_counter)
     timed(MapJob, "assemble", clock, "putting the map together", time.perf_counter)
-    request = MapRequest(
-        model=folder / name, device="cpu", overwrite=True, precision=precision, memory=parse_memory(choices.memory)
-    )
+    given = {"model": folder / name, "device": "cpu", "overwrite": True, "memory": parse_memory(choices.memory)}
+    request = MapRequest.model_validate(given | {"precision": precision})
     started = time.perf_counter()
     try:
         predict(folder / "season", folder / f"{name}.tif", request)
@@ -120,7 +119,7 @@ def measure(folder: Path, name: str, precision: str, choices: argparse.Namespace
 REPLACED: list[tuple[Any, str, Any]] = []
 
 
-def timed(owner: Any, method: str, clock: Counter[str], phase: str, now: Callable[[], float]) -> None:
+def timed(owner: Any, method: str, clock: dict[str, float], phase: str, now: Callable[[], float]) -> None:
     """Add up the time of a method under the name of a phase."""
     original = getattr(owner, method)
 
