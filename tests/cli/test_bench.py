@@ -184,7 +184,7 @@ def test_digits_pooled_and_permuted(tmp_path: Path) -> None:
     failure = refusal(tmp_path / "authors", "pmnist", "--data", data, *DIGITS)  # 784 pixels, and 16 are wanted
     assert "task.order=seed" in str(failure)
     np.save(data / "pmnist_permutation_mask.npy", np.arange(16) + 0.4)
-    assert "no array of whole numbers" in str(refusal(tmp_path / "authors", "pmnist", "--data", data, *DIGITS))
+    assert "not a permutation" in str(refusal(tmp_path / "authors", "pmnist", "--data", data, *DIGITS))
     header = b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<i8', 'fortran_order': False, 'shape': (1000000000000,), }"
     for content in (b"PK\x03\x04 and no more", header.ljust(127) + b"\n"):
         (data / "pmnist_permutation_mask.npy").write_bytes(content)
@@ -198,7 +198,7 @@ def test_damaged_digits(tmp_path: Path) -> None:
     images = data / "train-images-idx3-ubyte"
     whole = images.read_bytes()
     images.write_bytes(whole[:-5])
-    assert "truncated" in str(refusal(tmp_path / "runs", "mnist", "--data", data, *DIGITS))
+    assert "a damaged one" in str(refusal(tmp_path / "runs", "mnist", "--data", data, *DIGITS))
     images.write_bytes(whole)
     (data / "t10k-labels-idx1-ubyte").unlink()
     failure = refusal(tmp_path / "runs", "mnist", "--data", data, *DIGITS)

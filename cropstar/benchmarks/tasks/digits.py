@@ -98,7 +98,8 @@ def read_permutation(file: Path, steps: int) -> NDArray[np.int64]:
         remedy = "put it beside the images, or set task.order=seed"
         raise InputError("no permutation", path=file, why="there is no such file", remedy=remedy)
     with reading("not a permutation", file, "give an array of numbers as .npy"):
-        order: NDArray[np.int64] = np.load(file, allow_pickle=False).ravel().astype(np.int64, casting="same_kind")
+        mapped = np.load(file, mmap_mode="r", allow_pickle=False)  # a header may claim more than the file has
+        order: NDArray[np.int64] = mapped.ravel().astype(np.int64, casting="same_kind")
     if not np.array_equal(np.sort(order), np.arange(steps)):
         why, remedy = f"it does not order {steps} pixels", "with --pool set task.order=seed"
         raise InputError("not a permutation of the pixels", path=file, why=why, remedy=remedy)
