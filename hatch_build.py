@@ -24,6 +24,8 @@ class NativeBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """
         build = _load_build(Path(self.root))
         self._folder = tempfile.mkdtemp()
+        if version == "editable" and build.is_current():  # `make` installs once for each group of extras
+            return
         folder = build.HERE if version == "editable" else Path(self._folder)
         reason: str | None = build.build_in(folder)
         if reason is not None:

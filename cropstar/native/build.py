@@ -6,6 +6,7 @@ hook loads this file by itself, before cropstar or torch are there.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -100,6 +101,17 @@ def compile_library(target: Path, *, emulate_avx512: bool = False) -> None:
             beside.replace(target)
         finally:
             beside.unlink(missing_ok=True)
+
+
+def is_current(library: Path = LIBRARY) -> bool:
+    """Whether a library was built from these sources and loads here: it may come from another system."""
+    try:
+        if digest_of_sources().encode() not in library.read_bytes():
+            return False
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
 
 
 def build_in_place() -> str | None:

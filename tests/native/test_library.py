@@ -148,6 +148,19 @@ def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) 
         library.Library(build.LIBRARY)
 
 
+@needs_kernels
+def test_an_install_knows_whether_the_library_is_current(tmp_path: Path) -> None:
+    """Also one that was cut off, or is for another machine: it has the digest, and does not load."""
+    whole = build.LIBRARY.read_bytes()
+    assert build.is_current()
+    for content in (b"", whole[: len(whole) // 2], b"no library, though of " + build.digest_of_sources().encode()):
+        (tmp_path / "kernels.so").write_bytes(content)
+        assert not build.is_current(tmp_path / "kernels.so")
+    (tmp_path / "kernels.so").write_bytes(whole.replace(build.digest_of_sources().encode(), 16 * b"0"))
+    assert not build.is_current(tmp_path / "kernels.so")
+    assert not build.is_current(tmp_path / "missing.so")
+
+
 # --- what is refused
 
 
