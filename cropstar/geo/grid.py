@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -76,6 +77,24 @@ class Grid:
         height, width = data["shape"]
         a, b, c, d, e, f = data["transform"]
         return cls(data["crs"], (a, b, c, d, e, f), height, width)
+
+
+CODE = re.compile(r"(?:\+init=)?(?:epsg:)?(\d{4,6})", re.IGNORECASE)
+NAMED = re.compile(r"(?:urn:ogc:def:crs:)?[A-Z]{2,10}:[\w:.,-]+", re.IGNORECASE)
+
+
+def parse_crs(text: str) -> CRS:
+    """A coordinate system by its code, WKT or PROJ text. GDAL itself would also fetch an address and read a file."""
+    text = text.strip()
+    if code := CODE.fullmatch(text):
+        return CRS.from_epsg(int(code[1]))
+    if "[" in text:
+        return CRS.from_wkt(text)
+    if text.startswith("+proj="):
+        return CRS.from_proj4(text)
+    if NAMED.fullmatch(text):
+        return CRS.from_user_input(text)
+    raise CRSError(f"'{text[:50]}' is not a coordinate system")
 
 
 @lru_cache(maxsize=64)

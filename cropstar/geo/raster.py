@@ -23,6 +23,10 @@ from cropstar.inputs import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE, require_f
 OPEN_ENVIRONMENT = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "CPL_VSIL_CURL_ALLOWED_FILENAME": "none"}
 
 
+SMALLEST_PIXEL = 1e-20  # square degrees or metres: anything less cannot be inverted
+LARGEST_PIXEL = 1e7  # degrees or metres a side
+FARTHEST = 1e12  # coordinates
+
 GDAL_CACHE_MEGABYTES = 256  # of one process; GDAL itself takes a twentieth of the computer's memory
 
 
@@ -40,6 +44,7 @@ def open_raster(path: Path) -> Any:
     make it read any file or host.
     """
     require_file(path)
+    bound_gdal()
     try:
         with rasterio.Env(**OPEN_ENVIRONMENT):
             dataset = rasterio.open(path, driver="GTiff")
@@ -51,7 +56,22 @@ def open_raster(path: Path) -> Any:
         why = f"{dataset.width} x {dataset.height} pixels, {dataset.count} bands"
         dataset.close()
         raise InputError("a raster too large to be a scene", path=path, why=why, remedy="check the file's header")
+    try:
+        require_pixels(dataset, path)
+    except InputError:
+        dataset.close()
+        raise
     return dataset
+
+
+def require_pixels(dataset: Any, path: str | Path) -> None:
+    """Refuse a raster whose pixels have no size, or lie nowhere: places on it could not be computed."""
+    a, b, _, d, e, _ = numbers = tuple(dataset.transform)[:6]
+    sides = max(map(abs, (a, b, d, e)))
+    # Written so that what is no number is refused, too.
+    if not (abs(a * e - b * d) > SMALLEST_PIXEL and sides <= LARGEST_PIXEL and max(map(abs, numbers)) < FARTHEST):
+        why = f"its transform is {', '.join(f'{number:g}' for number in numbers)}"
+        raise InputError("no usable pixel size", path=path, why=why, remedy="bring it to a grid with gdalwarp -tr")
 
 
 def rasterio_window(window: Window) -> RasterioWindow:

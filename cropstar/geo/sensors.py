@@ -1,4 +1,4 @@
-"""Sensors and their bands: Sentinel-2's names and scene classes, radar in decibels."""
+"""Sensors and their bands: Sentinel-2's names and scene classes, Landsat's and HLS', radar in decibels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+LARGEST_SCALE = 1e9  # beyond it products of numbers are endless, or zero
+MOST_VALUE = 1e30  # of an observation: its square is a number, too
+
+
+def is_number(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where there is a value: not NaN, nor the largest number there is, which many write for nodata and do not say."""
+    found: NDArray[np.bool_] = np.abs(values) <= MOST_VALUE
+    return found
 
 
 @dataclass(frozen=True)
@@ -207,6 +216,8 @@ def in_order(bands: Iterable[str]) -> list[str]:
 
 OLI = {"B1": "B01", "B2": "B02", "B3": "B03", "B4": "B04", "B5": "B8A", "B6": "B11", "B7": "B12"}  # Landsat 8 and 9
 TM = {"B1": "B02", "B2": "B03", "B3": "B04", "B4": "B8A", "B5": "B11", "B7": "B12"}  # Landsat 4 to 7
+HLS_L30 = {f"B{own[1:].zfill(2)}": band for own, band in OLI.items()}
+HLS_S30 = {band: band for band in SENTINEL2 if band not in ("B09", "B10")}
 LANDSAT_RADIOMETRY = (2.75e-5, -0.2)  # of surface reflectance in Collection 2; its files do not say so
 INDICES = frozenset(  # computed from bands: no reflectance
     (

@@ -170,7 +170,7 @@ def _with_context(one: OpenedSeries, options: ContextOptions) -> OpenedSeries:
 
 @SOURCES.register("stac")
 def stac(request: IngestRequest) -> Sequence[Scene]:
-    """Sentinel-2 from a STAC catalogue: the items of an area and a season as one mosaic."""
+    """Sentinel-2, Landsat or HLS from a STAC catalogue: the items of an area and a season as one mosaic."""
     from cropstar.sources.stac import StacOptions, lonlat_extent, open_stac
 
     names = list(StacOptions.model_fields)

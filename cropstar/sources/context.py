@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days, to_days
 from cropstar.geo.grid import Grid
-from cropstar.geo.sensors import flat_bands
+from cropstar.geo.sensors import flat_bands, is_number
 from cropstar.geo.weather import THERMAL_BAND, Warmth, to_celsius
 from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
@@ -177,7 +177,7 @@ def _read_raster(
                 values: NDArray[np.float32] = warped.read(1, **how)
                 # GDAL's mask of decimal numbers does not look at the transparency that marks where the raster ends.
                 cover = warped.read(2, **how) if dataset.nodata is None else warped.read_masks(1, **how)
-                there = (cover > 0) & np.isfinite(values)
+                there = (cover > 0) & is_number(values)
         except RasterioError as failure:
             raise _elsewhere(path, str(failure)) from None
     return values, there

@@ -23,13 +23,15 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.geo.grid import Grid
+from cropstar.geo.grid import Grid, parse_crs
+from cropstar.geo.raster import FARTHEST, LARGEST_PIXEL
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, nearest, resample
 from cropstar.geo.sensors import (
     BACKSCATTER_KINDS,
     CLEAR_SCENE_CLASSES,
     DECIBEL_OFFSET,
     DECIBEL_SCALE,
+    LARGEST_SCALE,
     OPTICAL,
     RADAR_BANDS,
     SCALE,
@@ -39,13 +41,14 @@ from cropstar.geo.sensors import (
     clear_sky,
     decibel_counts,
     in_order,
+    is_number,
     radar_band,
     radar_name,
     sentinel2_band,
     to_decibels,
 )
 from cropstar.geo.windows import Window
-from cropstar.inputs import MAXIMUM_RASTER_SIDE, require_file_or_folder
+from cropstar.inputs import MAXIMUM_RASTER_SIDE, reading, require_file_or_folder
 from cropstar.runtime import event, logger
 from cropstar.sources.base import Bands, Observations, Series, empty_dates_note, short_list, to_values
 from cropstar.sources.multisensor import SensorSeries
@@ -114,7 +117,10 @@ def open_cubes(path: Path, options: CubeOptions | None = None) -> Series:
         raise InputError("no cube", path=path, why="no file ends in .nc or .zarr", remedy=FORMATS_REMEDY)
     images: list[Variable] = []
     for file in files:
-        images += [each for each in Cube(file).variables() if each.times is not None]
+        cube = Cube(file)
+        images += [each for each in cube.variables() if each.times is not None]
+        if cube.has_weather and len(files) > 1:
+            logger.info("%s has weather, which is no image: --temperature takes degree-days from it", file.name)
     chosen = _by_sensor(_wanted(images, options, path), path)
     if not chosen:
         why = f"the variables are {short_list(dict.fromkeys(each.name for each in images)) or 'none with dates'}"
@@ -134,6 +140,10 @@ class Cube:
         self.path = path
         self.dataset = _open_dataset(path)
 
+    @property
+    def has_weather(self) -> bool:
+        return any(WEATHER.search(str(name)) for name in self.dataset.data_vars)
+
     def variables(self) -> list[Variable]:
         """All that lie on a grid; angles and other numbers a date are passed over."""
         found = []
@@ -142,13 +152,15 @@ class Cube:
             axes = axes_of(array.dims)
             if "y" not in axes or "x" not in axes or set(array.dims) - set(axes.values()) or WEATHER.search(str(name)):
                 continue
+            if array.dtype.kind not in "iuf":  # texts, complex numbers and the like
+                continue
             grid, flips = self._grid(axes)
             times = self.times(axes) if "t" in axes else None
             labels: list[str | None] = [None]
             if "band" in axes:
                 labels = [str(value) for value in dataset[axes["band"]].values] if axes["band"] in dataset else []
-                if not labels:
-                    why = f"'{axes['band']}' has no coordinate"
+                if not all(labels) or not labels:
+                    why = f"'{axes['band']}' has no coordinate, or an empty one"
                     raise InputError(f"bands without names in '{name}'", path=self.path, why=why, remedy=FORMATS_REMEDY)
             for place, label in enumerate(labels):
                 found.append(
@@ -165,8 +177,9 @@ class Cube:
             if axis not in self.dataset.coords:
                 why = f"'{axis}' has no coordinates"
                 raise InputError("no place", path=self.path, why=why, remedy="write x and y as centres of pixels")
-            centres = np.asarray(self.dataset[axis].values, dtype=np.float64)
-            if not 1 <= len(centres) <= MAXIMUM_RASTER_SIDE or not np.isfinite(centres).all():
+            with reading("no usable grid", self.path, FORMATS_REMEDY):
+                centres = np.asarray(self.dataset[axis].values, dtype=np.float64)
+            if not 1 <= len(centres) <= MAXIMUM_RASTER_SIDE or not np.abs(centres).max() < FARTHEST:  # nor NaN
                 why = f"'{axis}' has {len(centres):,} coordinates"
                 raise InputError("no usable grid", path=self.path, why=why, remedy=FORMATS_REMEDY)
             step = self._step(axis, centres)
@@ -179,8 +192,8 @@ class Cube:
 
     def _step(self, axis: str, centres: NDArray[np.float64]) -> float:
         if len(centres) == 1:
-            size = self.dataset.attrs.get("resolution", 0)
-            return float(np.ravel(size)[0]) or 1.0
+            size = _first_number(self.dataset.attrs.get("resolution"), 1.0)
+            return size if 0 < abs(size) <= LARGEST_PIXEL else 1.0
         steps = np.diff(centres)
         step = float((centres[-1] - centres[0]) / (len(centres) - 1))
         if step == 0 or np.abs(steps - step).max() > 1e-3 * abs(step):
@@ -189,7 +202,6 @@ class Cube:
         return step
 
     def _crs(self) -> str:
-        from rasterio.crs import CRS
         from rasterio.errors import CRSError
 
         texts = []
@@ -200,8 +212,7 @@ class Cube:
         texts += [self.dataset.attrs.get(key) for key in ("crs_wkt", "spatial_ref", "crs", "epsg")]
         for text in (str(each) for each in texts if each is not None and str(each).strip()):
             try:
-                code = re.fullmatch(r"(?:\+init=)?(?:epsg:)?(\d{4,6})", text.strip(), re.IGNORECASE)
-                return str((CRS.from_epsg(int(code[1])) if code else CRS.from_user_input(text)).to_wkt())
+                return str(parse_crs(text).to_wkt())
             except (CRSError, ValueError):
                 continue
         remedy = "write it as crs_wkt of a variable spatial_ref, as rioxarray does"
@@ -321,6 +332,10 @@ class Variable:
         rows = _turned(slice(window.top, window.bottom), self.grid.height, self.flips[0])
         columns = _turned(slice(window.left, window.right), self.grid.width, self.flips[1])
         numbers = np.asarray(array.isel({self.axes["y"]: rows, self.axes["x"]: columns}).values)
+        shape = (*(() if self.times is None else (len(self.times),)), window.height, window.width)
+        if numbers.shape != shape:  # a file whose arrays have other sizes than its dimensions
+            why = f"'{self.name}' is an array of {numbers.shape} where {shape} was to be"
+            raise InputError("a damaged cube", path=self.path, why=why, remedy="get the file again")
         turned: NDArray[Any] = numbers[..., :: -1 if self.flips[0] else 1, :: -1 if self.flips[1] else 1]
         return turned
 
@@ -344,15 +359,19 @@ class Radiometry:
         fills = [said.get(key) for key in ("_FillValue", "missing_value", "nodata", "NoData")]
         fills += [array.encoding.get("_FillValue")]
         numbers = {float(value) for each in fills if each is not None for value in np.ravel(each) if _is_number(value)}
+        scale, offset = _first_number(said.get("scale_factor"), 1.0), _first_number(said.get("add_offset"), 0.0)
+        if not (1 / LARGEST_SCALE <= abs(scale) <= LARGEST_SCALE and abs(offset) <= LARGEST_SCALE):
+            why = f"scale_factor {scale:g}, add_offset {offset:g} of '{array.name}'"
+            raise InputError("no usable scale", why=why, remedy="write a scale_factor such as 0.0001")
         return cls(
-            _first_number(said.get("scale_factor"), 1.0),
-            _first_number(said.get("add_offset"), 0.0),
+            scale,
+            offset,
             tuple(sorted(number for number in numbers if not np.isnan(number))),
             array.dtype.kind,
         )
 
     def present(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.isfinite(numbers) if self.kind == "f" else np.ones(numbers.shape, dtype=bool)
+        found: NDArray[np.bool_] = is_number(numbers) if self.kind == "f" else np.ones(numbers.shape, dtype=bool)
         for nodata in self.nodata:
             found &= numbers != nodata
         return found
@@ -371,7 +390,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _first_number(value: Any, default: float) -> float:
-    return float(np.ravel(value)[0]) if value is not None and _is_number(np.ravel(value)[0]) else default
+    found = [] if value is None else np.ravel(value)[:1].tolist()
+    return float(found[0]) if found and _is_number(found[0]) else default
 
 
 def _turned(part: slice, size: int, flipped: bool) -> slice:

@@ -16,7 +16,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError, RasterioError
 
 from cropstar.errors import CropstarError, InputError, UsageError
-from cropstar.geo.grid import Grid
+from cropstar.geo.grid import Grid, parse_crs
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.windows import Window
 from cropstar.runtime import logger
@@ -27,6 +27,7 @@ KEY = "parcel_id"
 RASTER_ENDINGS = (".tif", ".tiff", ".nc", ".nc4")
 MAXIMUM_AREAS = 2_000_000  # outlines are held in memory
 MAXIMUM_PIXELS = 2**28  # of the part that is read: a Sentinel-2 tile is half of it
+WORLDCEREAL = {"LC", "CT"}  # land cover and crop types; often with irrigation, IRR
 COORDINATES = (("x", "y"), ("lon", "lat"), ("longitude", "latitude"), ("easting", "northing"))
 CRS_NAMES = ("crs_wkt", "spatial_ref")
 
@@ -67,7 +68,8 @@ def read_label_raster(path: Path, grid: Grid, layer: str | None) -> Any:
 def _same_pixels(own: Grid, grid: Grid) -> bool:
     """Whether the pixels of a raster are those of the grid; it may be another part of it, or go from south to north."""
     steps = [abs(a) - abs(b) for a, b in zip(own.transform, grid.transform, strict=True)]
-    if own.rasterio_crs != grid.rasterio_crs or any(abs(steps[place]) > 1e-6 for place in (0, 1, 3, 4)):
+    drift = 1e-3 * grid.resolution / max(own.shape)  # of a step: a thousandth of a pixel from edge to edge
+    if own.rasterio_crs != grid.rasterio_crs or any(abs(steps[place]) > drift for place in (0, 1, 3, 4)):
         return False
     column, row = ~grid.affine @ (own.transform[2], own.transform[5])
     return bool(abs(column - round(column)) < 1e-3 and abs(row - round(row)) < 1e-3)
@@ -144,6 +146,9 @@ def _variable(file: Any, layer: str | None, path: Path) -> str:
         return layer
     if layer is None and len(found) == 1:
         return str(found[0])
+    if layer is None and set(found) >= WORLDCEREAL:
+        logger.info("%s: labels are the crop types (CT); --label-column LC takes land cover", path.name)
+        return "CT"
     what = "cannot tell which variable has the labels" if layer is None else f"no variable '{layer}'"
     why = f"the rasters of whole numbers are {', '.join(found) or 'none'}"
     raise UsageError(what, path=path, why=why, remedy="name it with --label-column")
@@ -182,7 +187,7 @@ def _netcdf_crs(file: Any, x_name: str, path: Path) -> str:
             text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
             if isinstance(text, str):
                 try:
-                    return str(CRS.from_user_input(text).to_wkt())
+                    return str(parse_crs(text).to_wkt())
                 except CRSError:
                     continue
     if x_name.startswith("lon"):
@@ -218,6 +223,9 @@ def _window_on(own: Grid, grid: Grid, path: Path) -> Window:
 
 def _codes(pixels: NDArray[Any], nodata: float | None, path: Path) -> NDArray[np.int32]:
     """Codes as whole numbers, 0 where there is none."""
+    if pixels.dtype.kind not in "iuf":
+        why = f"values are {pixels.dtype}"
+        raise InputError("not a label raster", path=path, why=why, remedy="give whole numbers, one for each class")
     if pixels.dtype.kind == "f":
         known = np.isfinite(pixels)
         if (pixels[known] != np.rint(pixels[known])).any():

@@ -26,6 +26,7 @@ from cropstar.geo.sensors import (
     RADAR_BANDS,
     backscatter_kind,
     decibel_counts,
+    is_number,
     radar_band,
     radar_name,
     to_decibels,
@@ -231,7 +232,7 @@ class RadarSeries:
         dataset = self._files.dataset(file)
         stored = self._files.read(file, [index], window)[0]
         nodata = dataset.nodatavals[index - 1]
-        present = np.isfinite(stored) & (stored != 0) & (stored != -32768)
+        present = is_number(stored) & (stored != 0) & (stored != -32768)
         if nodata is not None and not np.isnan(nodata):
             present &= stored != nodata
         scale, offset = dataset.scales[index - 1], dataset.offsets[index - 1]

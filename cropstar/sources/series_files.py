@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, from_days, to_days
-from cropstar.geo.sensors import SCALE, SENTINEL2, sentinel2_band
+from cropstar.geo.sensors import SCALE, SENTINEL2, is_number, sentinel2_band
 from cropstar.inputs import reading
 from cropstar.sources.base import SampleScene, TileSpec, equal_parts, pack_series, recipe_of, safe_name
 from cropstar.sources.texts import read_small_text
@@ -144,7 +144,7 @@ def read_parcel(path: Path) -> Rows:
             days = content["dates"].astype("datetime64[D]").astype(np.int32)
         if values.shape != (len(days), len(SENTINEL2)):
             raise ValueError(f"data of shape {values.shape} for {len(days)} dates and {len(SENTINEL2)} bands")
-    seen = np.isfinite(values).all(axis=1) & (values >= 0).all(axis=1) & (values != 0).any(axis=1)
+    seen = is_number(values).all(axis=1) & (values >= 0).all(axis=1) & (values != 0).any(axis=1)
     return days, values, seen
 
 
@@ -192,7 +192,7 @@ def read_series(path: Path) -> Rows:
     if len(values) != len(days):
         why = f"{len(values)} rows for {len(days)} dates in {DATES}"
         raise InputError("a damaged series", path=path, why=why, remedy=TIMESEN2CROP_REMEDY)
-    return days, values, clear & np.isfinite(values).all(axis=1) & (values >= 0).all(axis=1) & (values != 0).any(axis=1)
+    return days, values, clear & is_number(values).all(axis=1) & (values >= 0).all(axis=1) & (values != 0).any(axis=1)
 
 
 @lru_cache(maxsize=64)

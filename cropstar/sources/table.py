@@ -34,6 +34,7 @@ from cropstar.geo.sensors import (
     clear_sky,
     decibel_counts,
     in_order,
+    is_number,
     is_radar,
     radar_band,
     sentinel2_band,
@@ -669,7 +670,7 @@ def _read_for(wanted: Sensor, found: Sequence[_Values], rows: int, path: Path) -
 def _read_radar(frame: pd.DataFrame, name: str, bands: dict[str, str], options: TableOptions, path: Path) -> _Values:
     """Backscatter in dB, whatever the table has it in."""
     numbers = np.stack([_numbers_of(frame[column], path) for column in bands.values()], axis=1)
-    valid = (np.isfinite(numbers) & ~np.isin(numbers, options.nodata)).all(axis=1)
+    valid = (is_number(numbers) & ~np.isin(numbers, options.nodata)).all(axis=1)
     valid &= (numbers != 0).any(axis=1)
     if not valid.any():
         why = f"{', '.join(bands.values())} have no value together"
@@ -756,7 +757,7 @@ def _usable_values(
     numbers = _numbers_of(column, path)
     with np.errstate(over="ignore"):
         values = numbers.astype(np.float32)
-    usable = np.isfinite(values) & ~np.isin(numbers, options.nodata)
+    usable = is_number(values) & ~np.isin(numbers, options.nodata)
     return values, usable & ~(numbers < 0) if band in SENTINEL2 else usable
 
 

@@ -211,8 +211,8 @@ class ShapeRow(BaseModel):
 class NormalisationRow(BaseModel):
     model_config = DATA
 
-    mean: list[float] = Field(max_length=10_000)
-    deviation: list[Annotated[float, Field(gt=0)]] = Field(max_length=10_000)
+    mean: list[Annotated[float, Field(ge=-1e30, le=1e30)]] = Field(max_length=10_000)
+    deviation: list[Annotated[float, Field(ge=1e-30, le=1e30)]] = Field(max_length=10_000)
 
 
 class ProvenanceRow(BaseModel):

@@ -6,6 +6,7 @@ import math
 import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -16,9 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import ArtifactError
+from cropstar.geo.calendar import EPOCH
 from cropstar.geo.grid import Grid
+from cropstar.geo.sensors import MOST_VALUE
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_TILE_BYTES
+from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import GridRow, checked, open_hdf5, parse_json, plain_name
 from cropstar.store.tile import (
@@ -45,15 +49,22 @@ SHAPES = {
     "series": {"values": "RC", "valid": "R", "days": "R", "starts": "S", **TABLE},
 }
 OWN_AXES = "TCR"  # those that every sensor has for itself
-CONTEXT = {"raster": {"context": "TD", "static": "EHW"}, "patches": {}, "series": {"context": "RD"}}
+NAMES = {"table/groups": "P", "table/fields": "P"}
+MAY_HAVE = {
+    "raster": {"context": "TD", "static": "EHW", **NAMES},
+    "patches": NAMES,
+    "series": {"context": "RD", "date_labels": "R", **NAMES},
+}
 
 NUMBERS = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8")
 KINDS: dict[str, tuple[str, ...] | str] = {
     **{"valid": ("u1", "b1"), "labels": ("i2",), "parcels": ("i4",), "days": ("i4",), "lengths": ("i4",)},
     **{"starts": ("i8",), "transforms": ("f8",), "names": "S"},
-    **{"table/numbers": ("i4",), "table/labels": ("i2",), "table/keys": "S"},
+    **{"table/numbers": ("i4",), "table/labels": ("i2",), "date_labels": ("i2",)},
+    **dict.fromkeys(("table/keys", *NAMES), "S"),
     **{"context": ("f4",), "static": ("f4",)},
 }
+DAYS = ((date.min - EPOCH).days, (date.max - EPOCH).days)
 
 # What h5py says of a damaged file.
 UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowError)
@@ -240,7 +251,7 @@ class TileReader:
     @cached_property
     def names(self) -> list[str]:
         """What each patch is called."""
-        return [name.decode("utf-8") for name in self._read("names")]
+        return self._texts("names")
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -260,12 +271,9 @@ class TileReader:
 
     @cached_property
     def table(self) -> ParcelTable:
-        keys = [key.decode("utf-8") for key in self._read("table/keys")]
-        groups, fields = (
-            [text.decode("utf-8") for text in self._read(name)] if self._has(name) else None
-            for name in ("table/groups", "table/fields")
-        )
-        return ParcelTable(self._read("table/numbers"), keys, self._read("table/labels"), groups, fields)
+        groups, fields = (self._texts(name) if self._has(name) else None for name in NAMES)
+        numbers, labels = self._read("table/numbers"), self._read("table/labels")
+        return ParcelTable(numbers, self._texts("table/keys"), labels, groups, fields)
 
     @cached_property
     def date_labels(self) -> NDArray[np.int16] | None:
@@ -350,6 +358,7 @@ class TileReader:
             if offset is None:
                 return self._read(name)
             array: NDArray[Any] = np.frombuffer(self._bytes, dataset.dtype, dataset.size, offset)
+            self._require_sense(name, array)
         except UNREADABLE as failure:  # a size that the file does not have is a ValueError of frombuffer
             raise _unreadable(self.path, failure) from None
         return array.reshape(dataset.shape)
@@ -404,9 +413,44 @@ class TileReader:
         self._check(name, selection)
         try:
             array: NDArray[Any] = dataset[selection]
+            self._require_sense(name, array)
         except UNREADABLE as failure:
             raise _unreadable(self.path, failure) from None
         return array
+
+    def _require_sense(self, name: str, array: NDArray[Any]) -> None:
+        """Refuse numbers that later would be used as dates, places or classes and are none."""
+        kind = name.rpartition("/")[2]
+        if kind == "starts":
+            samples, rows = self._dataset("table/keys").size, self._dataset(name.replace(kind, "days")).size
+            if len(array) != samples + 1 or array[0] or array[-1] != rows or (np.diff(array) < 0).any():
+                raise ValueError(f"its {name} are not those of {samples:,} samples in {rows:,} rows")
+        elif kind == "numbers":
+            if len(np.unique(array)) != len(array) or array.min(initial=1) < 1:
+                raise ValueError("its parcels are not numbered from 1, each once")
+        elif kind == "transforms":
+            if not np.isfinite(array).all():
+                raise ValueError("it has an image that lies nowhere")
+        elif (bounds := self._bounds(name, kind)) is not None and array.size:
+            lowest, highest = bounds
+            if not (array.min() >= lowest and array.max() <= highest):  # nor is NaN
+                raise ValueError(f"its {name} are not all from {lowest:g} to {highest:g}")
+
+    def _bounds(self, name: str, kind: str) -> tuple[float, float] | None:
+        """The smallest and largest number that an array may have, where that is known."""
+        if kind in ("values", "context", "static"):  # those that are not valid are zero
+            return (-MOST_VALUE, MOST_VALUE) if self._dataset(name).dtype.kind == "f" else None
+        if kind in ("labels", "date_labels"):
+            return UNLABELLED, len(self.fingerprint.classes) - 1
+        if kind == "lengths":
+            return 0, int(self._dataset(name.replace(kind, "days")).shape[1])
+        return {"days": DAYS, "valid": (0, 1), "parcels": (0, 2**31 - 1)}.get(kind)
+
+    def _texts(self, name: str) -> list[str]:
+        try:
+            return [text.decode("utf-8") for text in self._read(name)]
+        except ValueError as failure:
+            raise _unreadable(self.path, failure) from None
 
     def _dataset(self, name: str) -> h5py.Dataset:
         try:
@@ -453,13 +497,13 @@ def _require_shapes(handle: h5py.File, layout: str, sensors: int) -> None:
     if layout not in SHAPES:
         raise ValueError(f"a layout '{layout[:20]}'")
     sizes: dict[str, int] = {}
-    context = {name: axes for name, axes in CONTEXT[layout].items() if name in handle}
-    for name, axes in (SHAPES[layout] | context).items():
+    shapes = SHAPES[layout] | {name: axes for name, axes in MAY_HAVE[layout].items() if name in handle}
+    for name, axes in shapes.items():
         _require_shape(handle, name, name, list(axes), sizes)
-    own = ("values", "valid", "days", *OF_SENSOR[layout], *(name for name in context if name != "static"))
+    own = ("values", "valid", "days", *OF_SENSOR[layout], *(["context"] if "context" in shapes else []))
     for number in range(1, sensors):
         for name in own:
-            axes = (SHAPES[layout] | context)[name]
+            axes = shapes[name]
             named = [f"{axis}{number}" if axis in OWN_AXES else axis for axis in axes]
             _require_shape(handle, f"{group_of(number)}{name}", name, named, sizes)
 
@@ -479,6 +523,8 @@ def _require_shape(handle: h5py.File, place: str, name: str, axes: list[str], si
 
 
 def _unreadable(path: Path, failure: Exception) -> ArtifactError:
+    if isinstance(failure, ArtifactError):
+        return failure
     return ArtifactError("a tile cannot be read", path=path, why=str(failure), remedy=REMEDY)
 
 

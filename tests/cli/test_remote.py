@@ -105,7 +105,7 @@ def test_workers_must_see_the_copies(run: Run) -> None:
     [
         (("predict", "s3://b/tile.tif"), "give -o"),
         (("predict", "tile.tif", "-o", "https://host/map.tif"), "https:// cannot be written"),
-        (("predict", "tile.tif", "-o", "s3://b/map.tif", "--shard", "0/2"), "a remote output of a part"),
+        (("predict", "tile.tif", "-o", "s3://b/map.tif", "--shard", "0/2"), "a remote output with --shard"),
         (("predict", "tile.tif", "-o", "map.tif", "--state", "s3://b/season.h5"), "the state cannot be remote"),
         (("predict", "http://host/tile.tif", "-o", "map.tif"), "use s3:// or gs:// or https://"),
         (("update", "s3://b/season.h5", "new.tif"), "the state cannot be remote"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +20,8 @@ import cropstar
 from cropstar.cli.inspect import inspect
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.windows import Window
+from cropstar.reports.contents import open_tile_set
+from cropstar.reports.overview import read_overview
 from cropstar.store.store import Store
 from tests.sources.test_cube import LEFT, TOP
 
@@ -186,6 +190,22 @@ def test_radar_is_added(place: Path, tmp_path: Path) -> None:
     assert np.array_equal(pixels(_map(place, tmp_path / "added", "star", optical, add=radar)), expected)
     with pytest.raises(UsageError, match="one sensor twice"):
         cropstar.ingest(optical, add=[radar, radar], parcels=labels, label_column="CT", output=tmp_path / "twice")
+
+
+def test_the_sheet_counts_what_it_shows(place: Path, tmp_path: Path) -> None:
+    """Of a day that both sensors saw the optical picture is shown, with its own clear share."""
+    images = tmp_path / "images"
+    shutil.copytree(place / "images", images)
+    with h5py.File(images / "S2.nc", "r+") as file:
+        for band in ("B04", "B08"):
+            file[band][1, :, : SIDE // 4] = 0  # 18 April, which radar saw as well
+    store = tmp_path / "store"
+    cropstar.ingest(images, label_column="CT", output=store)
+    with open_tile_set(store, "store") as tile_set:
+        overview = read_overview(tile_set.tiles)
+    day = int((OPTICAL_DAYS[1] - np.datetime64("1970-01-01")) / np.timedelta64(1, "D"))
+    (index,) = np.flatnonzero(overview.days == day)
+    assert overview.clear[index] == overview.valid[index].mean() == 0.75
 
 
 def test_the_python_views(place: Path) -> None:

@@ -13,9 +13,10 @@ import rasterio
 from hypothesis import given
 from hypothesis import strategies as st
 from rasterio.crs import CRS
+from rasterio.errors import CRSError
 from rasterio.transform import Affine
 
-from cropstar.geo.grid import Grid, hectares_per_pixel, metres_per_unit
+from cropstar.geo.grid import Grid, hectares_per_pixel, metres_per_unit, parse_crs
 from cropstar.geo.resampling import TOLERANCE, grid_difference
 from cropstar.geo.windows import Window
 from tests.examples import UTM, a_grid
@@ -195,3 +196,20 @@ def test_the_resolution_counts_where_there_is_no_coordinate_system() -> None:
     assert hectares_per_pixel(grid_in("")) is None
     assert hectares_per_pixel(grid_in(UTM), 20.0) == pytest.approx(0.01)
     assert hectares_per_pixel(grid_in(DEGREES), 20.0) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["32632", "EPSG:32632", "epsg:32632", "+init=epsg:32632", "urn:ogc:def:crs:EPSG::32632", UTM, " EPSG:32632\n"],
+)
+def test_coordinate_systems_as_files_write_them(text: str) -> None:
+    assert parse_crs(text) == CRS.from_epsg(32632)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9/crs", "/vsicurl/http://127.0.0.1:9/crs", "FILE", "+init=FILE"])
+def test_a_coordinate_system_is_neither_fetched_nor_read_from_a_file(tmp_path: Path, address: str) -> None:
+    """As GDAL would do: a file of a stranger could name any."""
+    path = tmp_path / "crs.wkt"
+    path.write_text(UTM)
+    with pytest.raises(CRSError, match="is not a coordinate system"):
+        parse_crs(address.replace("FILE", str(path)))

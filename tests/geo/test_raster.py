@@ -94,3 +94,21 @@ def test_too_many_bands_are_refused(tmp_path: Path) -> None:
     path = write_tif(tmp_path / "deep.tif", 1, 1, 10_001, sparse_ok=True, interleave="pixel")
     with pytest.raises(InputError, match="10001 bands"):
         open_raster(path)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        Affine(10, 10, 500_000, 10, 10, 5_000_000),
+        Affine(2e-308, 0, 500_000, 0, -2e-314, 5_000_000),
+        Affine(float("nan"), 0, 500_000, 0, -10, 5_000_000),
+        Affine(1e8, 0, 500_000, 0, -1e8, 5_000_000),
+        Affine(10, 0, 1e300, 0, -10, 5_000_000),
+    ],
+)
+def test_pixels_without_a_size_are_refused(tmp_path: Path, transform: Affine) -> None:
+    path = write_tif(tmp_path / "scene.tif")
+    with rasterio.open(path, "r+") as dataset:
+        dataset.transform = transform
+    with pytest.raises(InputError, match="no usable pixel size"):
+        open_raster(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import rasterio
@@ -165,6 +166,12 @@ def _no_places(cube: Any) -> Any:
     return cube.drop_vars("x")
 
 
+def _scaled(cube: Any, **attributes: float) -> Any:
+    for name in cube:
+        cube[name].attrs.update(attributes)
+    return cube
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -173,12 +180,41 @@ def _no_places(cube: Any) -> Any:
         (_no_units, "time without units"),
         (_no_places, "no place"),
         (lambda cube: cube.assign_coords(t=cube.t).assign(B04=cube.B04 * 0.0 + 55.5), "the scale is not clear"),
+        (lambda cube: cube.assign_coords(x=[f"a{place}" for place in range(12)]), "no usable grid"),
+        (lambda cube: cube.assign_coords(x=np.arange(12) * 1e300), "no usable grid"),
+        (lambda cube: _scaled(cube, scale_factor=0.0), "no usable scale"),
+        (lambda cube: _scaled(cube, scale_factor=float("nan")), "no usable scale"),
+        (lambda cube: _scaled(cube, add_offset=1e300), "no usable scale"),
+        (lambda cube: cube.assign({name: cube[name].astype(np.complex64) for name in cube}), "no images"),
+        (lambda cube: cube.assign({name: cube[name].astype(str) for name in cube}), "no images"),
+        (lambda cube: cube.astype(np.float32) * 0 + np.float32(9.969e36), "no usable date"),  # NetCDF's own fill value
+        (
+            lambda cube: cube.to_dataarray("band").assign_coords(band=["B04", ""]).to_dataset(name="all"),
+            "without names",
+        ),
     ],
 )
 def test_bad_cubes(tmp_path: Path, change: Any, why: str) -> None:
     change(a_cube(optical(), 10)).to_netcdf(tmp_path / "cube.nc", engine="h5netcdf")
     with pytest.raises(InputError, match=why):
         open_cubes(tmp_path / "cube.nc")
+
+
+def test_sizes_that_are_not_those_of_the_dates(tmp_path: Path) -> None:
+    """As by a damaged file; the axes of an array without names are told by their sizes."""
+    a_cube(optical(), 10).to_netcdf(tmp_path / "cube.nc", engine="h5netcdf")
+    with h5py.File(tmp_path / "cube.nc", "r+") as file:
+        del file["B04"]
+        file["B04"] = np.zeros((2, 8, 12, 1000), dtype=np.int32)
+    with pytest.raises(InputError, match="a damaged cube"):
+        open_cubes(tmp_path / "cube.nc")
+
+
+@pytest.mark.parametrize("size", ["large", np.nan, 0, np.zeros(0)])
+def test_a_single_column_of_any_size(tmp_path: Path, size: Any) -> None:
+    cube = a_cube(optical(), 10).isel(x=slice(0, 1)).assign_attrs(resolution=size)
+    cube.to_netcdf(tmp_path / "cube.nc", engine="h5netcdf")
+    assert open_cubes(tmp_path / "cube.nc").grid.resolution == 1
 
 
 def test_cubes_of_different_places(tmp_path: Path) -> None:

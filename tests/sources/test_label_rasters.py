@@ -141,8 +141,7 @@ def test_flanders(real_data: Path, tmp_path: Path) -> None:
         codes, x, y = file["CT"][()], file["x"][()], file["y"][()]
     grid = Grid(GRID.rasterio_crs.from_epsg(32631).to_wkt(), (10, 0, x[0] - 5, 0, -10, y[0] + 5), *codes.shape)
     assert np.array_equal(codes_of(read_parcels(path, grid, label_column="CT"), grid), codes)
-    with pytest.raises(UsageError, match=r"which variable has the labels .* LC, CT, IRR; name it with --label-column"):
-        read_parcels(path, grid)
+    assert np.array_equal(codes_of(read_parcels(path, grid), grid), codes)  # of WorldCereal's three, the crop types
     with pytest.raises(UsageError, match="no variable 'CROP'"):
         read_parcels(path, grid, label_column="CROP")
     with pytest.raises(InputError, match="does not cover the images"):
@@ -198,6 +197,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "d.nc", "a") as file:
         file["y"][...] = np.arange(4.0)
     with pytest.raises(InputError, match=r"no coordinate system .* no crs_wkt"):
+        read_parcels(tmp_path / "d.nc", GRID)
+    with h5py.File(tmp_path / "d.nc", "a") as file:
+        file["winter"] = np.ones((4, 4), dtype=np.int16)
+    with pytest.raises(UsageError, match=r"which variable has the labels .* CT, winter; name it with --label-column"):
         read_parcels(tmp_path / "d.nc", GRID)
     with pytest.raises(UsageError, match="no band 'crop'"):
         read_parcels(empty, GRID, label_column="crop")

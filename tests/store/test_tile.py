@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -17,8 +18,8 @@ from cropstar.errors import ArtifactError
 from cropstar.geo.windows import Window, split
 from cropstar.store.classes import ClassTable
 from cropstar.store.reader import TileReader
-from cropstar.store.tile import PATCH, SENSORS_FORMAT, ParcelTable, RasterTile, Tile, is_whole, write_tile
-from tests.examples import RECIPE, a_fingerprint, a_raster_tile, a_series_tile
+from cropstar.store.tile import CHECKSUMS, PATCH, SENSORS_FORMAT, ParcelTable, RasterTile, Tile, is_whole, write_tile
+from tests.examples import RECIPE, a_fingerprint, a_patch_tile, a_raster_tile, a_series_tile
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,9 @@ def everything(reader: TileReader) -> list[object]:
     """All that a reader gives, as what can be compared."""
     arrays = [reader.days, reader.table.numbers, reader.table.labels]
     if reader.layout == "series":
-        arrays += [reader.starts, *reader.series]
+        arrays += [reader.starts, *reader.series, *([] if reader.date_labels is None else [reader.date_labels])]
+    elif reader.layout == "patches":
+        arrays += [reader.lengths, reader.transforms, np.array(reader.names)]
     else:
         height, width = reader.shape
         window = Window(0, 0, height, width)
@@ -316,3 +319,48 @@ def test_a_tile_that_leads_elsewhere_is_refused(tile: Path, tmp_path: Path, way:
     assert not is_whole(tile, RECIPE)
     with pytest.raises(ArtifactError, match="a tile cannot be read"):
         TileReader(tile)
+
+
+# --- arrays that make no sense: a stranger's tile has checksums that fit, or none
+
+
+@pytest.mark.parametrize(
+    ("tile", "name", "content"),
+    [
+        (a_series_tile([3, 1, 4]), "starts", np.array([0, 3, 4, 1000])),
+        (a_series_tile([3, 1, 4]), "starts", np.array([-5, 3, 4, 8])),
+        (a_series_tile([3, 1, 4]), "starts", np.array([0, 4, 3, 8])),
+        (a_series_tile([3, 1, 4]), "starts", np.array([0, 8])),
+        (a_series_tile([3, 1, 4]), "starts", np.zeros(0, dtype=np.int64)),
+        (a_series_tile([3, 1, 4]), "days", np.full(8, -(2**31), dtype=np.int32)),
+        (a_series_tile([3, 1, 4]), "valid", np.full(8, 7, dtype=np.uint8)),
+        (a_series_tile([3, 1, 4]), "values", np.full((8, 2), np.nan)),
+        (a_series_tile([3, 1, 4]), "values", np.full((8, 2), np.inf, dtype=np.float32)),
+        (a_series_tile([3, 1, 4]), "date_labels", np.full(8, 500, dtype=np.int16)),
+        (a_series_tile([3, 1, 4]), "date_labels", np.zeros(3, dtype=np.int16)),
+        (a_series_tile([3, 1, 4]), "table/labels", np.full(3, 500, dtype=np.int16)),
+        (a_series_tile([3, 1, 4]), "table/labels", np.full(3, -7, dtype=np.int16)),
+        (a_series_tile([3, 1, 4]), "table/numbers", np.array([1, 1, 2], dtype=np.int32)),
+        (a_series_tile([3, 1, 4]), "table/numbers", np.array([-1, 1, 2], dtype=np.int32)),
+        (a_series_tile([3, 1, 4]), "table/keys", np.array([b"a", b"\xff", b"c"])),
+        (a_series_tile([3, 1, 4]), "table/groups", np.arange(3)),
+        (a_series_tile([3, 1, 4]), "table/fields", np.array([b"a"])),
+        (a_patch_tile([2, 3]), "lengths", np.array([2, 1000], dtype=np.int32)),
+        (a_patch_tile([2, 3]), "lengths", np.array([-1, 3], dtype=np.int32)),
+        (a_patch_tile([2, 3]), "transforms", np.full((2, 6), np.nan)),
+        (a_patch_tile([2, 3]), "names", np.array([b"a", b"\xff"])),
+        (a_raster_tile((2, 1, 6, 5)), "labels", np.full((6, 5), 500, dtype=np.int16)),
+        (a_raster_tile((2, 1, 6, 5)), "parcels", np.full((6, 5), -1, dtype=np.int32)),
+    ],
+)
+def test_a_senseless_array_is_one_line(tmp_path: Path, tile: Tile, name: str, content: np.ndarray[Any, Any]) -> None:
+    path = tmp_path / "tile.h5"
+    write_tile(path, tile)
+    with h5py.File(path, "r+") as handle:
+        del handle[CHECKSUMS]
+        if name in handle:
+            del handle[name]
+        handle[name] = content
+    with pytest.raises(ArtifactError, match="a tile cannot be read") as caught:
+        everything(TileReader(path))
+    assert str(caught.value).count("cannot be read") == 1

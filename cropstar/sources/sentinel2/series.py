@@ -33,7 +33,7 @@ from rasterio.errors import NotGeoreferencedWarning, RasterioError
 from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
+from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window, require_pixels
 from cropstar.geo.resampling import KERNELS, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
 from cropstar.geo.sensors import (
     CLEAR_SCENE_CLASSES,
@@ -444,6 +444,7 @@ def _open_band(place: ProductFile) -> Any:
         raise _unreadable(place, f"GDAL's {driver} driver cannot open it ({failure})") from None
     try:
         _check_dataset(place, dataset)
+        require_pixels(dataset, place.gdal_name)
     except InputError:
         dataset.close()
         raise

@@ -1,4 +1,4 @@
-"""Sentinel-2 from any STAC API: a search over an area and a season, read from where the items point to."""
+"""Sentinel-2, Landsat and HLS from any STAC API: the items of an area and a season, read where they lie."""
 
 from cropstar.sources.stac.search import StacOptions, lonlat_extent
 from cropstar.sources.stac.series import StacSeries, open_stac

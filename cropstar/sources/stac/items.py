@@ -5,20 +5,31 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
-from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from cropstar.errors import InputError
-from cropstar.geo.grid import Grid
+from cropstar.geo.grid import Grid, parse_crs
+from cropstar.geo.sensors import (
+    COMMON_NAMES,
+    HLS_FMASK,
+    HLS_L30,
+    HLS_S30,
+    LANDSAT_QA,
+    LANDSAT_RADIOMETRY,
+    OLI,
+    SCALE,
+    SCENE_CLASSIFICATION,
+    TM,
+    sentinel2_band,
+)
 from cropstar.geo.sensors import NATIVE_WITH_CLASSES as NATIVE
-from cropstar.geo.sensors import SCALE, SCENE_CLASSIFICATION, sentinel2_band
 from cropstar.sources.sentinel2.series import MAXIMUM_SIDE
 from cropstar.sources.stac.search import public_address
 
@@ -38,6 +49,8 @@ class Asset:
     grid: Grid | None
     reflectance: _Reflectance
     checksum: str | None
+    nodata: int = 0
+    quality: str | None = None  # of a mask: a band of bits, see `geo.sensors.clear_bits`
 
     @property
     def label(self) -> str:
@@ -54,7 +67,8 @@ class Item:
     baseline: tuple[int, int] | None
     generation: datetime
     updated: str | None
-    assets: dict[str, Asset]  # by band, and the scene classification
+    assets: dict[str, Asset]  # by band, and the mask as the scene classification
+    product: Product | None = None  # None: Sentinel-2
 
     @property
     def baseline_name(self) -> str:
@@ -67,24 +81,30 @@ class Item:
 
 
 def read_item(feature: Json, catalogue: str, wanted: Iterable[str]) -> Item:
-    """The item with those of the wanted bands that it has, and its scene classification."""
+    """The item with those of the wanted bands that it has, and its mask."""
     identifier = str(feature.get("id", ""))[:200]
     properties, assets = feature.get("properties"), feature.get("assets")
     if not identifier or not isinstance(properties, dict) or not isinstance(assets, dict):
         why = f"'{identifier}' lacks its properties or assets"
         raise InputError("not a STAC item", path=public_address(catalogue), why=why, remedy=REMEDY)
     base = _self_address(feature, catalogue)
+    product = product_of(identifier, str(feature.get("collection", "")), properties)
     found = {}
-    for band, (key, asset) in assets_by_band(assets).items():
+    for band, (key, asset) in assets_by_band(assets, product).items():
         if band == SCENE_CLASSIFICATION or band in wanted:
-            _check_nodata(identifier, key, asset)
+            quality = product.quality if product and band == SCENE_CLASSIFICATION else None
+            nodata = EMPTY_BITS[quality] if quality else product.nodata if product else 0
+            if quality is None:
+                _check_nodata(identifier, key, asset, nodata)
             found[band] = Asset(
                 item=identifier,
                 key=key,
                 href=checked_href(asset["href"], base, catalogue, identifier),
                 grid=_grid(properties, asset),
-                reflectance=_reflectance_of(identifier, properties, key, asset),
+                reflectance=_reflectance_of(identifier, properties, key, asset, product),
                 checksum=next((str(asset[name]) for name in CHECKSUMS if name in asset), None),
+                nodata=nodata,
+                quality=quality,
             )
     return Item(
         identifier=identifier,
@@ -93,6 +113,7 @@ def read_item(feature: Json, catalogue: str, wanted: Iterable[str]) -> Item:
         generation=next((moment for name in GENERATION if (moment := _moment(properties.get(name)))), OLDEST),
         updated=str(properties["updated"]) if "updated" in properties else None,
         assets=found,
+        product=product,
     )
 
 
@@ -145,7 +166,7 @@ def _crs(stated: Json) -> str | None:
 @lru_cache(maxsize=256)
 def _wkt(code: str) -> str | None:
     try:
-        return str(CRS.from_user_input(code).to_wkt()) if CODE.fullmatch(code) else None
+        return str(parse_crs(code).to_wkt()) if CODE.fullmatch(code) else None
     except CRSError:
         return None
 
@@ -158,6 +179,64 @@ def _numbers(values: Any, lengths: tuple[int, ...]) -> list[float] | None:
     return [float(one) for one in values]
 
 
+# --- Landsat and HLS
+#
+# Their bands get the names of Sentinel-2's of the same wavelengths. The product must be known before the bands are:
+# B5 is Sentinel-2's red edge and Landsat's near infrared.
+
+HLS_NAME = re.compile(r"HLS\d?[._-]?(?:v\d[._-])?(?P<part>[SL])30(?![0-9])", re.ASCII | re.IGNORECASE)
+LANDSAT_NAME = re.compile(r"L[COTEM]0?(?P<satellite>[1-9])_(?P<level>L[12]\w\w)_", re.ASCII)
+LANDSAT_PLATFORM = re.compile(r"landsat[-_ ]?(?P<satellite>[1-9])", re.ASCII | re.IGNORECASE)
+LANDSAT_BAND = re.compile(r"(?:(?:SR|OLI|ETM|TM)_)?(B\d)", re.ASCII | re.IGNORECASE)
+EMPTY_BITS = {LANDSAT_QA: 1, HLS_FMASK: 255}  # as their files have it: Landsat's bit of fill, no Fmask at all
+
+
+@dataclass(frozen=True)
+class Product:
+    """What all items of a kind of product share."""
+
+    bands: Mapping[str, str]  # by the product's own names
+    quality: str  # the band of bits that masks clouds
+    scale: float  # and offset, where the item does not say
+    offset: float
+    nodata: int
+
+    def band(self, names: Iterable[str], common_names: Iterable[str]) -> str | None:
+        """The band that one of the names means, or the mask."""
+        for name in names:
+            if name.upper() == self.quality:
+                return SCENE_CLASSIFICATION
+            match = LANDSAT_BAND.fullmatch(name)
+            if band := self.bands.get(name.upper()) or self.bands.get(match[1].upper() if match else ""):
+                return band
+        for name in (*common_names, *names):
+            band = COMMON_NAMES.get("nir08" if name.lower() == "nir" else name.lower())
+            if band in self.bands.values():
+                return band
+        return None
+
+
+HLS_PRODUCTS = {part: Product(bands, HLS_FMASK, SCALE, 0.0, -9999) for part, bands in (("S", HLS_S30), ("L", HLS_L30))}
+LANDSAT_8 = Product(OLI, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # and 9
+LANDSAT_4 = Product(TM, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # to 7
+
+
+def product_of(identifier: str, collection: str, properties: Json) -> Product | None:
+    """Landsat Collection 2 or HLS; None of anything else, which is taken for Sentinel-2."""
+    if found := HLS_NAME.search(identifier) or HLS_NAME.search(collection):
+        return HLS_PRODUCTS[found["part"].upper()]
+    name = LANDSAT_NAME.match(identifier)
+    found = name or LANDSAT_PLATFORM.fullmatch(str(properties.get("platform", "")))
+    if found is None:
+        return None
+    level = name["level"] if name else str(properties.get("landsat:correction", "L2"))
+    if not level.startswith("L2"):
+        why = f"it is of level {level[:10]}, before the correction of the atmosphere"
+        remedy = "choose a collection of Level-2, such as landsat-c2-l2"
+        raise InputError("not surface reflectance", path=f"the item {identifier}", why=why, remedy=remedy)
+    return LANDSAT_8 if found["satellite"] in "89" else LANDSAT_4
+
+
 # --- Which asset is which band: catalogues call B04 also red, B04_10m or red-jp2
 
 RESOLUTION = re.compile(r"_(\d{2})m(?:$|[-_])")
@@ -166,14 +245,18 @@ NO_DATA_ROLES = {"thumbnail", "overview", "visual", "metadata"}
 Json = dict[str, Any]
 
 
-def assets_by_band(assets: Json) -> dict[str, tuple[str, Json]]:
+def assets_by_band(assets: Json, product: Product | None = None) -> dict[str, tuple[str, Json]]:
     """Key and asset of each band: the native resolution before others, then GeoTIFF before JPEG 2000.
 
     A GeoTIFF is the easier one to read piece by piece over a network.
     """
     ranked: dict[str, tuple[tuple[bool, float, bool, str], Json]] = {}
     for key, asset in sorted(assets.items()):
-        if not isinstance(asset, dict) or not _has_pixels(asset) or (band := _band_of_asset(key, asset)) is None:
+        if (
+            not isinstance(asset, dict)
+            or not _has_pixels(asset)
+            or (band := _band_of_asset(key, asset, product)) is None
+        ):
             continue
         resolution = _asset_resolution(key, asset) or float(NATIVE[band])
         rank = (resolution != NATIVE[band], resolution, _is_jpeg_2000(asset), key)
@@ -188,17 +271,17 @@ def _described_bands(asset: Json, field: str) -> list[Json]:
     return [band for band in bands if isinstance(band, dict)] if isinstance(bands, list) else []
 
 
-def _band_of_asset(key: str, asset: Json) -> str | None:
+def _band_of_asset(key: str, asset: Json, product: Product | None) -> str | None:
     """By the name of its one band, else by its key, else by the common name of the band."""
     described = [*_described_bands(asset, "eo:bands"), *_described_bands(asset, "bands")]
     if max(len(_described_bands(asset, field)) for field in ("eo:bands", "bands", "raster:bands")) > 1:
         return None  # a picture of several bands
-    names = [band.get("name") for band in described]
-    common = [band.get(field) for field in ("common_name", "eo:common_name") for band in described]
-    for name in (*names, key, *common):
-        if isinstance(name, str) and (band := sentinel2_band(name, common_names=True)):
-            return band
-    return None
+    names = [*(name for band in described if isinstance(name := band.get("name"), str)), key]
+    spelled = [band.get(field) for field in ("common_name", "eo:common_name") for band in described]
+    common = [name for name in spelled if isinstance(name, str)]
+    if product:
+        return product.band(names, common)
+    return next((band for name in (*names, *common) if (band := sentinel2_band(name, common_names=True))), None)
 
 
 def _has_pixels(asset: Json) -> bool:
@@ -234,6 +317,8 @@ def _asset_resolution(key: str, asset: Json) -> float | None:
 # 3. The processing baseline: -1000 since 04.00, none before.
 # 4. None of these: no offset, and the series says aloud that this is assumed.
 # The scale is that of the asset's band, else 1e-4.
+#
+# Of Landsat and HLS scale and offset are those of the asset's band, else the product's.
 
 APPLIED = ("earthsearch:boa_offset_applied", "sentinel:boa_offset_applied", "s2:boa_offset_applied")
 BASELINES = ("s2:processing_baseline", "sentinel2:processing_baseline", "sentinel:processing_baseline")
@@ -264,9 +349,12 @@ def _baseline_of(identifier: str, properties: Json) -> tuple[int, int] | None:
     return None
 
 
-def _reflectance_of(identifier: str, properties: Json, key: str, asset: Json) -> _Reflectance:
+def _reflectance_of(identifier: str, properties: Json, key: str, asset: Json, product: Product | None) -> _Reflectance:
     scale = _listed(asset, "scale", f"{identifier}, asset {key}")
     offset = _listed(asset, "offset", f"{identifier}, asset {key}")
+    if product:
+        scale = product.scale if scale is None else scale
+        offset = product.offset if offset is None else offset
     scale = SCALE if scale is None else scale
     if scale <= 0 or scale > 1:
         raise _unclear(f"{identifier}, asset {key}", f"its scale is {scale:g}")
@@ -283,11 +371,11 @@ def _reflectance_of(identifier: str, properties: Json, key: str, asset: Json) ->
     return _Reflectance(_whole(numbers), _whole(scale / SCALE), assumed)
 
 
-def _check_nodata(identifier: str, key: str, asset: Json) -> None:
-    """Zero is nodata in Sentinel-2; a catalogue that changed it would be read wrongly."""
+def _check_nodata(identifier: str, key: str, asset: Json, usual: int) -> None:
+    """Zero is nodata in Sentinel-2 and Landsat; a catalogue that changed it would be read wrongly."""
     nodata = _find(asset, "nodata")
-    if nodata not in (None, 0, "0"):
-        raise _unclear(f"{identifier}, asset {key}", f"its nodata is {str(nodata)[:20]} instead of 0")
+    if nodata not in (None, usual, str(usual)):
+        raise _unclear(f"{identifier}, asset {key}", f"its nodata is {str(nodata)[:20]} instead of {usual}")
 
 
 def _listed(asset: Json, name: str, where: str) -> float | None:

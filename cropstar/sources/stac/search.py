@@ -1,4 +1,4 @@
-"""Searching a STAC API: items of one collection over an area and a season, bounded in time and size."""
+"""Searching a STAC API: items of collections over an area and a season, bounded in time and size."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import field_validator, model_validator
-from rasterio.crs import CRS
 from rasterio.errors import CRSError
 
 from cropstar.errors import CropstarError, InputError, UsageError
+from cropstar.geo.grid import parse_crs
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
 from cropstar.sources.sentinel2.series import Sentinel2Options
@@ -27,8 +27,9 @@ Box = tuple[float, float, float, float]
 
 
 class StacOptions(Sentinel2Options):
-    """Area (west, south, east, north in degrees) and season, both ends included; the rest as for SAFE products.
+    """Collections (separated by commas), area (west, south, east, north in degrees), season with both ends.
 
+    The rest is as for SAFE products.
     Without a resolution the grid is that of the finest band, without a CRS that of most items.
     """
 
@@ -42,7 +43,7 @@ class StacOptions(Sentinel2Options):
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
-        if not self.collection.strip():
+        if not all(self.collections):
             raise UsageError("no collection given", remedy="name it with --collection, such as sentinel-2-l2a")
         if self.end < self.start:
             raise UsageError(f"the season ends on {self.end} before it starts on {self.start}", remedy="swap them")
@@ -62,6 +63,10 @@ class StacOptions(Sentinel2Options):
     @classmethod
     def _crs(cls, given: str | None) -> str | None:
         return None if given is None else _metric_crs(given)
+
+    @property
+    def collections(self) -> list[str]:
+        return [name.strip() for name in self.collection.split(",")]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -90,7 +95,7 @@ def _checked_box(numbers: Box) -> Box:
 
 def _metric_crs(text: str) -> str:
     try:
-        crs = CRS.from_user_input(text)
+        crs = parse_crs(text)
         if crs.is_projected and crs.linear_units_factor[1] == 1:
             return text
         why = "its unit is not the metre"
@@ -116,7 +121,8 @@ def find_items(url: str, options: StacOptions) -> list[dict[str, Any]]:
         warnings.simplefilter("ignore")  # the library's words on conformance
         client = _connect(url)
         method = _search_method(client, url)
-        _check_collection(client, url, options.collection)
+        for collection in options.collections:
+            _check_collection(client, url, collection)
         with _one_line_errors(url):
             found = {str(item["id"]): item for item in _pages(client, url, method, options)}
     if not found:
@@ -159,7 +165,7 @@ def _check_collection(client: Any, url: str, collection: str) -> None:
 def _pages(client: Any, url: str, method: str, options: StacOptions) -> Iterator[dict[str, Any]]:
     search = client.search(
         method=method,
-        collections=[options.collection],
+        collections=options.collections,
         bbox=options.bbox,
         datetime=f"{options.start}/{options.end}",
         limit=PAGE,

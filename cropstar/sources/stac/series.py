@@ -7,7 +7,8 @@ The rules are those of SAFE products (`cropstar.sources.sentinel2`), so that bot
   classification is always that of the containing pixel. Nodata (0) never mixes with data.
 * reflectance = value * 1e-4 in every series; see `items` for where an item's scale and offset come from.
   A reflectance at or below zero becomes 1, for 0 is nodata.
-* A pixel is valid where no band's number is 0 and the scene class is one of the clear ones.
+* A pixel is valid where no band's number is nodata and the scene class is one of the clear ones; of Landsat and HLS,
+  where no bit of QA_PIXEL or Fmask hides the ground.
 * Of several items of one day (granules, neighbouring tiles, reprocessed copies) a pixel is taken from the first in
   which it is valid; items in the grid's CRS come first, then higher processing baselines, then later generation.
 * A date without any data is dropped, and `notes` name it.
@@ -36,16 +37,17 @@ from rasterio.warp import transform_bounds
 from shapely import box, union_all
 
 from cropstar.errors import InputError
-from cropstar.geo.grid import Grid
-from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window
+from cropstar.geo.grid import Grid, parse_crs
+from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window, require_pixels
 from cropstar.geo.resampling import MARGIN, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
-from cropstar.geo.sensors import SCENE_CLASSIFICATION
+from cropstar.geo.sensors import SCENE_CLASSIFICATION, clear_bits
 from cropstar.geo.windows import Window, split
 from cropstar.inputs import MAXIMUM_RASTER_SIDE
 from cropstar.sources.base import (
     Bands,
     HandleCache,
     MergedSeries,
+    SceneOnGrid,
     ScenesByDate,
     choose_bands,
     describe_merges,
@@ -94,7 +96,7 @@ class StacSeries(MergedSeries["_AssetLayer"]):
         self.bands = found.bands
         self.clear = options.clear
         self.dates: tuple[date, ...] = tuple(found.days)
-        self.name = _name(options.collection, found, self.dates)
+        self.name = _name("+".join(options.collections), found, self.dates)
         self.provenance = _provenance(self.address, found, options)
         self.scenes = list(found.days.values())
         self._unused = [item.identifier for item in found.empty]
@@ -112,6 +114,13 @@ class StacSeries(MergedSeries["_AssetLayer"]):
 
     def close(self) -> None:
         self._files.close()
+
+    def clear_pixels(self, scene: SceneOnGrid[_AssetLayer], window: Window) -> NDArray[np.bool_]:
+        mask = scene.scene_classes
+        if mask is None or mask.asset.quality is None:
+            return super().clear_pixels(scene, window)
+        clear: NDArray[np.bool_] = self.read_nearest(mask, window) != 0
+        return clear
 
     def read_nearest(self, layer: _AssetLayer, window: Window) -> NDArray[Any]:
         return _read_nearest(self._files, layer, window, self.grid)
@@ -195,7 +204,8 @@ def _find_scenes(
         ):
             continue
         scene = _item_on_grid(item, bands, with_mask, grid, files, shown if native[position] else None)
-        first = [scene.scene_classes] if scene.scene_classes else []
+        mask = scene.scene_classes
+        first = [mask] if mask and not mask.asset.quality else []  # of bits, none may be set under a clear sky
         if all(_has_data(files, layer, grid) for layer in (*first, scene.layers[0])):
             days[item.day].append(scene)
         else:
@@ -208,10 +218,15 @@ def _find_scenes(
 
 
 def _choose_bands(items: Sequence[Item], wanted: Bands | None, warnings: list[str], where: str) -> tuple[Bands, bool]:
-    """The bands asked for; else those of the default that any item has. Every item must have them all."""
-    bands, with_mask = choose_bands((item.assets for item in items), wanted, DEFAULT_BANDS, "item", warnings)
+    """The bands asked for; else those of the default that any item has. Every item must have them all.
+
+    Of several products, such as both of HLS, the default are the bands that all of them have.
+    """
+    shared = [set(item.product.bands.values()) for item in items if item.product]
+    usual = tuple(band for band in DEFAULT_BANDS if all(band in bands for bands in shared))
+    bands, with_mask = choose_bands((item.assets for item in items), wanted, usual, "item", warnings)
     if not bands:
-        why = "no asset is recognised as a Sentinel-2 band"
+        why = "no asset is recognised as a band of Sentinel-2, Landsat or HLS"
         raise InputError("no reflectance bands", path=where, why=why, remedy="choose another collection")
     for item in items:
         if missing := missing_bands(bands, with_mask, item.assets):
@@ -270,7 +285,7 @@ def _target_grid(finest: Sequence[Grid], options: StacOptions, where: str) -> Gr
 
     Pixel edges are those of the first item in the grid's CRS, so that its files need no resampling.
     """
-    crs = options.crs and CRS.from_user_input(options.crs).to_wkt()
+    crs = options.crs and parse_crs(options.crs).to_wkt()
     crs = crs or Counter(grid.crs for grid in finest).most_common(1)[0][0]
     native = next((grid for grid in finest if _is_same_crs(grid.crs, crs)), None)
     size = options.resolution or (native or finest[0]).resolution
@@ -387,7 +402,7 @@ DatasetKey = tuple[str, Grid | None, str]  # address, and for a warped one the g
 
 
 class AssetFiles(HandleCache[DatasetKey]):
-    """Open files of assets."""
+    """Open files of assets. Zero is nodata in all that is read; of bands of bits, one is clear and zero is not."""
 
     def grid(self, asset: Asset) -> Grid:
         """Of the catalogue's word, else of the file's header."""
@@ -397,20 +412,20 @@ class AssetFiles(HandleCache[DatasetKey]):
         """Pixels (h, w) of a window of the file, which may be empty."""
         if not window.height or not window.width:
             return np.zeros((window.height, window.width), dtype=np.uint16)
-        return _pixels(asset, self._dataset(asset), window)
+        return _numbers(asset, _pixels(asset, self._dataset(asset), window))
 
     def read_warped(self, asset: Asset, window: Window, grid: Grid, resampling: str) -> NDArray[Any]:
-        """Pixels (h, w) of a window of another grid, by GDAL's warper; zero is nodata and mixes with nothing.
+        """Pixels (h, w) of a window of another grid, by GDAL's warper; nodata mixes with nothing.
 
         The warped dataset spans the whole grid and is made block by block, so no value depends on the window.
         """
-        return _pixels(asset, self._dataset(asset, grid, resampling), window)
+        return _numbers(asset, _pixels(asset, self._dataset(asset, grid, resampling), window))
 
     def _dataset(self, asset: Asset, grid: Grid | None = None, resampling: str = "") -> Any:
         def open_one(stack: ExitStack) -> Any:
             dataset = stack.enter_context(_open_asset(asset))
             _check(asset, dataset)
-            return dataset if grid is None else stack.enter_context(_warped(dataset, grid, resampling))
+            return dataset if grid is None else stack.enter_context(_warped(dataset, grid, resampling, asset.nodata))
 
         return self.get((asset.href, grid, resampling), open_one)
 
@@ -436,17 +451,22 @@ def _check(asset: Asset, dataset: Any) -> None:
     if max(sides) > MAXIMUM_SIDE:
         why = f"{dataset.width} x {dataset.height} pixels in blocks of {sides[3]} x {sides[2]}"
         raise InputError("a raster too large to be a granule", path=asset.label, why=why, remedy=REMEDY)
-    if dataset.count != 1 or dataset.dtypes[0] not in ("uint8", "uint16"):
-        why = f"{dataset.count} bands of {dataset.dtypes[0]}"
-        raise InputError("not a Sentinel-2 band", path=asset.label, why=why, remedy="choose another collection")
+    kinds = ("int16",) if asset.nodata < 0 else ("uint8", "uint16")
+    if dataset.count != 1 or dataset.dtypes[0] not in kinds:
+        why = f"{dataset.count} bands of {dataset.dtypes[0]} instead of one of {' or '.join(kinds)}"
+        raise InputError("not a band of its product", path=asset.label, why=why, remedy="choose another collection")
+    if asset.nodata < 0 and dataset.nodata not in (None, asset.nodata):
+        why = f"its nodata is {dataset.nodata:g} instead of {asset.nodata}"
+        raise InputError("not a band of its product", path=asset.label, why=why, remedy=REMEDY)
     if dataset.crs is None:
         raise InputError("no coordinate system", path=asset.label, remedy=REMEDY)
+    require_pixels(dataset, asset.label)
     if asset.grid and (difference := grid_difference(Grid.of(dataset), asset.grid)):
         why = f"the file has {difference} as the catalogue says"
         raise InputError("an asset is not what its item says", path=asset.label, why=why, remedy=REMEDY)
 
 
-def _warped(dataset: Any, grid: Grid, resampling: str) -> Any:
+def _warped(dataset: Any, grid: Grid, resampling: str, nodata: int) -> Any:
     return WarpedVRT(
         dataset,
         crs=grid.rasterio_crs,
@@ -454,8 +474,8 @@ def _warped(dataset: Any, grid: Grid, resampling: str) -> Any:
         height=grid.height,
         width=grid.width,
         resampling=Resampling[resampling],
-        src_nodata=0,
-        nodata=0,
+        src_nodata=nodata,
+        nodata=nodata,
     )
 
 
@@ -467,6 +487,13 @@ def _pixels(asset: Asset, dataset: Any, window: Window) -> NDArray[Any]:
         why = f"the pixels cannot be read ({_reason(failure)})"
         raise InputError("damaged asset", path=asset.label, why=why, remedy=REMEDY) from None
     return pixels
+
+
+def _numbers(asset: Asset, pixels: NDArray[Any]) -> NDArray[Any]:
+    """Bits are told apart before they are brought to the grid: beyond the mask's edge nothing is clear."""
+    if asset.quality:
+        return clear_bits(pixels, asset.quality).astype(np.uint8)
+    return pixels if asset.nodata == 0 else np.where(pixels == asset.nodata, 0, np.maximum(pixels, 1)).astype(np.uint16)
 
 
 def _reason(failure: BaseException) -> str:

@@ -25,11 +25,12 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.sensors import (
     CLEAR_SCENE_CLASSES,
     HLS_FMASK,
+    HLS_L30,
+    HLS_S30,
     INDICES,
     LANDSAT_QA,
     OLI,
     SCENE_CLASSIFICATION,
-    SENTINEL2,
     TM,
     WORD,
     band_name,
@@ -313,9 +314,7 @@ def guess_name(relative: PurePosixPath) -> Name:
         named = OLI if match["satellite"].upper() in ("LC08", "LC09") else TM
         return _product_layer(match, {f"SR_{own}": band for own, band in named.items()}, LANDSAT_QA)
     if match := HLS.search(relative.stem):
-        of_landsat = {f"B{int(own[1:]):02d}": band for own, band in OLI.items()}
-        of_sentinel = {band: band for band in SENTINEL2 if band not in ("B09", "B10")}
-        return _product_layer(match, of_landsat if match["kind"].upper() == "L" else of_sentinel, HLS_FMASK)
+        return _product_layer(match, HLS_L30 if match["kind"].upper() == "L" else HLS_S30, HLS_FMASK)
     parts = [relative.stem, *reversed(relative.parent.parts)]
     days = _nearest(days_in(part) for part in parts)
     if len(days) > 1:

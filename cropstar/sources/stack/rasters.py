@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster, rasterio_window
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, grid_difference, resample
-from cropstar.geo.sensors import LANDSAT_RADIOMETRY, SCALE
+from cropstar.geo.sensors import LANDSAT_RADIOMETRY, LARGEST_SCALE, SCALE, is_number
 from cropstar.geo.windows import Window
 from cropstar.runtime import logger
 from cropstar.sources.base import HandleCache, empty_dates_note
@@ -217,9 +216,6 @@ def _require_numbers(dataset: Any, path: Path) -> None:
     _require_blocks(dataset, path)
 
 
-LARGEST_SCALE = 1e9  # beyond it products of numbers are endless, or zero
-
-
 def require_radiometry(header: Header, index: int) -> tuple[float, float]:
     """Scale and offset of a reflectance band."""
     scale, offset = header.radiometry[index - 1]
@@ -233,7 +229,7 @@ def _require_place(dataset: Any, path: Path) -> None:
     if dataset.crs is None:
         raise InputError("no coordinate system", path=path, remedy="set one with gdal_edit -a_srs")
     numbers = tuple(dataset.transform)[:6]
-    if not all(map(math.isfinite, numbers)) or not numbers[0] or not numbers[4]:
+    if not numbers[0] or not numbers[4]:  # turned by a quarter
         why = f"its transform is {', '.join(f'{number:g}' for number in numbers)}"
         raise InputError("no usable pixel size", path=path, why=why, remedy="bring it to a grid with gdalwarp -tr")
 
@@ -342,7 +338,7 @@ class OpenRasters(HandleCache[Path]):
         some = [1 + place * dataset.count // looked_at for place in range(looked_at)]
         for look in _windows_to_look_at(dataset.shape, dataset.block_shapes[0]):
             values = self.read(path, some, look)
-            seen = values[np.isfinite(values) & (values > 0)]
+            seen = values[is_number(values) & (values > 0)]
             if len(seen):
                 typical = float(np.median(seen))
                 if typical <= HIGHEST_REFLECTANCE:
@@ -384,7 +380,7 @@ NO_COUNT = -32768  # nodata, NaN and, where the file does not say what nodata is
 
 
 def _counts(values: NDArray[Any], nodata: float | None, gain: tuple[float, float]) -> NDArray[np.int32]:
-    missing = ~np.isfinite(values) | (values == (0 if nodata is None else nodata))
+    missing = ~is_number(values) | (values == (0 if nodata is None else nodata))
     counts = np.where(missing, 0, values).astype(np.float64) * gain[0] + gain[1]
     cut = np.clip(np.floor(counts + 0.5), NO_COUNT + 1, BRIGHTEST).astype(np.int32)
     return np.where(missing, np.int32(NO_COUNT), cut)

@@ -170,5 +170,5 @@ def test_files_that_cannot_be_read(api: Api, tmp_path: Path, content: bytes | st
 @pytest.mark.parametrize("kind", ["float32", "int16"])
 def test_pixels_of_another_kind_are_refused(api: Api, tmp_path: Path, kind: str) -> None:
     add_granule(api, tmp_path, pixels={"B02": constant("B02", 5).astype(kind)})
-    with pytest.raises(InputError, match="not a Sentinel-2 band"):
+    with pytest.raises(InputError, match="not a band of its product"):
         open_one(api)
