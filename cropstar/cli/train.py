@@ -34,7 +34,11 @@ SMALL = "Few fields, doubtful labels"
     help="Settings that are not given: fitted to the data (auto), fast (quick, about a minute), or the paper's.  "
     "[default: auto]",
 )
-@click.option("--model", help="A name from 'cropstar models', or auto: the best of several.  [default: convstar]")
+@click.option(
+    "--model",
+    help="A name from 'cropstar models', or auto: the best of several.  [default: convstar for images, star for "
+    "tables]",
+)
 @click.option("--layers", type=int, help="Recurrent layers.  [default: by the recipe]")
 @click.option("--hidden", type=int, help="Width of a layer.  [default: by the recipe]")
 @click.option(

@@ -10,7 +10,7 @@ from cropstar.cli.options import PATH, device, examples, speech
 from cropstar.runtime import RUNS, STORES, event
 
 EXAMPLES = examples("""
-cropstar tune --config demo-star --trials 20
+cropstar tune --model star                            around what 'cropstar train' would use
 cropstar tune --store data/stores/crop --model star --split published --space space.yaml -o data/runs/tune-001
 cropstar tune --config demo-star --folds 5            the mean over five folds instead of one validation part
 cropstar train --config data/runs/tune-001/best.yaml  train the best and evaluate it on the test parcels
@@ -28,9 +28,9 @@ space.yaml:
     "--config", "config_file", metavar="FILE", help="A YAML file, or the name of one that ships with cropstar."
 )
 @click.option("--store", type=PATH, help="The store to train on.  [default: the newest in data/stores]")
-@click.option("--model", help="A name from 'cropstar models'.  [default: convstar]")
+@click.option("--model", help="A name from 'cropstar models'.  [default: convstar for images, star for tables]")
 @click.option("--split", metavar="NAME", help="One of the data set's own splits.  [default: a stratified random split]")
-@click.option("--epochs", type=int, help="Epochs of every trial.  [default: 5]")
+@click.option("--epochs", type=int, help="Epochs of every trial.  [default: by the recipe]")
 @click.option("--seed", type=int, help="Seed of the search and of every training.  [default: 0]")
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any key of the configuration.")
 @click.option(
@@ -67,9 +67,10 @@ def tune(
 ) -> None:
     """Search for the best settings on the validation parcels.
 
-    Each trial is a training; trials below the median are stopped early. The test parcels are not used. Run the same
-    command again to continue, with the same trials; a larger --trials adds more. Without --space the learning rate,
-    layers, width and dropout vary.
+    Each trial is a training; trials below the median are stopped early. The test parcels are not used. The first trial
+    has the settings that 'cropstar train' would use, and the others vary some of them: without --space the learning
+    rate, layers, width and dropout. With few fields every trial is cross-validated. Run the same command again to
+    continue, with the same trials; a larger --trials adds more.
     """
     from cropstar.config import find_config, read_config, resolve_config
     from cropstar.store.store import newest_store
@@ -84,16 +85,15 @@ def tune(
     }
     file = find_config(config_file) if config_file else None
     config = resolve_config(file, options, assignments, defaults={"store": newest_store(STORES)})
-    space = parse_space(read_config(space_file), config, space_file) if space_file else default_space(config)
-
-    from cropstar.training.tuning import require_optuna
-
-    require_optuna()  # before torch is imported, which takes seconds
 
     from cropstar.runtime import choose_device
-    from cropstar.training.tuning import TuneOptions, show
+    from cropstar.training.recipes import with_recipe
+    from cropstar.training.tuning import TuneOptions, require_optuna, show
     from cropstar.training.tuning import tune as run_tuning
 
+    require_optuna()
+    config, _ = with_recipe(config)
+    space = parse_space(read_config(space_file), config, space_file) if space_file else default_space(config)
     tuned = run_tuning(config, space, TuneOptions(runs, choose_device(device), output, trials, folds))
     event(
         f"best: macro-F1 {tuned.score:.3f} on validation with {show(tuned.values)}; "

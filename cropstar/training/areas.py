@@ -3,7 +3,7 @@
 Pixel counts are biased by the errors of the map. The estimator for a sample stratified by the map's classes
 (Olofsson et al. 2014, https://doi.org/10.1016/j.rse.2014.02.015; the equations' numbers are theirs) weighs what the
 sample found in each mapped class i by its share of the map W_i: p_ij = W_i n_ij / n_i. Its standard errors hold for
-samples that were drawn by chance, and only for those: without a design there are none.
+random samples only: without a design there are none.
 
 Pixels come in parcels and are nearly copies of each other there: what was drawn is a parcel. Errors are then those
 between parcels (`between_parcels`), which are the paper's own where every parcel is one pixel.
@@ -30,13 +30,13 @@ from cropstar.geo.windows import split
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES, require_file
 from cropstar.reports.wording import percent
 from cropstar.store.classes import MARKS, NODATA
-from cropstar.training.metrics import Confusion, ParcelCounts
+from cropstar.training.metrics import Confusion, ParcelCounts, divide
 
 Floats = NDArray[np.float64]
 
 NO_DESIGN = (
     "the test parcels are not known to be a probability sample of the map: the areas are adjusted as if they were, "
-    "and how far they may be off cannot be said; if they were drawn by chance, say so with --design"
+    "and without intervals; if they are a random sample, give its --design"
 )
 
 
@@ -86,10 +86,10 @@ def estimate_areas(
     names: Sequence[str] | None = None,
     level: float = 0.95,
 ) -> AreaEstimates:
-    """From a sample's confusion matrix, rows the truth and columns the map as everywhere here, and the mapped areas.
+    """Estimate areas from a sample's confusion matrix (rows are the truth, columns the map) and the mapped areas.
 
-    A matrix alone is a sample of single units; with the counts of each parcel, parcels are what was drawn. A mapped
-    class without a sample tells nothing of what grows there: its area is left out, and a warning says so.
+    A matrix alone is a sample of single units; `ParcelCounts` are a sample of parcels. The area of a mapped class
+    without a sample is left out, with a warning.
     """
     areas = np.asarray(mapped, dtype=np.float64)
     matrix = sample.matrix() if isinstance(sample, ParcelCounts) else sample
@@ -141,24 +141,24 @@ def _warnings(
     def listed(chosen: NDArray[np.bool_]) -> str:
         return ", ".join(names[int(place)] if names else f"{place}" for place in np.flatnonzero(chosen))
 
-    said = [NO_DESIGN] if design is None else []
+    warnings = [NO_DESIGN] if design is None else []
     unsampled = (sampled == 0) & (areas > 0)
     if unsampled.any():
         share = percent(areas[unsampled].sum() / areas.sum())
-        said.append(f"no sample in the mapped class {listed(unsampled)}: {share} of the map is left out")
+        warnings.append(f"no sample in the mapped class {listed(unsampled)}: {share} of the map is left out")
     single = spread.single & (areas > 0)
     tiny = single & (areas <= TINY * areas[sampled > 0].sum())
     if design is not None and tiny.any():
-        said.append(f"a single sample in the small mapped class {listed(tiny)}: the largest possible error is assumed")
+        warnings.append(f"a single sample in the small mapped class {listed(tiny)}: the largest error is assumed")
     if design is not None and (single & ~tiny).any():
-        said.append(f"a single sample in the mapped class {listed(single & ~tiny)}: standard errors cannot be given")
+        warnings.append(f"a single sample in the mapped class {listed(single & ~tiny)}: no standard error")
     absent = (sampled > 0) & (areas == 0)
     if absent.any():
-        said.append(f"samples mapped as {listed(absent)} are ignored: the map has no such class")
+        warnings.append(f"samples mapped as {listed(absent)} are ignored: the map has no such class")
     if design == "stratified" and spread.mixed > 0.005:
         unlike = f"{100 * spread.mixed:.0f} % of the pixels are mapped differently from most of their parcel"
-        said.append(f"{unlike}: the stratum of a parcel is its most frequent mapped class")
-    return said
+        warnings.append(f"{unlike}: the stratum of a parcel is its most frequent mapped class")
+    return warnings
 
 
 def _estimates(values: Floats, errors: Floats, wide: float) -> tuple[Estimate, ...]:
@@ -183,7 +183,7 @@ WIDEST = 0.25  # variance of one unit that is of a class or not, at most
 
 @dataclass(frozen=True)
 class StandardErrors:
-    """Standard errors, of area shares first; not a number where they cannot be given."""
+    """Standard errors of area shares and accuracies; NaN where they cannot be estimated."""
 
     area: Floats  # (K,)
     overall: float
@@ -198,9 +198,9 @@ class StandardErrors:
 
 
 def between_units(counts: Floats, weights: Floats) -> StandardErrors:
-    """The paper's own: counts (map i, truth j) of single units, drawn in each mapped class, whose weights are W_i.
+    """The paper's estimator, from counts (map i, truth j) of single units drawn in each mapped class of weight W_i.
 
-    It holds for a simple random sample too, given how many of it fell into each class.
+    It holds for a simple random sample too, given the numbers that fell into each class.
     """
     sampled = counts.sum(axis=1)
     inside = divide(counts, sampled[:, None])
@@ -222,24 +222,24 @@ def between_units(counts: Floats, weights: Floats) -> StandardErrors:
 
 
 def between_parcels(sample: ParcelCounts, weights: Floats, design: Design) -> StandardErrors:
-    """Of parcels as wholes: how much each moves a figure, to first order, and how that varies from parcel to parcel.
+    """The same for whole parcels, linearised: from how much each parcel moves a figure.
 
     A parcel moves n_ij / n_i by (its pixels of i and j - n_ij / n_i times its pixels of i) / n_i. Parcels vary among
     all others or, in a stratified sample, among those that are mapped mostly as the same class.
     """
     size, parcels = sample.classes, len(sample.parcels)
-    truth, said = np.divmod(sample.cell, size)
+    truth, predicted = np.divmod(sample.cell, size)
     counts = sample.matrix().T.astype(np.float64)
     sampled = counts.sum(axis=1)
     inside = np.nan_to_num(divide(counts, sampled[:, None]))
     each = np.nan_to_num(divide(np.ones(size), sampled))  # 1 / n_i
 
     mapped: Floats = np.zeros((parcels, size))  # pixels of each parcel by their mapped class
-    np.add.at(mapped, (sample.parcel, said), sample.count)
+    np.add.at(mapped, (sample.parcel, predicted), sample.count)
     found: Floats = np.zeros((parcels, size))  # weighed pixels by true class
-    np.add.at(found, (sample.parcel, truth), sample.count * (weights * each)[said])
+    np.add.at(found, (sample.parcel, truth), sample.count * (weights * each)[predicted])
     hits: Floats = np.zeros((parcels, size))
-    right = truth == said
+    right = truth == predicted
     np.add.at(hits, (sample.parcel[right], truth[right]), sample.count[right])
 
     area = found - mapped @ ((weights * each)[:, None] * inside)  # (P, K) what each parcel moves
@@ -266,20 +266,13 @@ def between_parcels(sample: ParcelCounts, weights: Floats, design: Design) -> St
 
 
 def _variance(moved: Floats, strata: NDArray[np.int64]) -> Floats:
-    """Of sums over parcels (P, figures), drawn independently within strata; a stratum of one adds what it can: none."""
+    """The variance of sums over parcels (P, figures), drawn independently within strata; single parcels add none."""
     total: Floats = np.zeros(moved.shape[1])
     for stratum in np.unique(strata):
         members = moved[strata == stratum]
         if len(members) > 1:
             total += len(members) * members.var(axis=0, ddof=1)
     return total
-
-
-def divide(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
-    """NaN where the divisor is zero."""
-    quotient: Floats = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
-    np.divide(part, whole, out=quotient, where=np.broadcast_to(whole > 0, quotient.shape))
-    return quotient
 
 
 # --- mapped areas: counted in a classified GeoTIFF, or read from a table

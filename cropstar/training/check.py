@@ -41,6 +41,7 @@ from cropstar.training.label_check import (
 )
 from cropstar.training.metrics import ScoreSample
 from cropstar.training.runs import Run
+from cropstar.training.setup import scene_recipes
 
 CURVES_A_CLASS = 200  # fields whose median is the curve of a class
 MOST_SHOWN = 60  # fields with a plot on the page
@@ -108,8 +109,8 @@ def check_fields(path: Path, options: CheckOptions) -> CheckResult:
             why = "the dates of a field have classes of their own"
             raise UsageError("labels by date are not checked", path=store.folder, why=why, remedy="check other labels")
         known = _known(subject)
-        other = options.store is not None and _recipes(store) != subject.scenes
-        if not other and _recipes(store) != subject.scenes:
+        other = options.store is not None and scene_recipes(store) != subject.scenes
+        if not other and scene_recipes(store) != subject.scenes:
             why = "it holds other scenes than when the run was trained"
             raise MismatchError("the store has changed", path=store.folder, why=why, remedy="name it with --store")
         fields = _asked(subject, store, options.device) if other else known
@@ -120,7 +121,7 @@ def reusable_run(runs: Path, store_folder: Path) -> Run | None:
     """The newest finished run that judged every labelled field of the store out of fold."""
     store = Store.open(store_folder)
     try:
-        labelled, scenes = set(Fields.of(store).label_of), _recipes(store)
+        labelled, scenes = set(Fields.of(store).label_of), scene_recipes(store)
         names = store.fingerprint.classes.names
     finally:
         store.close()
@@ -440,10 +441,6 @@ def _series(store: Store, wanted: set[ParcelId]) -> tuple[str, dict[ParcelId, tu
         pooled = pool_parcels(store, Split(dict.fromkeys(wanted, "all"), dict.fromkeys(wanted, 0)))
         found = {parcel: of(each.days, each.values, each.valid) for parcel, each in pooled.items()}
     return ("NDVI" if red is not None and infrared is not None else fingerprint.bands[0]), found
-
-
-def _recipes(store: Store) -> dict[str, str]:
-    return {name: str(scene.get("recipe", "")) for name, scene in store.manifest.scenes.items()}
 
 
 def summary_lines(facts: Mapping[str, Any]) -> list[str]:

@@ -94,7 +94,7 @@ class Teacher:
         own = parts["train"]
         answers: list[Tensor] = []
         starts = range(0, len(own), own.batch_size)
-        for start in track(starts, len(starts), "ask the teacher", "batch"):
+        for start in track(starts, len(starts), "predictions of the teacher", "batch"):
             indexes = list(range(start, min(start + own.batch_size, len(own))))
             answers += self._answers(own, indexes)
         return TaughtSamples(prepared, answers)
@@ -106,11 +106,11 @@ class Teacher:
         if batch.is_image and isinstance(samples.samples, PatchDataset):
             seen &= torch.from_numpy(samples.samples.open_to_teaching(indexes))
         if batch.is_image and not self._model.spatial:
-            said = self._by_pixel(batch, seen)
+            answers = self._by_pixel(batch, seen)
         else:
-            said = self._asked(batch.x, batch.valid, batch.days)
-        said[~(seen.unsqueeze(1).expand_as(said))] = torch.nan
-        return list(said)
+            answers = self._asked(batch.x, batch.valid, batch.days)
+        answers[~(seen.unsqueeze(1).expand_as(answers))] = torch.nan
+        return list(answers)
 
     def _by_pixel(self, batch: Batch, seen: Tensor) -> Tensor:
         x, valid = batch.x.permute(0, 3, 4, 1, 2)[seen], batch.valid.permute(0, 2, 3, 1)[seen]
@@ -122,8 +122,8 @@ class Teacher:
 
     def _asked(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         scores = self._model(x.to(self._device), valid.to(self._device), days.to(self._device)).float()
-        said: Tensor = (scores / self._temperature).softmax(dim=1).cpu()[:, self._order]
-        return said
+        probabilities: Tensor = (scores / self._temperature).softmax(dim=1).cpu()[:, self._order]
+        return probabilities
 
 
 def _require_fits(subject: EvaluatedModel, store: Store, config: TrainConfig) -> list[int]:
@@ -146,8 +146,8 @@ def _require_fits(subject: EvaluatedModel, store: Store, config: TrainConfig) ->
 
 def _require_unseen(subject: EvaluatedModel, store: Store, split: Split) -> None:
     """Refuse a teacher that knows the test parcels: through it the student would know them."""
-    said = subject.result["split"] if subject.result else {}
-    if said and "parcels" not in said and all(said.get(key) == value for key, value in split.about.items()):
+    recorded = subject.result["split"] if subject.result else {}
+    if recorded and "parcels" not in recorded and all(recorded.get(key) == value for key, value in split.about.items()):
         return  # pixels, dealt out alike
     seen, judged = seen_in_training(subject, store, split, "test")
     if not seen:

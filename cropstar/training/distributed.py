@@ -68,11 +68,11 @@ class Processes:
         for parameter, count, piece in zip(parameters, pieces[0].tolist(), pieces[1:], strict=True):
             parameter.grad = piece.view_as(parameter).clone() if count else None
 
-    def tell(self, said: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """Broadcast a value of the first process, as JSON; the values of the others are ignored."""
         if self.size == 1:
-            return said
-        text = json.dumps(said).encode() if self.is_first else b""
+            return value
+        text = json.dumps(value).encode() if self.is_first else b""
         length = torch.tensor([len(text)])
         _together(lambda: distributed.broadcast(length, 0))
         letters = torch.frombuffer(bytearray(text), dtype=torch.uint8) if self.is_first else torch.empty(0)
@@ -112,13 +112,13 @@ def joined() -> Iterator[Processes]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     _together(lambda: distributed.init_process_group(backend, timeout=PATIENCE))
     processes = Processes(distributed.get_rank(), distributed.get_world_size())
-    said = logger.level
+    level = logger.level
     if not processes.is_first:
         logger.setLevel(logging.ERROR)  # all have the same to say
     try:
         yield processes
     finally:
-        logger.setLevel(said)
+        logger.setLevel(level)
         distributed.destroy_process_group()
 
 

@@ -36,7 +36,7 @@ from cropstar.training.evaluation import (
 )
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
-from cropstar.training.novelty import HeldOut, Stages, can_be_novel, learn_distances
+from cropstar.training.novelty import HeldOut, Stages, learn_distances, supports_novelty
 from cropstar.training.runs import Run
 from cropstar.training.trainer import Progress
 
@@ -217,7 +217,7 @@ class OutOfFold:
         self._trainings: list[Progress] = []
         self._earliness = EarlinessTally(store.fingerprint.season, classes, dates_in_season(store))
         self._store = store
-        self.ordinary: HeldOut | None = None
+        self.novelty: HeldOut | None = None
         self.temperatures: list[float] = []  # of models that differ, whose scores together are the ones collected
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
@@ -237,15 +237,15 @@ class OutOfFold:
         """Of all fields, each by the model that never saw it."""
         return Evaluation.merged(self._evaluations)
 
-    def learn_ordinary(self, model: Classifier, training: Dataset, held_out: Dataset) -> None:
+    def measure_novelty(self, model: Classifier, training: Dataset, held_out: Dataset) -> None:
         """Collect how odd the held-out fields are to the fold's model, for the class *unknown*."""
-        if not can_be_novel(model, training):
+        if not supports_novelty(model, training):
             return
         classes, stages = self._classes, Stages.of(model, self._store)
-        if self.ordinary is None:
-            self.ordinary = HeldOut(classes, stages, self._device)
+        if self.novelty is None:
+            self.novelty = HeldOut(classes, stages, self._device)
         distances = learn_distances(model, training, stages, classes, self._device)
-        self.ordinary.add(model, distances, held_out)
+        self.novelty.add(model, distances, held_out)
 
     def calibrated(self) -> tuple[float, ScoreSample]:
         """The temperature of a member of an ensemble, and the scores with it; models that differ have their own."""

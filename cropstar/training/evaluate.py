@@ -39,6 +39,7 @@ from cropstar.training.areas import Design, MappedAreas, estimate_areas, read_ma
 from cropstar.training.evaluation import Collectors, Evaluation, error_map_facts, evaluate
 from cropstar.training.metrics import ScoreSample, levels_of
 from cropstar.training.runs import Run
+from cropstar.training.setup import scene_recipes
 
 Part = Literal["train", "validation", "test", "all"]
 
@@ -144,7 +145,7 @@ def _choose_part(subject: EvaluatedModel, store: Store, options: EvaluateOptions
         why = "every field was evaluated out of fold and then used for training"
         remedy = "see the report of the run, or give another --store"
         raise UsageError("the run has no test part", path=subject.file, why=why, remedy=remedy)
-    if own_split or (subject.run is not None and _recipes(store) == subject.scenes):
+    if own_split or (subject.run is not None and scene_recipes(store) == subject.scenes):
         return "test"
     if options.store is None:
         why = "it holds other scenes than when the model was trained, so the split is another one"
@@ -168,7 +169,7 @@ def seen_in_training(subject: EvaluatedModel, store: Store, split: Split, part: 
     # By name where that tells them apart: the groups of one table are scenes of one recipe.
     names = {
         scene: scene if subject.scenes.get(scene) == recipe else scene_of[recipe]
-        for scene, recipe in _recipes(store).items()
+        for scene, recipe in scene_recipes(store).items()
         if recipe in scene_of
     }
     shared = {(names[scene], number) for scene, number in judged if scene in names}
@@ -251,10 +252,6 @@ def _areas(
     for warning in estimates["warnings"]:
         logger.warning(warning)
     return {"source": str(options.areas), **estimates}
-
-
-def _recipes(store: Store) -> dict[str, str]:
-    return {name: str(scene.get("recipe", "")) for name, scene in store.manifest.scenes.items()}
 
 
 # --- the samples: prepared as in training, labelled in the model's classes

@@ -259,9 +259,9 @@ def _add_dates(earliness: EarlinessTally, model: Classifier, batch: Batch, devic
     """Add the classes after each date, of every labelled pixel."""
     series = batch.as_series()
     if model.spatial:
-        said = model.by_date(batch.x.to(device), batch.valid.to(device), batch.days.to(device)).argmax(dim=2)
+        predicted = model.by_date(batch.x.to(device), batch.valid.to(device), batch.days.to(device)).argmax(dim=2)
         chosen = batch.labels != UNLABELLED  # (B,H,W)
-        answers = said.cpu().permute(0, 2, 3, 1)[chosen]  # (N,T)
+        answers = predicted.cpu().permute(0, 2, 3, 1)[chosen]  # (N,T)
     else:
         scores = model.by_date(series.x.to(device), series.valid.to(device), series.days.to(device))
         answers = scores.argmax(dim=2).cpu()
@@ -342,25 +342,25 @@ class EarlinessTally:
         Samples without any valid date do not count, as everywhere. Days are since 1970; dates after the season's end
         count on its last day.
         """
-        said = scores.argmax(axis=2) if scores.ndim == 3 else scores
+        predicted = scores.argmax(axis=2) if scores.ndim == 3 else scores
         seen = valid.any(axis=1)
-        said, valid, labels = said[seen], valid[seen], labels[seen].astype(np.int64)
+        predicted, valid, labels = predicted[seen], valid[seen], labels[seen].astype(np.int64)
         offsets = season_days(days[seen], self._season)
         np.minimum(offsets, self._season.length, out=offsets)
         size = self._counts.shape[1]
         begun = valid.argmax(axis=1)  # the first valid date
-        rows = np.arange(len(said))
+        rows = np.arange(len(predicted))
         for place, day in enumerate(self.days):
             newest = (offsets <= day).sum(axis=1) - 1  # -1: no date yet
-            by_then = np.where(newest >= begun, said[rows, newest], size)
+            by_then = np.where(newest >= begun, predicted[rows, newest], size)
             counts = np.bincount(labels * (size + 1) + by_then, minlength=size * (size + 1))
             self._counts[place] += counts.reshape(size, size + 1)
 
     def result(self) -> Earliness:
         hits = self._counts.diagonal(axis1=1, axis2=2).astype(np.float64)  # (days, K)
-        truth, said = self._counts.sum(axis=2), self._counts.sum(axis=1)[:, :-1]
+        truth, predicted = self._counts.sum(axis=2), self._counts.sum(axis=1)[:, :-1]
         accuracy = divide(hits.sum(axis=1), truth.sum(axis=1))
-        class_f1 = divide(2 * hits, truth + said)
+        class_f1 = divide(2 * hits, truth + predicted)
         macro = divide(np.nan_to_num(class_f1).sum(axis=1), np.isfinite(class_f1).sum(axis=1))
         return Earliness(
             self._season.start,
@@ -428,9 +428,9 @@ def error_map_facts(store: Store, split: Split, evaluation: Evaluation, part: st
 def _outcomes(split: Split, evaluation: Evaluation, part: str) -> dict[ParcelId, int]:
     """Outcomes of all parcels of the part; one without a clear pixel has none."""
     counts = evaluation.parcel_counts
-    truth, said = np.divmod(counts.cell, counts.classes)
+    truth, predicted = np.divmod(counts.cell, counts.classes)
     codes = dict(
-        zip(counts.parcels[counts.parcel].tolist(), np.where(truth == said, RIGHT, WRONG).tolist(), strict=True)
+        zip(counts.parcels[counts.parcel].tolist(), np.where(truth == predicted, RIGHT, WRONG).tolist(), strict=True)
     )
     members = (
         split.held.get(part, set())

@@ -338,12 +338,12 @@ class ForestTeacher:
         self.accuracy = float((unseen.argmax(axis=1) == labels).mean()) if len(labels) else None
         if config.soft_labels == "mixes":
             return MixedSamples(prepared, forest, grid)
-        said = dict(zip(samples.parcels[known].tolist(), _softened(unseen, labels), strict=True))
+        softened = dict(zip(samples.parcels[known].tolist(), _softened(unseen, labels), strict=True))
         nothing = np.full(shape.classes, np.nan)
         rows = range(0, len(prepared), prepared.batch_size)
         batches = (prepared.batch(list(range(row, min(row + prepared.batch_size, len(prepared))))) for row in rows)
         parcels = [number for batch in batches for number in batch.parcels.tolist()]
-        answers = [torch.from_numpy(said.get(number, nothing)).float() for number in parcels]
+        answers = [torch.from_numpy(softened.get(number, nothing)).float() for number in parcels]
         return TaughtSamples(prepared, answers)
 
 
@@ -367,9 +367,9 @@ class MixedSamples(TaughtSamples):
         mixed = mix_series(own, others, shares, self.season)
         arrays = (tensor.numpy() for tensor in (mixed.x, mixed.valid, mixed.days))
         x, valid, days = arrays
-        said = self._forest.ask(features_of(x, valid, days.astype(np.int64), self._grid))
-        one, other = (np.eye(said.shape[1])[batch.labels.numpy()] for batch in (own, others))
-        taught = (said + one + shares[:, None] * (other - one)) / 2
+        predicted = self._forest.ask(features_of(x, valid, days.astype(np.int64), self._grid))
+        one, other = (np.eye(predicted.shape[1])[batch.labels.numpy()] for batch in (own, others))
+        taught = (predicted + one + shares[:, None] * (other - one)) / 2
         mixed = replace(
             mixed,
             labels=torch.full_like(own.labels, UNLABELLED),

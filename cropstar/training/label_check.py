@@ -66,10 +66,10 @@ class FieldProbabilities:
         return cls(parcels, labels[first], means, np.full(len(parcels), in_folds))
 
     @classmethod
-    def out_of_fold(cls, said: OutOfFold) -> FieldProbabilities:
-        scores, labels, parcels = said.scores.arrays()
+    def out_of_fold(cls, folds: OutOfFold) -> FieldProbabilities:
+        scores, labels, parcels = folds.scores.arrays()
         temperature, _ = fit_temperature(scores, labels, parcel_weights(parcels))
-        return cls.of(said.split, said.scores, temperature, in_folds=True)
+        return cls.of(folds.split, folds.scores, temperature, in_folds=True)
 
     def joined(self, other: FieldProbabilities) -> FieldProbabilities:
         return FieldProbabilities(

@@ -117,21 +117,21 @@ class CrossEntropy(MeanLoss):
         nodes = torch.tensor(self.lineages, device=labels.device)[labels]  # (N, levels)
         above = torch.zeros_like(terms)
         for level in coarser:
-            said = level_log_probabilities(scores, self.lineages, level)
-            above = above - said.gather(1, nodes[:, level : level + 1])[:, 0]
+            log_probabilities = level_log_probabilities(scores, self.lineages, level)
+            above = above - log_probabilities.gather(1, nodes[:, level : level + 1])[:, 0]
         return terms + self.config.levels * above / len(coarser)
 
-    def _leaf_terms(self, said: Tensor, labels: Tensor) -> Tensor:
+    def _leaf_terms(self, log_probabilities: Tensor, labels: Tensor) -> Tensor:
         """Of log-probabilities (N, K): the share `smoothing` of every label is spread over all classes."""
-        own = self._surprise(said.gather(1, labels[:, None])[:, 0])
+        own = self._surprise(log_probabilities.gather(1, labels[:, None])[:, 0])
         if self.config.smoothing == 0:
             return own
-        return (1 - self.config.smoothing) * own + self.config.smoothing * self._surprise(said).mean(dim=1)
+        return (1 - self.config.smoothing) * own + self.config.smoothing * self._surprise(log_probabilities).mean(dim=1)
 
-    def _surprise(self, said: Tensor) -> Tensor:
+    def _surprise(self, log_probabilities: Tensor) -> Tensor:
         if self.config.focus == 0:
-            return -said
-        return -((1 - said.exp()) ** self.config.focus) * said
+            return -log_probabilities
+        return -((1 - log_probabilities.exp()) ** self.config.focus) * log_probabilities
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class Distillation(CrossEntropy):
         labels, taught, labelled, answered = _apart(targets)
         share = self.config.teacher
         divergence = scores.new_zeros(len(scores))
-        said = scores[answered].log_softmax(dim=1)
-        divergence[answered] = (torch.xlogy(taught[answered], taught[answered]) - taught[answered] * said).sum(dim=1)
+        student = scores[answered].log_softmax(dim=1)
+        divergence[answered] = (torch.xlogy(taught[answered], taught[answered]) - taught[answered] * student).sum(dim=1)
         own = scores.new_zeros(len(scores))
         own[labelled] = self._terms(scores[labelled], labels[labelled])
         mixed = torch.where(answered, (1 - share) * own + share * divergence, own)
@@ -192,7 +192,7 @@ class SoftDice(Loss):
         return torch.stack([(p * y).sum(dim=0), p.sum(dim=0), y.sum(dim=0), labels.sum(dim=0)])
 
     def combine(self, sums: Tensor) -> Tensor:
-        overlap, said, true, labels = sums
-        dice = 2 * overlap / (said + true)
+        overlap, predicted, true, labels = sums
+        dice = 2 * overlap / (predicted + true)
         loss: Tensor = 1 - dice[labels > 0].mean()
         return loss

@@ -249,9 +249,9 @@ def _draw_figures(hits: Floats, truth: Floats, predicted: Floats) -> dict[str, F
 
 
 def divide(part: Floats, whole: Floats | Integers) -> Floats:
-    """NaN where the divisor is zero."""
-    quotient: Floats = np.full(part.shape, np.nan)
-    np.divide(part, whole, out=quotient, where=whole != 0)
+    """The quotient, NaN where the divisor is zero."""
+    quotient: Floats = np.full(np.broadcast_shapes(part.shape, whole.shape), np.nan)
+    np.divide(part, whole, out=quotient, where=np.broadcast_to(whole != 0, quotient.shape))
     return quotient
 
 

@@ -42,7 +42,7 @@ MOST_PIXELS = 100_000  # that means and covariances are taken from
 MOST_DIRECTIONS = 256  # of the features, those of the largest variance
 
 
-def can_be_novel(model: Classifier, dataset: Dataset) -> bool:
+def supports_novelty(model: Classifier, dataset: Dataset) -> bool:
     """Whether there is anything to learn from: features, and labels of whole samples, not of single dates."""
     return bool(has_features(model) and len(dataset) and not dataset.batch([0]).is_dated)
 
@@ -184,7 +184,7 @@ class _FeatureTally:
 
 def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
     starts = range(0, len(order), dataset.batch_size)
-    for start in track(starts, len(starts), f"learn what is ordinary ({dataset.part})", "batch"):
+    for start in track(starts, len(starts), f"statistics of {dataset.part}", "batch"):
         yield dataset.batch(order[start : start + dataset.batch_size])
 
 

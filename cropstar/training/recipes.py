@@ -27,6 +27,7 @@ from cropstar.runtime import logger
 from cropstar.store.store import Store
 from cropstar.training.fitting import has_trees
 
+SERIES_MODEL = "star"  # where no model is named and there are no images
 NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not recurrent
 WARMUP = 30  # steps
 FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
@@ -70,8 +71,20 @@ class Choice:
 def with_recipe(config: TrainConfig) -> tuple[TrainConfig, tuple[Choice, ...]]:
     """The configuration with the open settings filled in, and the choices with their reasons."""
     with closing(Store.open(config.store)) as store, _unsaid():
+        config, model = with_model(config, store)
         facts = look_at(store, config)
-    return fill(config, facts)
+    config, choices = fill(config, facts)
+    return config, (*model, *choices)
+
+
+def with_model(config: TrainConfig, store: Store) -> tuple[TrainConfig, tuple[Choice, ...]]:
+    """The configuration with a model that reads what the store holds, unless the user named one."""
+    if _is_set(config, "model.name") or not _is_series(store):
+        return config, ()
+    choice = Choice("model.name", SERIES_MODEL, "the store holds series, not images")
+    given = config.model_dump(exclude_unset=True)
+    given["model"] = {**given.get("model", {}), "name": choice.value}
+    return TrainConfig.model_validate(given), (choice,)
 
 
 def fill(config: TrainConfig, facts: DataFacts) -> tuple[TrainConfig, tuple[Choice, ...]]:
@@ -112,7 +125,7 @@ def look_at(store: Store, config: TrainConfig, split: Split | None = None) -> Da
     split = split or training_split(store, config)
     fields = sum(part == "train" for part in split.part_of.values())
     readers = [reader for _, reader in store.readers()]
-    spatial = bool(CONVOLUTIONAL.match(config.model.name)) and not _is_series(store)
+    spatial = bool(CONVOLUTIONAL.match(config.model.name))
     samples = fields
     if target == "pixel":
         samples = sum(1 for _ in _labelled_patches(store, split, config.patch))

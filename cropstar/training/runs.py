@@ -92,8 +92,8 @@ class Run:
     def headline(self) -> str:
         """The figures on the test parcels in one line."""
         result = read_json(self.result)
-        said = TestRecord.of_result(result, WHOLE_YEAR).headline()
-        return said + (" (of the model before the refit)" if "refit" in result else "")
+        line = TestRecord.of_result(result, WHOLE_YEAR).headline()
+        return line + (" (of the model before the refit)" if "refit" in result else "")
 
     @property
     def finished(self) -> bool:

@@ -82,7 +82,7 @@ class Candidate:
     config: TrainConfig
     name: str
     seconds: float = 0.0
-    said: tuple[FoldScores, ...] = ()
+    fold_scores: tuple[FoldScores, ...] = ()
     figures: tuple[tuple[float, float], ...] = ()  # macro-F1 and accuracy
     skipped: str | None = None
 
@@ -208,10 +208,10 @@ class _Comparison:
             (folder / "skipped.json").unlink(missing_ok=True)
             self.setup.require(config, self.setup.build(config))
             require_fittable(config)
-            said, seconds = [], 0.0
+            fold_scores, seconds = [], 0.0
             for fold in range(len(self.splits)):
                 each, spent = self._fold(config, folder / f"fold-{fold + 1}", fold, left - seconds)
-                said.append(each)
+                fold_scores.append(each)
                 seconds += spent
                 if fold + 1 < len(self.splits) and seconds / (fold + 1) * len(self.splits) > left:
                     raise TooSlow(seconds / (fold + 1) * len(self.splits))
@@ -222,7 +222,7 @@ class _Comparison:
             return Candidate(config, name, lost, skipped=why), slow.needs
         except UsageError as refusal:
             return Candidate(config, name, skipped=str(refusal)), None
-        return Candidate(config, name, seconds, tuple(said), tuple(each.figures() for each in said)), None
+        return Candidate(config, name, seconds, tuple(fold_scores), tuple(each.figures() for each in fold_scores)), None
 
     def _fold(self, config: TrainConfig, folder: Path, fold: int, left: float) -> tuple[FoldScores, float]:
         """Scores of a candidate on a fold, and the seconds it took; read back if an earlier start has them."""
@@ -242,13 +242,13 @@ class _Comparison:
             progress = self._train(config, model, parts, folder, (left, len(self.splits) - fold, started))
             sample = ScoreSample(classes)
             evaluate(model, parts["test"], classes, self.setup.device, Collectors(sample))
-        said = FoldScores(*sample.arrays())
+        scores = FoldScores(*sample.arrays())
         seconds = max(time.monotonic() - started, progress.seconds)
-        write_tensors(file, "scores", {"seconds": seconds, "config": dump_config(config)}, vars(said))
+        write_tensors(file, "scores", {"seconds": seconds, "config": dump_config(config)}, vars(scores))
         for rest in folder.iterdir():
             if rest != file:
                 shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
-        return said, seconds
+        return scores, seconds
 
     def _train(
         self,
@@ -340,19 +340,20 @@ def _mean_of_two(finished: Sequence[Candidate]) -> Candidate | None:
     pair = (best[0], best[places[0]])
     alike = all(
         np.array_equal(one.labels, other.labels) and np.array_equal(one.parcels, other.parcels)
-        for one, other in zip(pair[0].said, pair[1].said, strict=True)
+        for one, other in zip(pair[0].fold_scores, pair[1].fold_scores, strict=True)
     )
     if not alike:
         return None
     temperatures = [
         fit_temperature(
-            np.concatenate([said.scores for said in row.said]), np.concatenate([said.labels for said in row.said])
+            np.concatenate([each.scores for each in row.fold_scores]),
+            np.concatenate([each.labels for each in row.fold_scores]),
         )[0]
         for row in pair
     ]
     figures = []
-    for folds in zip(pair[0].said, pair[1].said, strict=True):
-        both = [softmax(said.scores, temperature) for said, temperature in zip(folds, temperatures, strict=True)]
+    for folds in zip(pair[0].fold_scores, pair[1].fold_scores, strict=True):
+        both = [softmax(each.scores, temperature) for each, temperature in zip(folds, temperatures, strict=True)]
         figures.append(folds[0].figures(both[0] + both[1]))
     # The settings of a network hold for both; trees have no use for them.
     first, second = sorted(pair, key=lambda row: row.name in FITTED)

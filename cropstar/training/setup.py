@@ -106,6 +106,11 @@ class Setup:
         return inner_folds(self.store, split, config, self.target, count)
 
 
+def scene_recipes(store: Store) -> dict[str, str]:
+    """How each scene of a store was made, as a digest: scenes of one recipe have the same content."""
+    return {name: str(scene.get("recipe", "")) for name, scene in store.manifest.scenes.items()}
+
+
 def _longest(store: Store, config: TrainConfig) -> int:
     longest = max(reader.length for _, reader in store.readers())
     data = store.fingerprint

@@ -175,7 +175,7 @@ def say_baselines(baselines: Sequence[dict[str, Any]], tested: Evaluation) -> No
     reached, lowest = overall_accuracy(getattr(tested, unit)), baselines[0][unit]["overall_accuracy"]
     if reached is not None and lowest is not None and reached <= lowest:
         logger.warning(
-            "the model is no better than naming '%s' everywhere (accuracy %.3f): its maps would tell nothing",
+            "the model is no better than naming '%s' everywhere (accuracy %.3f): its maps are of no use",
             baselines[0]["class"],
             lowest,
         )

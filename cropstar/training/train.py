@@ -20,7 +20,7 @@ from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.models.backends import has_bfloat16, has_bfloat16_kernels
-from cropstar.models.contract import Classifier, Shape
+from cropstar.models.contract import Classifier, Shape, count_parameters
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.novelty import UNKNOWN, NoveltyScale
 from cropstar.models.zoo import Ensemble, describe_model, load_weights, name_ensemble, weights_of
@@ -51,11 +51,11 @@ from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
-from cropstar.training.novelty import HeldOut, Stages, can_be_novel, learn_distances
+from cropstar.training.novelty import HeldOut, Stages, learn_distances, supports_novelty
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import Selection, require_selectable, select
-from cropstar.training.setup import Setup
+from cropstar.training.setup import Setup, scene_recipes
 from cropstar.training.small_data import (
     advise_trees,
     both_parts,
@@ -119,7 +119,7 @@ def _begin(
 ) -> _Training:
     """Choose and build the models, refuse what cannot be trained, claim the run folder and open the data."""
     store = setup.store
-    data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": _recipes(store)}
+    data: dict[str, Any] = {"fingerprint": store.fingerprint.to_json(), "scenes": scene_recipes(store)}
     claimed, selection = None, None
     if config.model.name == AUTO:
         _require_choice(config, options, store, split, processes)
@@ -165,7 +165,7 @@ def _begin(
         {
             "version": __version__,
             "seed": config.seed,
-            "scenes": _recipes(store),
+            "scenes": scene_recipes(store),
             "reading": _reading(store),
             "class_fields": counts,
             "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
@@ -199,8 +199,8 @@ def _finish(
     judged, progress = _judged(training, outcomes, out_of_fold)
     confidence = {"temperature": judged.calibration.to_json(), "sets": judged.sets.to_json()}
     members = len(training.members)
-    ordinary = _Ordinary(setup, training.parts, judged.calibration.temperature, out_of_fold, members=members)
-    card = ordinary.teach(replace(training.card, calibration=confidence), model)
+    novelty = _Novelty(setup, training.parts, judged.calibration.temperature, out_of_fold, members=members)
+    card = novelty.with_limits(replace(training.card, calibration=confidence), model)
 
     result = _result(config, run, store, training.split, count_parameters(model), progress, judged)
     counts = card.provenance["class_fields"]
@@ -211,7 +211,7 @@ def _finish(
         result["baselines"].append(forest_baseline(config, setup, training.split, run))
     say_baselines(result["baselines"], judged.test)
     if out_of_fold is not None:
-        _tell_out_of_fold(result, training, out_of_fold, judged)
+        _add_out_of_fold(result, training, out_of_fold, judged)
     if config.clean:
         result["clean"] = clean_facts(suspects, store)
     record = TestRecord.of_result(result, store.fingerprint.season, join_bounds(store_bounds(store)))
@@ -232,7 +232,7 @@ def _finish(
             _load(member.model, member.run.refit.model)
         epochs = [outcome.progress.best_epoch for outcome in outcomes]
         card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
-        _save(run.model, ordinary.teach_again(card, model), model)
+        _save(run.model, novelty.remeasured(card, model), model)
         result["refit"] = {"epochs": epochs, "seconds": round(sum(each.seconds for each in refits), 1)}
     return result
 
@@ -253,21 +253,21 @@ def _judged(
     return judge(model, parts, setup.classes, season, setup.device, levels, held_out, dates), progress
 
 
-def _tell_out_of_fold(result: dict[str, Any], training: _Training, out_of_fold: OutOfFold, judged: Judgement) -> None:
+def _add_out_of_fold(result: dict[str, Any], training: _Training, out_of_fold: OutOfFold, judged: Judgement) -> None:
     """What the folds said of every field: in the result, and in a file for `cropstar check`."""
     store, split = training.setup.store, training.split
     if out_of_fold.judges:
         everything = Split(dict.fromkeys(out_of_fold.split.part_of, "test"), out_of_fold.split.label_of)
         result["split"] |= {"parcels": both_parts(split), "out_of_fold": training.config.cross_fit}
         result["errors"] = error_map_facts(store, everything, judged.test)
-    said = FieldProbabilities.out_of_fold(out_of_fold)
+    fields = FieldProbabilities.out_of_fold(out_of_fold)
     if judged.scores is not None:
-        said = said.joined(FieldProbabilities.of(split, judged.scores, judged.calibration.temperature))
-    said.write(training.run.out_of_fold, store.fingerprint.classes.names)
+        fields = fields.joined(FieldProbabilities.of(split, judged.scores, judged.calibration.temperature))
+    fields.write(training.run.out_of_fold, store.fingerprint.classes.names)
 
 
 @dataclass(frozen=True)
-class _Ordinary:
+class _Novelty:
     """Teaches a finished model what is ordinary, so that a map can say *unknown*."""
 
     setup: Setup
@@ -276,16 +276,16 @@ class _Ordinary:
     out_of_fold: OutOfFold | None
     members: int
 
-    def teach(self, card: ModelCard, model: Classifier) -> ModelCard:
+    def with_limits(self, card: ModelCard, model: Classifier) -> ModelCard:
         """The card with the limits of the unknown, where the model has features that tell."""
         training, device = self.parts["train"], self.setup.device
-        if not can_be_novel(model, training):
+        if not supports_novelty(model, training):
             return card
         stages = Stages.of(model, self.setup.store)
         distances = learn_distances(model, training, stages, self.setup.classes, device)
         temperature = self.temperature
-        if self.out_of_fold is not None and self.out_of_fold.ordinary is not None:
-            held_out = self.out_of_fold.ordinary
+        if self.out_of_fold is not None and self.out_of_fold.novelty is not None:
+            held_out = self.out_of_fold.novelty
             temperature *= self.out_of_fold.calibrated()[0] if self.members > 1 else 1.0
         else:
             held_out = HeldOut(self.setup.classes, stages, device, doubts=model.trains_in_epochs)
@@ -295,7 +295,7 @@ class _Ordinary:
             return card
         return replace(card, calibration={**(card.calibration or {}), UNKNOWN: scale.to_json()}, novelty=scale.arrays())
 
-    def teach_again(self, card: ModelCard, model: Classifier) -> ModelCard:
+    def remeasured(self, card: ModelCard, model: Classifier) -> ModelCard:
         """The statistics of a model that has been trained anew; its scale is that of the one before."""
         if not card.novelty:
             return card
@@ -343,13 +343,13 @@ class _Training:
             found = fit_model(task, save, self.parts["validation"], whole_units=whole_units)
             return Outcome(found.progress, held_out=found.held_out)
         event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
-        known = self.processes.tell(bool(finished_outcome(member.run)))
+        known = self.processes.broadcast(bool(finished_outcome(member.run)))
         if not known:
             progress = self._fit(member, self.parts["train"], member.run, self.best(member))
             if self.processes.is_first:
                 _load(member.model, self.best(member))
                 calibrate_member(member, progress, self.parts["validation"], self.setup.classes, self.setup.device)
-            self.processes.tell(None)  # the others wait until it is written
+            self.processes.broadcast(None)  # the others wait until it is written
         outcome = finished_outcome(member.run)
         assert outcome is not None
         return outcome
@@ -361,25 +361,25 @@ class _Training:
         folds = self.setup.folds(self.split, kinds[0], kinds[0].cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
-        said = OutOfFold(folds[0], classes, device, store, levels_of(store.fingerprint.classes))
+        out_of_fold = OutOfFold(folds[0], classes, device, store, levels_of(store.fingerprint.classes))
         found = [self._fold(fold, number, kinds) for number, fold in enumerate(folds, 1)]
         for place in range(len(kinds) if len(kinds) > 1 else 0):
             own = OutOfFold(folds[0], classes, device, store)
             for models, parts, outcomes in found:
                 own.add(models[place], parts["validation"], outcomes[place].progress)
-            said.temperatures.append(own.calibrated()[0])
+            out_of_fold.temperatures.append(own.calibrated()[0])
         for models, parts, outcomes in found:
             model = models[0]
-            if said.temperatures:
+            if out_of_fold.temperatures:
                 model = Ensemble(models, self.setup.shape(kinds[0]).bands)
-                model.calibrate(said.temperatures)
-            said.add(model.to(device), parts["validation"], summed(outcomes))
-            said.learn_ordinary(model, parts["train"], parts["validation"])
-        facts = said.facts()
+                model.calibrate(out_of_fold.temperatures)
+            out_of_fold.add(model.to(device), parts["validation"], summed(outcomes))
+            out_of_fold.measure_novelty(model, parts["train"], parts["validation"])
+        facts = out_of_fold.facts()
         event(
             f"out of fold: overall accuracy {facts['overall_accuracy']:.3f}, macro-F1 {facts['macro_f1']:.3f}", **facts
         )
-        return said
+        return out_of_fold
 
     def _fold(
         self, fold: Split, number: int, kinds: Sequence[TrainConfig]
@@ -495,10 +495,6 @@ def _load(model: Classifier, file: Path) -> None:
     load_weights(model, weights, file)
 
 
-def count_parameters(model: Classifier) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def _in_words(config: TrainConfig, configs: Sequence[TrainConfig], model: Classifier) -> str:
     parameters = count_parameters(model)
     if isinstance(model, Ensemble):
@@ -559,12 +555,12 @@ def _claim(
 ) -> Run:
     """The run folder, which the first process holds for all."""
     if not processes.is_first:
-        return Run(Path(processes.tell(None)))
+        return Run(Path(processes.broadcast(None)))
     if options.resume:
         run = open_run(options.resume, data, hold)
     else:
         run = claim_run(options.runs, config, data, hold, fresh=options.fresh)
-    processes.tell(str(run.folder))
+    processes.broadcast(str(run.folder))
     return run
 
 
@@ -648,10 +644,6 @@ def _reading(store: Store) -> dict[str, Any]:
         if found:
             return found | ({"temperature": columns["temperature"]} if columns.get("temperature") else {})
     return {}
-
-
-def _recipes(store: Store) -> dict[str, str]:
-    return {name: scene.get("recipe", "") for name, scene in store.manifest.scenes.items()}
 
 
 def _say_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> None:

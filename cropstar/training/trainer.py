@@ -243,7 +243,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
                 if clock.since_saved() > min(task.checkpoint_seconds, BETWEEN_EPOCHS) or _is_over(task, progress):
                     _save(task, tools, progress)
                     clock.saved()
-            progress = Progress(**task.processes.tell(vars(progress)))
+            progress = Progress(**task.processes.broadcast(vars(progress)))
     if task.budget is not None and progress.batch:
         with tools.judged():
             task.budget.ended(task.model, progress)
@@ -289,7 +289,7 @@ def _trained(task: Task, tools: StepTools) -> CheckpointedParts:
 def _begin(task: Task, tools: StepTools) -> Progress:
     """Where the run stands: all processes read the same checkpoint, as the first one wrote it."""
     progress = load_newest_checkpoint(task.run, _trained(task, tools))
-    if task.processes.tell(progress.step) != progress.step:
+    if task.processes.broadcast(progress.step) != progress.step:
         why = "not all processes found the same checkpoint"
         raise ArtifactError("cannot resume the run", path=task.run.folder, why=why, remedy="use a shared folder")
     task.processes.copy_first(task.model)
@@ -476,7 +476,11 @@ def _gradient(task: Task, tools: StepTools, batch: Batch | None, progress: Progr
 def _seed_step(task: Task, step: int) -> None:
     """Dropout by (seed, step); of several processes each has its own."""
     rank = [task.processes.rank] if task.processes.rank else []
-    torch.manual_seed(int(np.random.SeedSequence([task.config.seed, step, *rank]).generate_state(1)[0]))
+    seed = int(np.random.SeedSequence([task.config.seed, step, *rank]).generate_state(1)[0])
+    if task.device.type == "cpu":  # `torch.manual_seed` keeps a traceback per call for every device that is not in use
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 def _over_all_processes(task: Task, tally: Tally, stop: bool) -> tuple[Tally, bool]:

@@ -34,6 +34,8 @@ from cropstar.runtime import event, keep_large_buffers, logger, progress_bar
 from cropstar.store.files import locked, write_json, write_text
 from cropstar.store.gate import read_json
 from cropstar.store.store import Store
+from cropstar.training.ensembles import without_choice
+from cropstar.training.fitting import ForestTeacher
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run
 from cropstar.training.search_space import Space, own_values, with_values
@@ -82,11 +84,14 @@ def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
     with ExitStack() as hold:
         store = Store.open(config.store)
         hold.callback(store.close)
-        trainer = Trainer(store, config, options.folds, options.device)
+        folds = options.folds or config.cross_fit or None
+        if folds is not None and options.folds is None:
+            logger.info("every trial is cross-validated in %d folds: too few fields to hold some out", folds)
+        trainer = Trainer(store, config, folds, options.device)
         settings = {
             "config": dump_config(config),
             "space": {key: {"kind": type(entry).__name__, **asdict(entry)} for key, entry in space.items()},
-            "folds": options.folds,
+            "folds": folds,
             "data": {
                 "fingerprint": store.fingerprint.to_json(),
                 "scenes": {name: about.get("recipe", "") for name, about in store.manifest.scenes.items()},
@@ -394,7 +399,8 @@ def _drop_torn_line(path: Path) -> None:
 
 
 OnEpoch = Callable[[int, float], None]  # the epoch from 1, and its macro-F1 on validation
-SHAPING = ("batch", "series_batch", "patch", "target", "regular")  # of the configuration: what data sets depend on
+# Of the configuration: what data sets depend on.
+SHAPING = ("batch", "series_batch", "patch", "target", "regular", "soft_labels")
 
 
 class Trainer:
@@ -414,7 +420,7 @@ class Trainer:
         model = self._model(config)
         parts = self._parts(config, model, fold)
         task = Task(
-            config,
+            without_choice(config) if config.cross_fit else config,
             Run(folder),
             model,
             parts["train"],
@@ -447,7 +453,11 @@ class Trainer:
         shaping = config.model_dump_json(include=set(SHAPING)) + str(model.spatial)
         if (fold, shaping) not in self._opened:
             self._opened = {key: parts for key, parts in self._opened.items() if key[1] == shaping}
-            self._opened[fold, shaping], _ = self._setup.open(self._splits[fold], config, model)
+            parts, _ = self._setup.open(self._splits[fold], config, model)
+            teacher = ForestTeacher.of(config, self._setup.target, self._setup.shape(config))
+            if teacher is not None:
+                parts["train"] = teacher.teach(parts["train"], self._splits[fold], config)
+            self._opened[fold, shaping] = parts
         return self._opened[fold, shaping]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cropstar.config import load_yaml, resolve_config
+from cropstar.training.recipes import with_recipe
 from cropstar.training.search_space import parse_space
 from cropstar.training.tuning import TuneOptions, tune
 from tests.faults.killing import start
@@ -52,13 +53,14 @@ def test_killed_and_gone_on_with(run_cli: Cli, place: Path) -> None:
     assert last.endswith("now: cropstar train --config killed/best.yaml")
 
     options = {"store": place / "store", "model.name": "star", "epochs": 2, "split.name": "published"}
-    config = resolve_config(None, options, ("series_batch=16",))
+    config, _ = with_recipe(resolve_config(None, options, ("series_batch=16",)))
     space = parse_space(load_yaml(SPACE, "space.yaml"), config, Path("space.yaml"))
     unbroken = tune(config, space, TuneOptions(place, CPU, place / "unbroken", 3))
     assert table(place / "killed") == table(unbroken.folder)
-    assert resolve_config(place / "killed" / "best.yaml", {"store": place}) == resolve_config(
-        unbroken.best, {"store": place}
-    )
+    best = resolve_config(place / "killed" / "best.yaml", {"store": place})
+    assert best == resolve_config(unbroken.best, {"store": place})
+    assert (best.model.pool, best.soft_labels, best.cross_fit) == ("season", "mixes", 3), "what train would use"
+    assert {row["best_epochs"] for row in table(place / "killed") if row["state"] == "complete"} == {"2 2 2"}
 
 
 def test_wrong_spaces_leave_nothing(run_cli: Cli, place: Path) -> None:

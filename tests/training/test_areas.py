@@ -123,7 +123,7 @@ def test_a_single_sample_gives_no_error() -> None:
     assert found.area[0].value == pytest.approx(45)
     assert found.area[0].error is None
     assert found.users_accuracy[0].error is not None
-    assert found.warnings == ("a single sample in the mapped class 1: standard errors cannot be given",)
+    assert found.warnings == ("a single sample in the mapped class 1: no standard error",)
 
 
 def test_a_tiny_class_of_a_single_sample_takes_the_widest_error() -> None:

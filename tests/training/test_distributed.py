@@ -141,7 +141,7 @@ def test_alone_nothing_is_changed() -> None:
     linear.weight.grad = torch.ones(1, 2)
     ALONE.add_gradients(list(linear.parameters()))
     assert linear.bias.grad is None
-    assert ALONE.tell({"a": (1,)}) == {"a": (1,)}
+    assert ALONE.broadcast({"a": (1,)}) == {"a": (1,)}
 
 
 def test_batch_normalisation_is_for_one_process() -> None:

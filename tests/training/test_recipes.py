@@ -22,6 +22,7 @@ from cropstar.models.zoo import build_model
 from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.training.recipes import DataFacts, explained, fill, with_recipe
+from tests.training.tunings import a_store
 
 FIELDS = DataFacts(fields=700, samples=700, dates=14, bands=13, classes=6, span=200, images=False, pixels=False)
 IMAGES = DataFacts(fields=70, samples=160, dates=9, bands=10, classes=8, span=250, images=True, pixels=True)
@@ -161,6 +162,22 @@ def test_recipes_by_option(
     (result,) = tmp_path.glob("data/runs/*/result.json")
     model = json.loads(result.read_text())["model"]
     assert model["pool"] == ("season" if recipe == "quick" else "last")
+
+
+@pytest.mark.parametrize("recipe", ["auto", "quick", "paper"])
+def test_a_table_gets_a_series_model_unless_one_is_named(
+    recipe: str, run_cli: Callable[..., CompletedProcess[str]], small_store: Path, tmp_path: Path
+) -> None:
+    store = a_store(tmp_path)
+    options = {"store": store, "recipe": recipe, "model.layers": 1}
+    filled, choices = with_recipe(resolve_config(None, options))
+    assert (filled.model.name, filled.model.layers) == ("star", 1)
+    assert "model.name" in {choice.key for choice in choices}
+    assert with_recipe(resolve_config(None, {**options, "model.name": "gru"}))[0].model.name == "gru"
+    assert with_recipe(resolve_config(None, {**options, "store": small_store}))[0].model.name == "convstar"
+    refused = run_cli("train", "--store", str(store), "--model", "convstar", "--recipe", recipe, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "convstar needs images; use a series model, e.g. --model star" in refused.stderr
 
 
 @pytest.mark.parametrize(("step", "every"), [(10, 30), (20, None), (30, None)])

@@ -198,6 +198,14 @@ def test_dice_is_not_for_a_teacher(small_store: Path, tmp_path: Path) -> None:
         trained(small_store, tmp_path, loss={"name": "dice"}, distil=tmp_path / "teacher")
 
 
+def test_steps_keep_nothing_for_devices_that_are_not_in_use(small_store: Path, tmp_path: Path) -> None:
+    """PyTorch queues a traceback for each seed that it cannot give to a GPU yet: memory and time of every step."""
+    before = len(torch.cuda._queued_calls)
+    _, result = train(tiny(small_store, epochs=20), options(tmp_path))
+    assert len(result["history"]) == 20
+    assert len(torch.cuda._queued_calls) - before < 10
+
+
 def test_patience_ends_a_run(small_store: Path, tmp_path: Path) -> None:
     frozen = {"learning_rate": 1e-12, "schedule": "constant"}
     _, result = trained(small_store, tmp_path, epochs=9, patience=2, optimiser=frozen)
