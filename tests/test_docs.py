@@ -90,9 +90,15 @@ def every_option() -> set[str]:
     return {"--version"}.union(*(options_of(name) for name in COMMANDS))
 
 
+@cache
+def benchmark_options() -> set[str]:
+    """Options of the programs in benchmarks/, which the pages of figures name."""
+    sources = (REPOSITORY / "benchmarks").glob("*.py")
+    return {option for path in sources for option in re.findall(r'"(--[a-z][a-z-]+)"', path.read_text("utf-8"))}
+
+
 # Options of other programs that pages mention.
 FOREIGN = {"--build-arg", "--nproc-per-node", "--scale", "--nthreads", "--no-deps", "--exit-code-from", "--signal"}
-FOREIGN |= {"--raw", "--threads"}  # of the programs in benchmarks/
 SECTIONS = "|".join(filter(None, config_sections()))
 
 
@@ -105,7 +111,8 @@ def problems(text: str, page: Path) -> Iterator[str]:
         for option in set(options) - options_of(name):
             yield f"no option: cropstar {name} {option}"
     for option in re.findall(r"`(--[a-z][a-z-]+)[ `=]", text):
-        if option not in every_option() | FOREIGN and page.name not in ("README.md", "CONTRIBUTING.md"):
+        known = every_option() | benchmark_options() | FOREIGN
+        if option not in known and page.name not in ("README.md", "CONTRIBUTING.md"):
             yield f"no option: {option}"
     for key in keys_of(text):
         if key not in config_keys() and key not in config_sections():

@@ -706,7 +706,7 @@ def _chosen_model() -> Path:
         raise ArtifactError("no model yet", path=RUNS, remedy="train one with 'cropstar train', or give --model")
     stores = trained_stores(RUNS)
     if len(stores) > 1:
-        why = f"its runs are of several stores: {', '.join(sorted(stores)[:4])}"
+        why = f"its runs were trained on several stores: {', '.join(sorted(stores)[:4])}"
         raise UsageError("which model?", path=RUNS, why=why, remedy="name one with --model")
     card, _, _ = read_model(trained)
     event(describe_model(card, trained), model=str(trained))

@@ -104,7 +104,8 @@ class Entry:
         assert self.uploaded is not None
         if given.get("shard") or given.get("scheduler"):
             why = "several processes share what lies beside the output"
-            raise UsageError("a remote output of a part", why=why, remedy="give a folder that all of them see with -o")
+            remedy = "give a folder that all of them see with -o"
+            raise UsageError("a remote output with --shard or --scheduler", why=why, remedy=remedy)
 
         def make(delivery: Delivery, arguments: dict[str, Any]) -> None:
             token = _delivery.set(delivery)

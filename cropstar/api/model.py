@@ -22,7 +22,7 @@ from cropstar.datasets.transforms import SensorChannels, count_regular, regulari
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.models.backends import use_backend
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import Classifier, count_parameters
 from cropstar.models.export import export_forward, export_step
 from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import temperature_of
@@ -60,7 +60,7 @@ def load_model(
             card.fingerprint.season,
             card.fingerprint.resolution,
             model.spatial,
-            sum(parameter.numel() for parameter in model.parameters()),
+            count_parameters(model),
             facts.get("test"),
             digest,
             card.provenance,

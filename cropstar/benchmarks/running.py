@@ -33,7 +33,7 @@ from cropstar.config import (
     resolve_config,
 )
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
-from cropstar.models.contract import Classifier
+from cropstar.models.contract import Classifier, count_parameters
 from cropstar.models.zoo import load_weights, weights_of
 from cropstar.registry import did_you_mean
 from cropstar.runtime import DATA, event, keep_large_buffers, peak_memory_megabytes
@@ -44,7 +44,7 @@ from cropstar.training.monitoring import EventFiles, require_tensorboard
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.setup import speaks_by_date
-from cropstar.training.train import TrainOptions, count_parameters, train
+from cropstar.training.train import TrainOptions, train
 from cropstar.training.trainer import Budget, Progress, Task, Verdict, fit
 
 MODEL_KIND = "benchmark"  # of the model file: no map can be made with it

@@ -18,9 +18,9 @@ cropstar demo elsewhere                               in another folder
 """)
 NEXT = """
 Done. In {folder}:
-  data/demo/tile-crops.tif           the map: open it in QGIS, names and colours come with it
-  data/demo/tile-crops.png           a picture of it
-  {report}   accuracy by crop, confusions, calibration
+  data/demo/tile-crops.tif                  the map: open it in QGIS, with names and colours
+  data/demo/tile-crops.png                  a picture of it
+  {report:<41} accuracy by crop, confusions, calibration
 
 Next, on your own images and parcels:
   cropstar ingest FOLDER --parcels parcels.gpkg
@@ -51,7 +51,7 @@ def demo(folder: Path, quick: bool) -> None:
         old.unlink()
     _run("predict", "data/demo/tile.tif")
     newest = max(Path("data/runs").glob("*/report.html"), key=lambda report: report.stat().st_mtime)
-    click.echo(NEXT.format(folder=folder, report=newest), err=True)
+    click.echo(NEXT.format(folder=folder, report=str(newest)), err=True)
 
 
 def _run(*arguments: str) -> None:

@@ -48,8 +48,8 @@ def doctor(output: Path, selftest: bool, as_json: bool, device: str) -> None:
         click.echo(say_findings(findings))
     trials = _selftest(device, quiet=as_json) if selftest else []
     if as_json:
-        said = to_json(findings)
-        click.echo(json.dumps(said | {"selftest": [asdict(each) for each in trials]} if selftest else said, indent=1))
+        facts = to_json(findings)
+        click.echo(json.dumps(facts | {"selftest": [asdict(each) for each in trials]} if selftest else facts, indent=1))
     choose_device(device)
     missing = [f"{finding.what}: {finding.found}" for finding in findings if finding.state == "missing"]
     if missing:

@@ -122,10 +122,10 @@ def cropstar(context: click.Context) -> None:
 def main() -> NoReturn:
     """The entry point: no traceback reaches the user unless --debug asks for it."""
     guard_messages()
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     try:
         try:
-            cropstar.main(prog_name="cropstar", standalone_mode=False, obj=said)
+            cropstar.main(prog_name="cropstar", standalone_mode=False, obj=settings)
         finally:
             end_work()
         code = 0
@@ -133,11 +133,11 @@ def main() -> NoReturn:
         code = leaving.exit_code
     except (click.ClickException, click.Abort, KeyboardInterrupt, StopSignal, Exception) as failure:
         error = _translate(failure)
-        if said.get("debug"):
+        if settings.get("debug"):
             import traceback
 
             traceback.print_exc()
-        _say(error, as_json=bool(said.get("log_json")))
+        _say(error, as_json=bool(settings.get("log_json")))
         code = error.exit_code
     sys.exit(code)
 

@@ -281,7 +281,7 @@ SOURCE_OPTIONS = (
         type=PATH,
         help="Images of another sensor of the same place, such as radar; may be repeated.",
     ),
-    headed(STAC, "--collection", help="The collection.  [default: sentinel-2-l2a]"),
+    headed(STAC, "--collection", help="The collection, or several with commas between.  [default: sentinel-2-l2a]"),
     headed(
         STAC,
         "--bbox",
@@ -293,7 +293,7 @@ SOURCE_OPTIONS = (
     headed(STAC, "--to", "end", type=DAY, callback=only_day, metavar="DATE", help="Last day."),
     headed(STAC, "--max-cloud", type=float, metavar="PERCENT", help="Skip items with more cloud.  [default: 100]"),
     headed(STAC, "--crs", help="Coordinate system of the mosaic.  [default: that of most items]"),
-    headed(STAC, "--resolution", type=float, metavar="METRES", help="Pixel size.  [default: 10]"),
+    headed(STAC, "--resolution", type=float, metavar="METRES", help="Pixel size.  [default: that of the finest band]"),
     headed(TABLES, "--id-column", help="Column of the series id.  [default: guessed]"),
     headed(TABLES, "--date-column", help="Column of the date.  [default: guessed]"),
     headed(TABLES, "--group-column", help="Column of year or region, or 'none'.  [default: guessed]"),

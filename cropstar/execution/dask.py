@@ -95,24 +95,19 @@ class DaskPool(WorkerPool):
     def share(self, content: Any) -> None:
         """Workers pass it on to each other, and it comes back if all that had it die. Every thread has its own copy."""
         packed = pack(content)
-        try:
-            key = f"shared-{uuid.uuid4().hex}"
+        key = f"shared-{uuid.uuid4().hex}"
+        with _scheduler_errors():
             self._shared = (key, self._client.submit(bytes, packed, key=key))
-        except Exception as failure:
-            raise _gone(failure) from None
 
     def submit(self, task: PoolTask) -> None:
         name = type(task).__name__.lower()  # that dashboards show
         key = f"{name}-{uuid.uuid4().hex}"
         shared_key, *shared = self._shared or (None,)
-        try:
-            future = self._client.submit(
-                _perform, pack((task, shared_key)), *shared, key=key, pure=False, retries=RETRIES
-            )
+        packed = pack((task, shared_key))
+        with _scheduler_errors():
+            future = self._client.submit(_perform, packed, *shared, key=key, pure=False, retries=RETRIES)
             self._tasks[key] = task
             self._answers.add(future)
-        except Exception as failure:  # of a connection that broke, told in many ways
-            raise _gone(failure) from None
 
     def answers(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Answer]]:
         coming, exhausted = iter(tasks), False
@@ -163,10 +158,8 @@ class DaskPool(WorkerPool):
         if now - self._asked < ASK_SECONDS:
             return
         self._asked = now
-        try:
+        with _scheduler_errors():
             self._threads = sum(self._client.nthreads().values())
-        except Exception as failure:
-            raise _gone(failure) from None
         if self._threads:
             self._alive = now
         elif now - self._alive > self._patience:
@@ -330,34 +323,31 @@ def _within(seconds: float, make: Callable[[float], Any]) -> Any:
 
 
 def _require_workers(client: Any, address: str, patience: float) -> None:
-    try:
-        client.wait_for_workers(1, timeout=patience)
-    except TimeoutError:
-        why, remedy = f"none came within {patience:.0f} seconds", f"start some with 'dask worker {address}'"
-        raise ResourceError(f"the cluster at {address} has no workers", why=why, remedy=remedy) from None
-    except Exception as failure:
-        raise _gone(failure) from None
+    with _scheduler_errors():
+        try:
+            client.wait_for_workers(1, timeout=patience)
+        except TimeoutError:
+            why, remedy = f"none came within {patience:.0f} seconds", f"start some with 'dask worker {address}'"
+            raise ResourceError(f"the cluster at {address} has no workers", why=why, remedy=remedy) from None
 
 
 def _require_same(client: Any) -> None:
     """Refuse workers with other versions, by the names of the packages; the scheduler needs no torch."""
-    try:
+    with _scheduler_errors():
         versions = client.get_versions(packages=list(PACKAGES))
-    except Exception as failure:
-        raise _gone(failure) from None
     here = _relevant(versions["client"])
-    others = [(f"the worker {address}", said, tuple(here)) for address, said in versions["workers"].items()]
-    for who, said, names in [("the scheduler", versions["scheduler"], ("python", "cropstar")), *others]:
-        there = _relevant(said)
+    others = [(f"the worker {address}", own, tuple(here)) for address, own in versions["workers"].items()]
+    for who, own, names in [("the scheduler", versions["scheduler"], ("python", "cropstar")), *others]:
+        there = _relevant(own)
         for name in names:
             if there[name] != here[name]:
                 why = f"{name} {there[name] or 'is missing'} there and {here[name]} here"
                 raise MismatchError(f"{who} does not fit", why=why, remedy=f"install the same {name} on both")
 
 
-def _relevant(said: Any) -> dict[str, str | None]:
+def _relevant(versions: Any) -> dict[str, str | None]:
     """Versions as far as they matter: 3.11 of Python, 2.6.0 of torch 2.6.0+cpu."""
-    packages = said["packages"] if isinstance(said, dict) else {}
+    packages = versions["packages"] if isinstance(versions, dict) else {}
     python = packages.get("python")
     found: dict[str, str | None] = {"python": ".".join(python.split(".")[:2]) if python else None}
     return found | {name: (packages.get(name) or "").partition("+")[0] or None for name in PACKAGES}
@@ -365,10 +355,8 @@ def _relevant(said: Any) -> dict[str, str | None]:
 
 def _machines(client: Any) -> list[Machine]:
     """What the workers say; one that dies over the question is not asked again."""
-    try:
+    with _scheduler_errors():
         answers = list(client.run(describe_worker, on_error="return").values())
-    except Exception as failure:
-        raise _gone(failure) from None
     machines = [answer for answer in answers if isinstance(answer, Machine)]
     if not machines:
         why = _one_line(answers[0]) if answers else "the last one has just left"
@@ -377,10 +365,11 @@ def _machines(client: Any) -> list[Machine]:
 
 
 def _dashboard(client: Any) -> str | None:
-    try:
-        link: str | None = client.dashboard_link
-    except Exception:  # a scheduler without one
-        return None
+    with _scheduler_errors():
+        try:
+            link: str | None = client.dashboard_link
+        except KeyError:  # a scheduler without one
+            return None
     return link
 
 
@@ -403,6 +392,17 @@ def _hush() -> None:
 
 def _ignore(_: object) -> None:
     """Says nothing."""
+
+
+@contextmanager
+def _scheduler_errors() -> Iterator[None]:
+    """One error for all that a broken connection raises: Dask's, tornado's, asyncio's and the system's own."""
+    try:
+        yield
+    except CropstarError:
+        raise
+    except Exception as failure:
+        raise _gone(failure) from None
 
 
 def _gone(failure: object) -> ResourceError:

@@ -64,6 +64,10 @@ class Classifier(nn.Module, ABC):
         return [True for layer in state for _ in layer]
 
 
+def count_parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 def require_maps(model: Classifier) -> None:
     """Refuse a model that knows whole clips alone, where pixels or parcels are to have a class."""
     if not model.makes_maps:

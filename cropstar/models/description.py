@@ -25,7 +25,7 @@ from cropstar.config import ModelConfig
 from cropstar.errors import ResourceError, UsageError
 from cropstar.models.cells.cell import CELLS, Cell
 from cropstar.models.classifier import RecurrentClassifier
-from cropstar.models.contract import Classifier, Shape
+from cropstar.models.contract import Classifier, Shape, count_parameters
 from cropstar.models.heads import VideoHead
 from cropstar.models.stack import BidirectionalStack, RecurrentStack
 from cropstar.models.zoo import build_model
@@ -108,7 +108,7 @@ def describe(config: ModelConfig, shape: Shape) -> ModelFacts:
         model.streaming,
         config.model_dump(mode="json"),
         shape,
-        None if grown else _count(model),
+        None if grown else count_parameters(model),
         None if grown else (season - once) / shape.length,
         None if grown else once,
         None if grown else season,
@@ -135,9 +135,11 @@ def measure(model: Classifier, shape: Shape) -> tuple[PartFacts, ...]:
         macs, once = _within(first.macs, path), _within(first.macs, path) == _within(second.macs, path)
         inputs, outputs = _channels(part, path, first, second, spatial=model.spatial)
         total = macs if once else macs * dates
-        facts.append(PartFacts(name_of(path), kind_of(part), inputs, outputs, _count(part), total, once and macs > 0))
+        facts.append(
+            PartFacts(name_of(path), kind_of(part), inputs, outputs, count_parameters(part), total, once and macs > 0)
+        )
     between = dates * (first.macs[""] - sum(_within(first.macs, path) for path in parts_of(model)))
-    unowned = _count(model) - sum(part.parameters for part in facts)
+    unowned = count_parameters(model) - sum(part.parameters for part in facts)
     if between or unowned:
         facts.append(PartFacts("between", "products", None, None, unowned, between, once=False))
     return tuple(facts)
@@ -216,8 +218,8 @@ def _build(config: ModelConfig, shape: Shape) -> Classifier:
     """The model with weights that are all zero and take no memory: drawing them would be most of the work."""
     with torch.device("meta"):
         model = build_model(config, shape)
-    if _count(model) > LARGEST:
-        why = f"it would have {_count(model):,} parameters, more than {LARGEST:,}"
+    if count_parameters(model) > LARGEST:
+        why = f"it would have {count_parameters(model):,} parameters, more than {LARGEST:,}"
         raise ResourceError(f"'{config.name}' of this size is too large", why=why, remedy="choose a smaller width")
     if not model.trains_in_epochs:  # there are no weights before it is fitted
         return model
@@ -272,10 +274,6 @@ def _first_lines(texts: tuple[str, ...], model: Classifier) -> str:
 
 def _is_bidirectional(model: Classifier) -> bool:
     return isinstance(model, RecurrentClassifier) and isinstance(model.stack, BidirectionalStack)
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 # --- the parts of a model that people call its layers, whatever its kind

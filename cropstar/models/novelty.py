@@ -209,14 +209,14 @@ class NoveltyScale:
         }
 
     @classmethod
-    def from_card(cls, said: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NoveltyScale:
+    def from_card(cls, stored: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NoveltyScale:
         """As a model file has it; a ValueError says why it cannot be used."""
         try:
-            days, fields = tuple(int(day) for day in said["days"]), int(said["fields"])
-            rates = tuple(float(rate) for rate in said["rates"])
-            if len(said["stages"]) != len(days) or not days or list(rates) != sorted(rates):
+            days, fields = tuple(int(day) for day in stored["days"]), int(stored["fields"])
+            rates = tuple(float(rate) for rate in stored["rates"])
+            if len(stored["stages"]) != len(days) or not days or list(rates) != sorted(rates):
                 raise ValueError("its rates or days are not in order")
-            stages = tuple(_stage_of(row, rates) for row in said["stages"])
+            stages = tuple(_stage_of(row, rates) for row in stored["stages"])
             distances = []
             for place in range(len(days)):
                 means, whitening = (np.asarray(arrays[f"{place}.{name}"], np.float64) for name in (MEANS, WHITENING))

@@ -242,11 +242,11 @@ class Ensemble(Classifier):
         return [each for model, own in pairs if own is not None for each in model.may_round(own)]
 
     def _together(self, scores: list[Tensor], axis: int) -> Tensor:
-        said = [
+        members = [
             (own.float() / temperature).log_softmax(dim=axis)
             for own, temperature in zip(scores, self.temperatures, strict=True)
         ]
-        return torch.stack(said).logsumexp(dim=0) - math.log(len(said))
+        return torch.stack(members).logsumexp(dim=0) - math.log(len(members))
 
     def _parted(self, state: ModelState | None) -> list[ModelState | None]:
         """The state of each member."""

@@ -280,8 +280,8 @@ def read_arrays(path: Path, kinds: Kinds) -> dict[str, NDArray[Any]]:
 def _header(shape: tuple[int, ...], kind: np.dtype[Any]) -> bytes:
     """How an array begins in .npz: compared, not parsed, for that of a damaged file could be any Python."""
     header = io.BytesIO()
-    said = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(header, said)
+    content = {"descr": np.lib.format.dtype_to_descr(kind), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, content)
     return header.getvalue()
 
 
@@ -312,11 +312,11 @@ def job_key(
 ) -> str:
     """Twenty digits; `layers` name all that blocks hold beside the classes, `options` what is left out of the map."""
     times = [path.stat().st_mtime_ns for path in series.files]  # a file that was touched may be another image now
-    said = {**_job_facts(predictor, series, plan), "layers": sorted(layers), "times": times}
+    facts = {**_job_facts(predictor, series, plan), "layers": sorted(layers), "times": times}
     if options is not None and options.marks:
-        said["marks"] = [options.unknown, options.min_confidence, options.mask_classes, options.only_parcels]
-        said["area"] = [_trace(path) for path in options.area_files]
-    return _digest(said)
+        facts["marks"] = [options.unknown, options.min_confidence, options.mask_classes, options.only_parcels]
+        facts["area"] = [_trace(path) for path in options.area_files]
+    return _digest(facts)
 
 
 def map_key(predictor: Predictor, series: Series, plan: WindowPlan, request: MapRequest) -> str:
@@ -355,8 +355,8 @@ def _job_facts(predictor: Predictor, series: Series, plan: WindowPlan) -> dict[s
     }
 
 
-def _digest(said: dict[str, Any]) -> str:
-    text = json.dumps(said, sort_keys=True, default=str)
+def _digest(facts: dict[str, Any]) -> str:
+    text = json.dumps(facts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 

@@ -353,7 +353,8 @@ def _write_geopackage(frame: Any, image: io.BytesIO, **settings: Any) -> None:
     before = pyogrio.get_gdal_config_option("OGR_CURRENT_DATE")
     pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": EVER})
     try:
-        frame.to_file(image, driver="GPKG", engine="pyogrio", **settings)
+        # Version 1.3: the GDAL of older QGIS warns of 1.4.
+        frame.to_file(image, driver="GPKG", engine="pyogrio", VERSION="1.3", **settings)
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
 

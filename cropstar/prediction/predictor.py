@@ -126,7 +126,7 @@ class Predictor:
         self._stage = self._scale.stages[stage]
         if self._stage.limit(self._unknown) is None:
             fields = self._scale.fields
-            why = f"the fields that were clear by day {self._scale.days[stage]} of the season, of {fields}, are too few"
+            why = f"too few of the {fields} fields were clear by day {self._scale.days[stage]} of the season"
             remedy = f"give a rate above {lowest_rate(fields):g}, or wait for more images"
             raise UsageError(
                 f"--unknown {self._unknown:g} cannot be guaranteed", path=self.path, why=why, remedy=remedy
@@ -277,21 +277,21 @@ class Answer:
 
 def novelty_of(card: ModelCard, path: Path, rate: float, backend: str) -> NoveltyScale:
     """How a model tells known from unknown at a rate of false alarms; refuses one that never learnt it."""
-    said = (card.calibration or {}).get(UNKNOWN)
-    if said is None:
-        why = "it never learnt what is ordinary: it is of an older version, or of single dates"
+    stored = (card.calibration or {}).get(UNKNOWN)
+    if stored is None:
+        why = "it has no statistics to tell what is unknown: it is of an older version, or classifies dates"
         remedy = "train it again, or give --min-confidence instead"
         raise UsageError("--unknown does not apply to this model", path=path, why=why, remedy=remedy)
     if backend == "onnx":
         why = "the features of an exported model cannot be read"
         raise UsageError("--unknown with --backend onnx", why=why, remedy="leave one of them out")
     try:
-        scale = NoveltyScale.from_card(said, card.novelty)
+        scale = NoveltyScale.from_card(stored, card.novelty)
     except ValueError as failure:
-        why = f"what it says of the unknown cannot be understood ({failure})"
+        why = f"its statistics of the unknown cannot be read ({failure})"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again") from None
     if scale.stages[-1].limit(rate) is None:
-        why = f"it was calibrated on {scale.fields} fields, which tell rates of {lowest_rate(scale.fields):g} and more"
+        why = f"it was calibrated on {scale.fields} fields, enough for rates of {lowest_rate(scale.fields):g} and more"
         raise UsageError(f"--unknown {rate:g} cannot be guaranteed", path=path, why=why, remedy="give a higher rate")
     return scale
 
@@ -370,7 +370,7 @@ def require_streaming(predictor: Predictor, option: str) -> None:
     """Refuse a model that has no state between two dates."""
     if predictor.by_date:
         return
-    why = "it reads the whole season at once" if not predictor.model.streaming else "it brings dates to regular ones"
+    why = "it reads the whole season at once" if not predictor.model.streaming else "it averages dates over periods"
     remedy = "use a model that steps through the dates, such as convstar or star"
     raise UsageError(f"{option} does not apply to this model", path=predictor.path, why=why, remedy=remedy)
 
@@ -579,7 +579,7 @@ def plan_windows(
             return WindowPlan(side, at_once, needed(side, at_once))
     least = needed(window or SMALLEST, FEWEST_SERIES)
     why = f"windows of {window or SMALLEST} pixels and a margin of {halo} take {least / 1e9:.2f} GB"
-    remedy = "raise --memory, or a smaller --window" if window else "raise --memory, or bound the --halo"
+    remedy = "raise --memory, or give a smaller --window" if window else "raise --memory, or give a smaller --halo"
     raise ResourceError(f"{memory / 1e9:.2f} GB are not enough", why=why, remedy=remedy)
 
 

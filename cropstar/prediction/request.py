@@ -94,9 +94,9 @@ class MapOptions(Options):
 
     def products(self) -> dict[str, Any]:
         """What the user asked for beside the map, as plain data: an update makes the same again."""
-        said = self.model_dump(mode="json", include=set(PRODUCTS), exclude_defaults=True)
+        given = self.model_dump(mode="json", include=set(PRODUCTS), exclude_defaults=True)
         named = {name: str(path.resolve()) for name in PRODUCT_FILES if (path := getattr(self, name)) is not None}
-        return said | named
+        return given | named
 
     @property
     def marks(self) -> tuple[int, ...]:
@@ -529,8 +529,8 @@ class StoredSeries:
     def __init__(self, folder: Path, scene: str) -> None:
         self._store = Store.open(folder)
         try:
-            said = self._store.manifest.scenes[scene]
-            self.grid = Grid.from_json(checked(GridRow, said["grid"]).model_dump())
+            row = self._store.manifest.scenes[scene]
+            self.grid = Grid.from_json(checked(GridRow, row["grid"]).model_dump())
             entries = [entry for entry in self._store.manifest.tiles if entry.scene == scene]
             self.files: list[Path] = [tile_path(folder, entry.name) for entry in entries]
             readers = [self._store.reader(entry.name) for entry in entries]
@@ -551,7 +551,7 @@ class StoredSeries:
         self.scale, self.offset = fingerprint.scale, fingerprint.offset
         self.sensors, self.context = fingerprint.sensors, fingerprint.context
         self.owners = readers[0].sensors  # None of one sensor
-        self.provenance: dict[str, Any] = {"source": "store", "scene": scene, "recipe": said.get("recipe")}
+        self.provenance: dict[str, Any] = {"source": "store", "scene": scene, "recipe": row.get("recipe")}
 
     def read(self, window: Window) -> Observations:
         """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""

@@ -128,7 +128,7 @@ class SeasonCard:
         )
 
     def dumps(self) -> str:
-        said = {
+        facts = {
             "kind": KIND,
             "model": self.model,
             "model_path": str(self.model_path),
@@ -144,7 +144,7 @@ class SeasonCard:
             **({"products": self.products} if self.products else {}),
             **({"half": self.half} if self.half else {}),
         }
-        return json.dumps(said, sort_keys=True, ensure_ascii=False)
+        return json.dumps(facts, sort_keys=True, ensure_ascii=False)
 
     @classmethod
     def loads(cls, text: str, path: Path) -> SeasonCard:
@@ -261,7 +261,7 @@ class SeasonReader:
         try:
             with open_hdf5(path) as file:
                 if int(file.attrs["format"]) not in (FORMAT, HALF_FORMAT):
-                    raise ValueError("it is of another version's format")
+                    raise ValueError("another version wrote it, in another format")
                 card = file[CARD]
                 if (
                     not isinstance(card, h5py.Dataset)
@@ -496,11 +496,11 @@ def _is_of_season(path: Path, card: SeasonCard, dates: Sequence[Any]) -> bool:
     """Whether a map was made with this state, or by this very update before it was killed."""
     try:
         with rasterio.open(path, driver="GTiff") as dataset:
-            said = dataset.tags()
+            tags = dataset.tags()
     except RasterioError:
         return False
     known = [" ".join(day.isoformat() for day in some) for some in (card.dates, dates)]
-    return bool(said.get("CROPSTAR_MODEL") == card.model and said.get(DATES) in known)
+    return bool(tags.get("CROPSTAR_MODEL") == card.model and tags.get(DATES) in known)
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ def categorised_style(column: str, rows: Sequence[tuple[str, str, Colour]]) -> s
 
 
 def _fill_symbol(place: int, colour: Colour) -> str:
-    said = ",".join(map(str, colour))
-    options = {"color": said, "outline_color": "60,60,60,255", "outline_width": "0.2", "style": "solid"}
+    rgba = ",".join(map(str, colour))
+    options = {"color": rgba, "outline_color": "60,60,60,255", "outline_width": "0.2", "style": "solid"}
     rows = "".join(f'<Option name="{name}" value="{value}" type="QString"/>' for name, value in options.items())
     return (
         f'      <symbol type="fill" name="{place}" alpha="1" clip_to_extent="1" force_rhr="0">'

@@ -126,7 +126,7 @@ def _opened(path: Path, predictor: Predictor, request: SeriesRequest) -> Iterato
     """A store of series, or one made of a table with the bands of the model."""
     if is_store(path):
         for name in request.reading:
-            why = "it has been read already"
+            why = "its table was read when it was ingested"
             option = name.replace("_", "-")
             raise UsageError(f"--{option} does not apply to a store", path=path, why=why, remedy="leave it out")
         store = Store.open(path)
@@ -189,7 +189,7 @@ def _warmth_of(path: Path, predictor: Predictor, reading: Mapping[str, Any]) -> 
     learnt = predictor.card.provenance.get("reading", {})
     column = reading.get("temperature") or learnt.get("temperature")
     if column is None:
-        why, remedy = "it was trained with the warmth of every date", "name a column of temperature with --temperature"
+        why, remedy = "it was trained with growing degree-days", "name a column of temperature with --temperature"
         raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
     warmth = Warmth(**learnt.get("warmth", {}))
     return {"temperature": column, "base_temperature": warmth.base, "warm_from": warmth.start}

@@ -31,7 +31,7 @@ from cropstar.store.model_file import ModelCard
 
 RECORD = "record"  # of the provenance of a model card
 KILOMETRES_PER_DEGREE = 111.2
-TO_LEAVE_OUT = "--mask, --only-parcels or --unknown leaves out what is none of them"
+TO_LEAVE_OUT = "use --mask, --only-parcels or --unknown to leave out what is none of them"
 FEW = 0.5  # of the dates that training had by then
 NEAR = 4  # days between two dates that count as the same
 MISSING = 0.25  # of the dates that training had by then
@@ -47,12 +47,12 @@ class Trust:
     note: str = ""  # of every pixel that is no crop and yet mapped as one
 
     def tags(self) -> dict[str, str]:
-        said = {
+        tags = {
             "CROPSTAR_ACCURACY": self.accuracy,
             "CROPSTAR_CAVEATS": " | ".join(self.caveats),
             "CROPSTAR_NOTE": self.note,
         }
-        return {name: text for name, text in said.items() if text}
+        return {name: text for name, text in tags.items() if text}
 
     def announce(self) -> None:
         if self.accuracy:
@@ -65,9 +65,9 @@ class Trust:
 
 def read_record(card: ModelCard, model: Path) -> TestRecord | None:
     """The record of a model, of its card or, of older ones, of the run that its file lies in."""
-    said = card.provenance.get(RECORD)
-    if isinstance(said, dict):
-        return TestRecord.from_json(said)
+    stored = card.provenance.get(RECORD)
+    if isinstance(stored, dict):
+        return TestRecord.from_json(stored)
     if not (model.parent / RESULT).is_file():
         return None
     try:
@@ -94,15 +94,15 @@ def judge_trust(
     made = f"{file}, trained on {record.store} of {record.year_text}"
     day = day_of_season(dates, card.fingerprint.season)
     elsewhere = [*_other_years(record, dates), *_other_region(record, series.grid)]
-    said = [*elsewhere, *_few_dates(card, record, dates, day)]
+    warnings = [*elsewhere, *_few_dates(card, record, dates, day)]
     if options.unknown is not None:
-        said += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
+        warnings += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
     if record.absent:
-        said.append(
+        warnings.append(
             f"no test parcel of {_listed(record.absent)}: nothing is known of how well "
             f"{'it is' if len(record.absent) == 1 else 'they are'} mapped"
         )
-    return Trust(made, record.headline(day, covered=not (caveats or elsewhere)), (*caveats, *said), note)
+    return Trust(made, record.headline(day, covered=not (caveats or elsewhere)), (*caveats, *warnings), note)
 
 
 def day_of_season(dates: Sequence[date], season: Season) -> int:
@@ -142,13 +142,13 @@ def _other_region(record: TestRecord, grid: Grid) -> list[str]:
 def _few_dates(card: ModelCard, record: TestRecord, dates: Sequence[date], day: int) -> list[str]:
     length, season = int(card.shape.get("length", 0)), card.fingerprint.season
     elapsed = min(max(day, 0) / max(season.length, 1), 1.0)
-    said = []
+    warnings = []
     if not record.covers(day):
-        ends = f"the map stands at {dates[-1]}, day {day} of a season of {season.length}"
-        said.append(f"{ends}: the test was of whole seasons alone")
+        ends = f"the map ends on {dates[-1]}, day {day} of a season of {season.length}"
+        warnings.append(f"{ends}: the test was of whole seasons alone")
     if card.provenance.get("regular") is None and len(dates) < FEW * length * elapsed:
-        said.append(f"{plural(len(dates), 'date')}, where training had up to {length} in a season: expect less")
-    return said
+        warnings.append(f"{plural(len(dates), 'date')}, where training had up to {length} in a season: expect less")
+    return warnings
 
 
 def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, elsewhere: bool) -> list[str]:
@@ -205,7 +205,7 @@ def value_caveats(card: ModelCard, series: Series) -> list[str]:
     )
     more = f" and {len(order) - 4} more" if len(order) > 4 else ""
     reason = likely_reason(bands, mean, learnt, deviation)
-    return [f"unlike the training images are the means of {shown}{more}: {reason}"]
+    return [f"band means are unlike those of the training images, {shown}{more}: {reason}"]
 
 
 def likely_reason(bands: Sequence[str], mean: NDArray[Any], learnt: NDArray[Any], deviation: NDArray[Any]) -> str:

@@ -70,19 +70,19 @@ class Comparison:
 
     def warnings(self) -> list[str]:
         """Warnings that the table alone would not give."""
-        said = []
+        warnings = []
         if len(self.groups) > 1:
             kinds = zip(("stores", "test parcels", "classes"), *(row.tested_on for row in self.rows), strict=True)
             different = ", ".join(name for name, *found in kinds if len(set(found)) > 1)
-            said.append(
+            warnings.append(
                 f"not all of these runs are comparable: their {different} differ; those with the same letter are"
             )
         optimistic = [row.run for row in self.rows if row.by_pixel]
         if optimistic:
-            said.append(
+            warnings.append(
                 f"split by pixel, so tested on fields that training saw, which is optimistic: {', '.join(optimistic)}"
             )
-        return said
+        return warnings
 
     @property
     def finer(self) -> str:

@@ -224,8 +224,8 @@ def _scene_facts(tile_set: TileSet, scene: str) -> dict[str, Any]:
         images = sum(len(tile.reader.lengths) for tile in tiles)
         shape, crs = tiles[0].reader.shape, tiles[0].reader.crs
         facts |= {"images": images, "shape": list(shape), "crs": crs_name(crs)}
-    said = {name: value for name, value in tile_set.provenance.get(scene, {}).items() if name not in ("grid", "dates")}
-    return {**facts, "provenance": said}
+    recorded = tile_set.provenance.get(scene, {})
+    return {**facts, "provenance": {key: recorded[key] for key in recorded if key not in ("grid", "dates")}}
 
 
 def _recipe(path: Path) -> str:
@@ -510,11 +510,11 @@ def _classes(dataset: Any, grid: Grid, names: dict[int, str], path: Path) -> lis
 def _said(tags: dict[str, str]) -> dict[str, Any]:
     """What the tags of a map of ours say."""
     named = {"model": "MODEL", "version": "VERSION", "smoothing": "SMOOTHING", "accuracy": "ACCURACY"}
-    said: dict[str, Any] = {key: tags[f"CROPSTAR_{tag}"] for key, tag in named.items() if f"CROPSTAR_{tag}" in tags}
-    said["dates"] = tags.get("CROPSTAR_DATES", "").split()
+    facts: dict[str, Any] = {key: tags[f"CROPSTAR_{tag}"] for key, tag in named.items() if f"CROPSTAR_{tag}" in tags}
+    facts["dates"] = tags.get("CROPSTAR_DATES", "").split()
     caveats = [*tags.get("CROPSTAR_CAVEATS", "").split(" | "), tags.get("CROPSTAR_NOTE", "")]
-    said["caveats"] = [each for each in caveats if each]
-    return said
+    facts["caveats"] = [each for each in caveats if each]
+    return facts
 
 
 def _folder_facts(path: Path) -> dict[str, Any]:

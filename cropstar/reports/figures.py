@@ -358,7 +358,7 @@ def season_curve(
             lower.set_xlim(upper.get_xlim())
             lower.set_ylim(len(shown), 0)
             lower.set_axis_off()
-            _season_head(lower, earliness, width, row * len(shown))
+            _season_head(lower, width, row * len(shown))
             _strips(lower, earliness, shown)
             for place, number in enumerate(shown):
                 _season_row(
@@ -410,7 +410,7 @@ def _months(axes: Axes, earliness: dict[str, Any], width: float) -> None:
     axes.tick_params(axis="x", length=2.5, color=HAIRLINE)
 
 
-def _season_head(axes: Axes, earliness: dict[str, Any], width: float, tall: float) -> None:
+def _season_head(axes: Axes, width: float, tall: float) -> None:
     style: dict[str, Any] = {"transform": axes.transAxes, "fontsize": 7.5, "color": MUTED, "va": "bottom"}
     above = 1 + 0.07 / tall
     axes.text(0.0, above, "F1 of each crop by day; darker is better", **style)

@@ -101,9 +101,9 @@ def _compose(
     lines = Ruler(TITLE_SIZE, "bold").wrap(title, inner)
     top = whole_pixels(MARGIN + len(lines) * TITLE_LINE + 0.28)
     ruler = Ruler(NOTE_SIZE)
-    said = [line for note in notes[:MOST_NOTES] for line in ruler.wrap(note, inner, 3)]
-    under = top + body + (0.6 * MARGIN if said else 0)
-    bottom = whole_pixels(under + len(said) * NOTE_LINE + 0.8 * MARGIN)
+    note_lines = [line for note in notes[:MOST_NOTES] for line in ruler.wrap(note, inner, 3)]
+    under = top + body + (0.6 * MARGIN if note_lines else 0)
+    bottom = whole_pixels(under + len(note_lines) * NOTE_LINE + 0.8 * MARGIN)
 
     figure, axes = new_sheet(whole_pixels(inner + 2 * MARGIN), bottom)
     for number, line in enumerate(lines):
@@ -121,7 +121,7 @@ def _compose(
         )
     else:
         draw_scale(axes, grid, MARGIN, top + map_height + 0.13, map_width)
-    for number, line in enumerate(said):
+    for number, line in enumerate(note_lines):
         axes.text(MARGIN, under + (number + 0.5) * NOTE_LINE, line, fontsize=NOTE_SIZE, color=MUTED)
     if below:
         legend.draw(axes, MARGIN, top + map_height + strip)

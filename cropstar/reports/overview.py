@@ -107,7 +107,9 @@ def read_overview(tiles: list[StoredTile], longest: int = LONGEST_SIDE) -> Overv
     places = np.searchsorted(positions, binned)  # on the curves, of each day of `every_day`
     for image, corner, window in track(blocks, len(blocks), "draw", "block"):
         on_curves = places[np.searchsorted(every_day, image.days)]
-        shown_dates = np.flatnonzero(np.isin(image.days, days))
+        # Where two sensors saw a day, the first one's picture is shown, and its clear share.
+        own = _of_first(image) | np.isin(image.days, days[overview.radar])
+        shown_dates = np.flatnonzero(np.isin(image.days, days) & own)
         np.add.at(seen, np.searchsorted(days, image.days[shown_dates]), window.height * window.width)
         _read_block(overview, image, corner, window, steps, on_curves, shown_dates)
     overview.clear[:] /= np.maximum(seen, 1)
@@ -143,8 +145,6 @@ def _read_block(
     bands = [image.fingerprint.bands.index(band) for band in overview.bands]
     first = _of_first(image)
     for date, target in zip(shown_dates, targets, strict=True):
-        if not first[date] and not overview.radar[target]:
-            continue  # the first sensor has a picture of this day
         shown = bands if first[date] else [_first_band(image, date)] * 3
         overview.valid[target, rows, columns] = on_canvas[date]
         overview.picture[target, :, rows, columns] = values[date][(shown, *inside)]

@@ -77,10 +77,10 @@ class TestRecord:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_json(cls, said: Mapping[str, Any]) -> TestRecord | None:
+    def from_json(cls, row: Mapping[str, Any]) -> TestRecord | None:
         """As a card has it; None where it cannot be understood, for then there is nothing to say."""
         try:
-            given: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+            given: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
             found = cls(**given)
             if len(found.days) != len(found.accuracy_by_day) or len(found.days) != len(found.macro_f1_by_day):
                 return None
@@ -172,12 +172,12 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
 
 
 def _figures(accuracy: float | None, macro_f1: float | None) -> str:
-    said = [
+    figures = [
         f"{name} {figure:.3f}"
         for name, figure in (("overall accuracy", accuracy), ("macro-F1", macro_f1))
         if figure is not None
     ]
-    return ", ".join(said) or "no figure"
+    return ", ".join(figures) or "no figure"
 
 
 def join_bounds(several: Sequence[Bounds]) -> Bounds | None:

@@ -221,7 +221,7 @@ def _of_folds(data: dict[str, Any], share: str, sample: str) -> Sentences:
         f"once, by a model that was trained on the other {folds - 1} folds.",
         shown=f"The figures are those of these {folds} models. The model file holds one more with the same settings, "
         f"trained on all parcels{averaged}.{clean}",
-        counted="Every parcel is learnt from and, out of fold, judged.",
+        counted="Every parcel is used for training and, out of fold, for the evaluation.",
         test="parcels, out of fold",
         validation="parcels, out of fold",
         sample=sample,
@@ -409,11 +409,11 @@ def _cost_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     throughput, unit = data["throughput"], unit_of(data["test"])
     speed, resolution = throughput["samples_per_second"], data["data"]["resolution"]
     what = {"pixel": "labelled pixels", "parcel": "series", "date": "series"}[unit]
-    said = f"{rate(speed)} {what} a second" if not is_missing(speed) else DASH
+    text = f"{rate(speed)} {what} a second" if not is_missing(speed) else DASH
     if unit == "pixel" and not is_missing(speed) and not is_missing(resolution) and resolution > 0:
-        said += f", {rate(speed * resolution**2 / SQUARE_METRES_PER_HECTARE)} ha a second"
+        text += f", {rate(speed * resolution**2 / SQUARE_METRES_PER_HECTARE)} ha a second"
     return [
         ("training time", duration(throughput["seconds"])),
-        ("speed", said),
+        ("speed", text),
         ("peak memory", amount(throughput["peak_memory_mb"], "MB")),
     ]

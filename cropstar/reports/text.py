@@ -247,14 +247,17 @@ def _band_facts(facts: dict[str, Any]) -> list[str]:
     if facts.get("sensors"):
         lines = []
         for sensor in facts["sensors"]:
-            unit = f"value = stored value \u00d7 {sensor['scale']:g} {sensor['offset']:+g}"
+            unit = f"value = {_physical(sensor['scale'], sensor['offset'])}"
             lines += _fact("sensor", f"{sensor['name']}: {' '.join(sensor['bands'])}; {unit}")
         return lines + (_fact("context", " ".join(facts["context"])) if facts.get("context") else [])
-    offset = facts["offset"]
-    shift = f" {'+' if offset > 0 else '-'} {abs(offset):g}" if offset else ""
     return _fact("bands", f"{len(facts['bands'])}: {' '.join(facts['bands'])}") + _fact(
-        "scale", f"reflectance = stored value \u00d7 {facts['scale']:g}{shift}"
+        "scale", f"reflectance = {_physical(facts['scale'], facts['offset'])}"
     )
+
+
+def _physical(scale: float, offset: float) -> str:
+    shift = f" {'+' if offset > 0 else '-'} {abs(offset):g}" if offset else ""
+    return f"stored value \u00d7 {scale:g}{shift}"
 
 
 def _pixel(facts: dict[str, Any]) -> str:
@@ -501,7 +504,7 @@ def level_sizes(classes: Sequence[Row]) -> list[int]:
 
 def bar(share: float, ground: str = "\u2591") -> str:
     """Ten blocks; only nothing at all is empty."""
-    filled = min(BAR, max(math.floor(share * BAR + 0.5), 1 if share > 0 else 0))
+    filled = min(BAR, max(math.floor(min(max(share, 0), 1) * BAR + 0.5), 1 if share > 0 else 0))
     return "\u2588" * filled + ground * (BAR - filled)
 
 

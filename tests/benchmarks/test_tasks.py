@@ -31,9 +31,8 @@ from cropstar.config import AugmentationConfig, ModelConfig, find_config
 from cropstar.datasets.batches import Batch
 from cropstar.datasets.transforms import Draw
 from cropstar.errors import UsageError
-from cropstar.models.contract import Classifier, Shape
+from cropstar.models.contract import Classifier, Shape, count_parameters
 from cropstar.models.zoo import build_model
-from cropstar.training.train import count_parameters
 
 
 def generated(name: str, **own: Any) -> Material:

@@ -174,6 +174,8 @@ def test_the_same_parcels_are_the_same_bytes(tmp_path: Path) -> None:
     assert contents[0] == contents[1]
     with sqlite3.connect(tmp_path / "one" / "map-parcels.gpkg") as database:
         assert database.execute("select table_name from gpkg_contents").fetchall() == [("map-parcels",)]
+        (version,) = database.execute("pragma user_version").fetchone()
+        assert version == 10300, "older QGIS warns of later versions"
 
 
 def test_areas_have_holes_and_parts() -> None:

@@ -212,7 +212,7 @@ def test_the_compiler_is_not_imported_for_it() -> None:
 CPU = torch.device("cpu")
 COMPOSED = ["biconvgru", "convlstm+star", "convstar+gru", "lstm_forget+star"]
 MEMBERS = sorted({*known_models(), *COMPOSED})
-TRAINED = ["ltae"]
+TRAINED = ["ltae", "tcn"]  # the others are slow tests
 
 
 def assert_seamless(predictor: Predictor, raster: Path, size: int) -> None:

@@ -193,7 +193,7 @@ def test_a_killed_prediction_goes_on_to_the_same_state(convstar: Path, parts: di
 
 @pytest.mark.parametrize(
     ("name", "provenance", "reason"),
-    [("ltae", None, "reads the whole season at once"), ("star", {"regular": {"every": 10}}, "regular")],
+    [("ltae", None, "reads the whole season at once"), ("star", {"regular": {"every": 10}}, "averages dates over")],
 )
 @pytest.mark.parametrize("option", ["--state", "--every-date"])
 def test_models_without_a_state(

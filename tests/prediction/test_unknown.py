@@ -191,7 +191,7 @@ def test_names_colours_and_parcels_of_the_unknown(
 
 def test_what_cannot_be_told_is_refused(parts: dict[str, Path], model: Path, tmp_path: Path) -> None:
     older = untrained(tmp_path / "older", parts["all"])
-    with pytest.raises(UsageError, match=r"never learnt what is ordinary.*train it again"):
+    with pytest.raises(UsageError, match=r"no statistics to tell what is unknown.*train it again"):
         predict(parts["all"], tmp_path / "map.tif", MapRequest(model=older, device="cpu", unknown=0.05))
     request = MapRequest(model=model, device="cpu", unknown=0.05, stable_confidence=0.5)
     with pytest.raises(UsageError, match="--every-date with --unknown"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -85,10 +86,9 @@ class _StarInTorch(torch.autograd.Function):
         _, x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
         start = torch.zeros_like(value[0]) if initial is None else initial
         back = torch.zeros_like(start) if final_gradient is None else final_gradient
+        computed = _Computed(value, gate, weights.state_weight, mask, start, outputs)
         run = _fused_return if ctx.fused else _plain_return  # type: ignore[attr-defined]
-        logits, proposals, back = run(
-            value, gate, weights.state_weight, mask, start, outputs, outputs_gradient, back, onward=initial_wanted
-        )
+        logits, proposals, back = run(computed, outputs_gradient, back, onward=initial_wanted)
         found = _weight_gradients(sequence, start, outputs, logits, proposals, weights, wanted)
         x_gradient = None
         if x_wanted:
@@ -113,19 +113,25 @@ def _plain_recurrence(
     return outputs
 
 
+class _Computed(NamedTuple):
+    """What the forward pass computed, for the backward one."""
+
+    value: Tensor  # z
+    gate: Tensor  # k
+    weight: Tensor  # W_h
+    mask: Tensor | None
+    start: Tensor  # the state before the first date
+    outputs: Tensor
+
+
 def _plain_return(
-    value: Tensor,
-    gate: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    start: Tensor,
-    outputs: Tensor,
-    given: Tensor | None,
-    back: Tensor,
-    *,
-    onward: bool,
+    computed: _Computed, given: Tensor | None, back: Tensor, *, onward: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of s and of the argument of z at every date, and of the initial state if that goes `onward`."""
+    """The gradients of s and of the argument of z at every date, and of the initial state if that goes `onward`.
+
+    `given` are the gradients of the outputs, `back` is that of the last state.
+    """
+    value, gate, weight, mask, start, outputs = computed
     logits, proposals = torch.empty_like(gate), torch.empty_like(value)
     for t in reversed(range(len(value))):
         if given is not None:
@@ -164,23 +170,15 @@ def _fused_recurrence(
 
 
 def _fused_return(
-    value: Tensor,
-    gate: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    start: Tensor,
-    outputs: Tensor,
-    given: Tensor | None,
-    back: Tensor,
-    *,
-    onward: bool,
+    computed: _Computed, given: Tensor | None, back: Tensor, *, onward: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_plain_return` by Triton's kernels."""
     from cropstar.models.cells import star_triton
 
+    value, gate, weight, mask, start, outputs = computed
     back = back.clone(memory_format=torch.contiguous_format)
     if weight.dim() == 2:
-        return *star_triton.run_backward(value, gate, weight, mask, start, outputs, given, back), back
+        return *star_triton.run_backward(*computed, given, back), back
     logits, proposals = torch.empty_like(gate), torch.empty_like(value)
     for t in reversed(range(len(value))):
         if given is not None:

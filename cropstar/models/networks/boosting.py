@@ -21,6 +21,7 @@ from cropstar.models.networks.trees import (
     OnTrees,
     TreeArrays,
     Trees,
+    TreeSamples,
     rounded_down,
 )
 
@@ -49,19 +50,12 @@ class Boosting(FittedClassifier):
         powers /= powers.sum(axis=1, keepdims=True)
         return powers
 
-    def grow(
-        self,
-        features: Floats,
-        labels: NDArray[np.int64],
-        seed: int,
-        on_trees: OnTrees,
-        fields: NDArray[np.int64] | None,
-    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64] | None]:
+    def grow(self, samples: TreeSamples, seed: int, on_trees: OnTrees) -> tuple[dict[str, NDArray[Any]], None]:
         """The same trees, whether they are grown at once or a few rounds at a time."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        if len(np.unique(labels)) == 1:
-            return boosting_arrays(None, labels[:1], self.classes), None
+        if len(np.unique(samples.labels)) == 1:
+            return boosting_arrays(None, samples.labels[:1], self.classes), None
         boosted = HistGradientBoostingClassifier(
             min_samples_leaf=self.leaf or LEAF,
             max_features=FEATURES,
@@ -71,7 +65,7 @@ class Boosting(FittedClassifier):
             warm_start=True,
         )
         for count in (*range(AT_ONCE, self.tree_count, AT_ONCE), self.tree_count):
-            boosted.set_params(max_iter=count).fit(features, labels)
+            boosted.set_params(max_iter=count).fit(samples.features, samples.labels)
             on_trees(count, self.tree_count)
         return boosting_arrays(boosted, boosted.classes_, self.classes), None
 

@@ -23,6 +23,7 @@ from cropstar.models.networks.trees import (
     OnTrees,
     TreeArrays,
     Trees,
+    TreeSamples,
     rounded_down,
 )
 
@@ -45,23 +46,14 @@ class Forest(FittedClassifier):
         return total / len(self.trees)
 
     def grow(
-        self,
-        features: Floats,
-        labels: NDArray[np.int64],
-        seed: int,
-        on_trees: OnTrees,
-        fields: NDArray[np.int64] | None,
-    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64] | None]:
+        self, samples: TreeSamples, seed: int, on_trees: OnTrees
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
         """The same forest, whether it is grown at once or a few trees at a time."""
-        if fields is None:
-            forest, unseen = self._grow_on_samples(features, labels, seed, on_trees)
-        else:
-            forest, unseen = self._grow_on_fields(features, labels, seed, on_trees, fields)
+        grow = self._grow_on_samples if samples.fields is None else self._grow_on_fields
+        forest, unseen = grow(samples, seed, on_trees)
         return {f"{TREES}{name}": array for name, array in forest.arrays().items()}, unseen
 
-    def _grow_on_samples(
-        self, features: Floats, labels: NDArray[np.int64], seed: int, on_trees: OnTrees
-    ) -> tuple[Trees, NDArray[np.float64]]:
+    def _grow_on_samples(self, samples: TreeSamples, seed: int, on_trees: OnTrees) -> tuple[Trees, NDArray[np.float64]]:
         """Scikit-learn's random forest: every tree has a bootstrap sample of all samples."""
         from sklearn.ensemble import RandomForestClassifier
 
@@ -69,24 +61,17 @@ class Forest(FittedClassifier):
             min_samples_leaf=self.leaf or 1, random_state=seed, n_jobs=torch.get_num_threads(), warm_start=True
         )
         for count in self._steps():
-            forest.set_params(n_estimators=count).fit(features, labels)
+            forest.set_params(n_estimators=count).fit(samples.features, samples.labels)
             on_trees(count, self.tree_count)
-        unseen = _Unseen(features, self.classes)
+        unseen = _Unseen(samples.features, self.classes)
         for tree, drawn in zip(forest.estimators_, forest.estimators_samples_, strict=True):
-            left_out = np.ones(len(features), dtype=bool)
+            left_out = np.ones(len(samples.labels), dtype=bool)
             left_out[drawn] = False
             unseen.ask(tree, forest.classes_, left_out)
         return forest_arrays(forest, self.classes), unseen.mean()
 
-    def _grow_on_fields(
-        self,
-        features: Floats,
-        labels: NDArray[np.int64],
-        seed: int,
-        on_trees: OnTrees,
-        fields: NDArray[np.int64],
-    ) -> tuple[Trees, NDArray[np.float64]]:
-        """Every tree has four fifths of the fields, drawn by chance, and of each the same share of its pixels.
+    def _grow_on_fields(self, samples: TreeSamples, seed: int, on_trees: OnTrees) -> tuple[Trees, NDArray[np.float64]]:
+        """Every tree has four fifths of the fields, drawn at random, and of each the same share of its pixels.
 
         Pixels of one field are so alike that a share of them does: the trees are as good and far quicker to grow. The
         fields that a tree left out are as new to it as any other, which pixels left out of a known field are not. Five
@@ -95,7 +80,9 @@ class Forest(FittedClassifier):
         from sklearn.tree import DecisionTreeClassifier
         from sklearn.utils.parallel import Parallel, delayed
 
-        names, field_of = np.unique(fields, return_inverse=True)
+        assert samples.fields is not None
+        features, labels = samples.features, samples.labels
+        names, field_of = np.unique(samples.fields, return_inverse=True)
         rows_of = np.split(np.argsort(field_of, kind="stable"), np.cumsum(np.bincount(field_of))[:-1])
         share = min(1.0, max(PIXELS, PIXELS_A_FIELD * len(names)) / (len(labels) * (1 - 1 / PARTS)))
         asked = _spread(rows_of, ASKED)

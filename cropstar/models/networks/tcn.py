@@ -85,10 +85,13 @@ class TemporalConvolutionalNetwork(Classifier):
         return 1 + 2 * (self.kernel - 1) * sum(dilations_of(len(self.blocks)))
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        return self._scores(self._states(x, valid, days), valid.sum(dim=1, keepdim=True)).squeeze(1)
+        last = _states_after(self._states(x, valid, days), valid.sum(dim=1, keepdim=True))
+        scores: Tensor = self.scores(last.squeeze(1))  # (B, H): what the last layer reads are a sample's features
+        return scores
 
     def by_date(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        return self._scores(self._states(x, valid, days), valid.cumsum(dim=1))
+        scores: Tensor = self.scores(_states_after(self._states(x, valid, days), valid.cumsum(dim=1)))
+        return scores
 
     def _states(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         """What is known before the first observation, all zero, and after each: (B, 1 + N, H)."""
@@ -98,11 +101,10 @@ class TemporalConvolutionalNetwork(Classifier):
             states = states.cumsum(dim=2) / torch.arange(1, states.shape[2] + 1, device=x.device, dtype=x.dtype)
         return nn.functional.pad(states, (1, 0)).transpose(1, 2)
 
-    def _scores(self, states: Tensor, seen: Tensor) -> Tensor:
-        """Scores after so many observations: seen (B, D) -> (B, D, K)."""
-        chosen = states.gather(1, seen.unsqueeze(2).expand(-1, -1, states.shape[2]))
-        scores: Tensor = self.scores(chosen)
-        return scores
+
+def _states_after(states: Tensor, seen: Tensor) -> Tensor:
+    """The states after so many observations: seen (B, D) -> (B, D, H)."""
+    return states.gather(1, seen.unsqueeze(2).expand(-1, -1, states.shape[2]))
 
 
 def dilations_of(layers: int) -> list[int]:

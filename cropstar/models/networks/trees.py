@@ -286,6 +286,15 @@ def rounded_down(threshold: NDArray[np.float64]) -> Floats:
     return down
 
 
+@dataclass(frozen=True)
+class TreeSamples:
+    """The samples that trees are grown on."""
+
+    features: Floats  # (N, F)
+    labels: NDArray[np.int64]  # (N,)
+    fields: NDArray[np.int64] | None  # (N,): the field of each sample; None: every sample is a field of its own
+
+
 class FittedClassifier(Classifier):
     """A model that is fitted to a table of features at once, not trained in epochs.
 
@@ -334,20 +343,15 @@ class FittedClassifier(Classifier):
         """
         means = features[:, : grid.values(self.columns)].mean(axis=0, dtype=np.float64).astype(np.float32)
         alone = fields is None or len(np.unique(fields)) == len(fields)
-        arrays, unseen = self.grow(features, labels, seed % 2**32, on_trees, None if alone else fields)
+        arrays, unseen = self.grow(TreeSamples(features, labels, None if alone else fields), seed % 2**32, on_trees)
         self.become({"season": grid.array(), "means": means, **arrays})
         return unseen
 
     @abstractmethod
     def grow(
-        self,
-        features: Floats,
-        labels: NDArray[np.int64],
-        seed: int,
-        on_trees: OnTrees,
-        fields: NDArray[np.int64] | None,
+        self, samples: TreeSamples, seed: int, on_trees: OnTrees
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64] | None]:
-        """The arrays of the grown trees, and what `fit` returns; without `fields` every sample is one."""
+        """The arrays of the grown trees, and what `fit` returns."""
 
     @abstractmethod
     def ask(self, features: Floats) -> NDArray[np.float64]:
