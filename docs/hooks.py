@@ -19,7 +19,7 @@ import click  # noqa: E402
 
 from cropstar import errors  # noqa: E402
 from cropstar.cli.main import COMMANDS, cropstar  # noqa: E402
-from cropstar.config_keys import config_keys, config_sections  # noqa: E402
+from cropstar.config_keys import Key, config_keys, config_sections  # noqa: E402
 
 NOTEBOOKS = REPOSITORY / "build" / "notebooks"
 SHIM = "https://unpkg.com/iframe-worker/shim"  # as the theme writes it
@@ -40,6 +40,11 @@ def on_files(files: Any, config: Any) -> Any:
         for picture in sorted(NOTEBOOKS.glob(f"{source.stem}-*.png")):
             files.append(File.generated(config, f"notebooks/{picture.name}", abs_src_path=str(picture)))
     return files
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Mark options in running text: a browser would break a line between `--` and the name."""
+    return re.sub(r"(?<![\w-])(--[a-z][a-z-]*)(?=[^<\n]*</code>)", r'<span class="option">\1</span>', html)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
@@ -94,7 +99,7 @@ def command_section(name: str) -> str:
     for heading, options in sorted(sections.items(), key=lambda item: item[0] != "Options"):
         rows = "\n".join(option_row(option, context) for option in options)
         title = "" if heading == "Options" else f"**{heading}**\n\n"
-        parts.append(f"{title}| option | |\n| --- | --- |\n{rows}")
+        parts.append(f"{title}| option | meaning |\n| --- | --- |\n{rows}")
     examples = (command.epilog or "").replace("\b\n", "").partition("Examples:")[2]
     if examples:
         lines = (re.sub(r" {4,}", "   # ", line) for line in inspect.cleandoc(examples).splitlines())
@@ -102,10 +107,24 @@ def command_section(name: str) -> str:
     return "\n\n".join(parts)
 
 
+# How click writes the bounds of a number, and how the page does.
+BOUNDS = {
+    r"(\S+)<=x<=9223372036854775807": r"at least \1",
+    r"([-\d.]+)<=x<=([-\d.]+)": r"\1 to \2",
+    r"([-\d.]+)<=x<([-\d.]+)": r"\1 to below \2",
+    r"([-\d.]+)<x<([-\d.]+)": r"between \1 and \2",
+    r"\bx>=([-\d.]+)": r"at least \1",
+    r"\bx>([-\d.]+)": r"above \1",
+}
+
+
 def option_row(option: click.Option, context: click.Context) -> str:
     record = option.get_help_record(context)
     assert record is not None, option.name
     names, meaning = record
+    names = re.sub(r"(INTEGER|FLOAT) RANGE", r"\1", names)
+    for bounds, words in BOUNDS.items():
+        meaning = re.sub(bounds, words, meaning)
     names = names.replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")
     return f"| <code>{names}</code> | {escaped(meaning)} |"
 
@@ -136,11 +155,14 @@ def configuration_page() -> str:
         own = [key for key in keys if key.name.rpartition(".")[0] == section]
         parts.append(f"## {section or 'Top level'}\n\n{meaning}")
         rows = (
-            f"| `{key.name}` | {key.type.replace('|', '&#124;')} | `{key.default}` | {key.bounds} | {key.meaning} |"
-            for key in own
+            f"| `{key.name}` | {key.meaning}<br><small>{limits(key)}; default `{key.default}`</small> |" for key in own
         )
-        parts.append("| key | type | default | bounds | meaning |\n| --- | --- | --- | --- | --- |\n" + "\n".join(rows))
+        parts.append("| key | meaning |\n| --- | --- |\n" + "\n".join(rows))
     return "\n\n".join(parts) + "\n"
+
+
+def limits(key: Key) -> str:
+    return ", ".join(filter(None, [key.type.replace("|", "&#124;"), key.bounds]))
 
 
 # --- Exit codes

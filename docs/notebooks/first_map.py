@@ -8,6 +8,7 @@
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import rasterio
 
 import cropstar
@@ -34,8 +35,8 @@ print(store.bands)
 # [configuration](../reference/configuration.md) can be given in `settings`.
 
 # %%
-short = {"cross_fit": 0}
-run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings=short)
+short = {"epochs": 4, "cross_fit": 0}
+run = cropstar.train(store=store, model="star", recipe="quick", settings=short)
 print(run.headline)
 print(f"accuracy {run.metrics['pixel']['overall_accuracy']:.2f} by pixel")
 
@@ -52,7 +53,8 @@ with rasterio.open("map-confidence.tif") as dataset:
     confidence = dataset.read(1)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.2))
-left.imshow([[tuple(part / 255 for part in colours[value]) for value in row] for row in classes])
+palette = np.array([colours.get(value, (0, 0, 0, 0)) for value in range(256)], "uint8")
+left.imshow(palette[classes])
 left.set_title("classes")
 shown = right.imshow(confidence, vmin=0, vmax=100, cmap="viridis")
 right.set_title("confidence, percent")

@@ -43,7 +43,7 @@ for row in found.suspects[:5]:
 # Only because we made the mistakes do we know. On real data look at each suspect before you change it.
 
 # %%
-made = set(fields.iloc[wrong, 0].astype(str))  # the first column is the number of the parcel
+made = set(fields.iloc[wrong, 0].astype(str))  # the numbers of the parcels
 ranked = [str(row["key"]) in made for row in found.suspects]
 hits = np.cumsum(ranked)
 figure, axis = plt.subplots(figsize=(7, 3.2))

@@ -20,14 +20,15 @@ store = cropstar.ingest(tile, parcels=parcels)
 # `target="parcel"` classifies the mean series of each parcel: fast, and right where the map is one of parcels.
 
 # %%
-chosen = {"star": {"epochs": 40}, "tempcnn": {"epochs": 40}, "rf": {}}
+short = {"cross_fit": 0, "epochs": 40}
+chosen = {"star": short, "tempcnn": short, "rf": {"cross_fit": 0}}
 runs = {
-    name: cropstar.train(store=store, model=name, target="parcel", settings={"cross_fit": 0, **extra})
-    for name, extra in chosen.items()
+    name: cropstar.train(store=store, model=name, target="parcel", settings=settings)
+    for name, settings in chosen.items()
 }
 for name, run in runs.items():
-    figures = run.metrics["parcel"]
-    print(f"{name:>8}: accuracy {figures['overall_accuracy']:.2f}, macro-F1 {figures['macro_f1']:.2f}")
+    accuracy, f1 = (run.metrics["parcel"][key] for key in ("overall_accuracy", "macro_f1"))
+    print(f"{name:>8}: accuracy {accuracy:.2f}, macro-F1 {f1:.2f}")
 
 # %% [markdown]
 # Some dozens of test parcels: look at the intervals before you call one the winner. `cropstar compare` prints the same
@@ -35,7 +36,11 @@ for name, run in runs.items():
 
 # %%
 figure, axis = plt.subplots(figsize=(7, 3))
-axis.barh(list(runs), [run.metrics["parcel"]["macro_f1"] for run in runs.values()], color="#4c8c4a")
+axis.barh(
+    list(runs),
+    [run.metrics["parcel"]["macro_f1"] for run in runs.values()],
+    color="#4c8c4a",
+)
 axis.set_xlim(0, 1)
 axis.set_xlabel("macro-F1 on held-out parcels")
 figure.tight_layout()

@@ -15,8 +15,8 @@ from cropstar.sources.synthetic.scene import write_scene
 
 tile, parcels = write_scene(Path("scene"), SceneOptions(size=160, dates=12))
 store = cropstar.ingest(tile, parcels=parcels)
-short = {"cross_fit": 0}
-run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settings=short)
+short = {"epochs": 4, "cross_fit": 0}
+run = cropstar.train(store=store, model="star", recipe="quick", settings=short)
 
 # %% [markdown]
 # The scene has all dates in one file. We cut it as if it came in through the year: the first six, then one by one.
@@ -26,7 +26,8 @@ run = cropstar.train(store=store, model="star", recipe="quick", epochs=4, settin
 def cut(source, target, dates):
     """A stack of some dates of another one."""
     with rasterio.open(source) as stack:
-        names = dict(zip(stack.indexes, stack.descriptions, strict=True))  # "2023-05-14 B08"
+        # a name such as "2023-05-14 B08"
+        names = dict(zip(stack.indexes, stack.descriptions, strict=True))
         chosen = [index for index, name in names.items() if name.split()[0] in dates]
         profile = {**stack.profile, "count": len(chosen)}
         with rasterio.open(target, "w", **profile) as new:
@@ -44,7 +45,13 @@ print(dates)
 # ## The map so far
 
 # %%
-cropstar.predict(cut(tile, "so-far.tif", dates[:6]), model=run, output="map.tif", state="season.h5", confidence=True)
+cropstar.predict(
+    cut(tile, "so-far.tif", dates[:6]),
+    model=run,
+    output="map.tif",
+    state="season.h5",
+    confidence=True,
+)
 maps = {dates[5]: rasterio.open("map-confidence.tif").read(1)}
 
 # %% [markdown]

@@ -28,7 +28,8 @@ season
 figure, axes = plt.subplots(2, 4, figsize=(10, 5.2))
 for axis, index in zip(axes.flat, range(0, 16, 2), strict=True):
     image = season.reflectance.isel(time=index).sel(band=["B04", "B03", "B02"])
-    axis.imshow(np.clip(np.nan_to_num(image.transpose("y", "x", "band").values * 4, nan=1), 0, 1))
+    colours = image.transpose("y", "x", "band").values * 4
+    axis.imshow(np.clip(np.nan_to_num(colours, nan=1), 0, 1))
     axis.set_title(str(season.time.values[index])[:10], fontsize=9)
     axis.set_axis_off()
 
@@ -38,11 +39,13 @@ for axis, index in zip(axes.flat, range(0, 16, 2), strict=True):
 # This is what a model learns from. If two curves lie on each other, the model will confuse these crops.
 
 # %%
-red, infrared = season.reflectance.sel(band="B04"), season.reflectance.sel(band="B08")
+red = season.reflectance.sel(band="B04")
+infrared = season.reflectance.sel(band="B08")
 ndvi = (infrared - red) / (infrared + red)
 figure, axis = plt.subplots(figsize=(9, 4))
 for number, name in enumerate(store.classes):
-    ndvi.where(season.labels == number).mean(["y", "x"]).plot(ax=axis, label=name, marker=".")
+    curve = ndvi.where(season.labels == number).mean(["y", "x"])
+    curve.plot(ax=axis, label=name, marker=".")
 axis.set_ylabel("NDVI")
 axis.set_title("")
 axis.legend(ncol=2, fontsize=8)
@@ -55,4 +58,5 @@ axis.legend(ncol=2, fontsize=8)
 # %%
 for part in ("training", "validation", "test"):
     samples = store.as_torch(part, unit="parcel")
-    print(f"{part:>10}: {len(samples)} parcels, the first of shape {tuple(samples[0]['x'].shape)} (dates, bands)")
+    shape = tuple(samples[0]["x"].shape)
+    print(f"{part:>10}: {len(samples)} parcels, the first of {shape} (dates, bands)")
