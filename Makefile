@@ -75,14 +75,24 @@ bench: .venv/test.stamp
 	@$(BIN)/python benchmarks/growth.py
 	@$(BIN)/python benchmarks/memory.py
 
-.venv/demo.stamp: pyproject.toml constraints.txt hatch_build.py cropstar/native/build.py $(wildcard cropstar/native/src/*)
+SOURCES := pyproject.toml constraints.txt hatch_build.py cropstar/native/build.py $(wildcard cropstar/native/src/*)
+TESTED := test,cluster,onnx,parcels,parquet,stac,tensorboard,tune
+
+# Everything that the targets above need, at once: one look at the packages instead of six.
+.venv/everything.stamp: $(SOURCES)
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(INSTALL) -e '.[$(TESTED),remote,test-remote,test-gpu,docs,lint]'
+	@$(INSTALL) --no-deps 'breizhcrops>=0.0.4.1'
+	@touch $(foreach name,demo test remote test-all docs lint everything,.venv/$(name).stamp)
+
+.venv/demo.stamp: $(SOURCES)
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing cropstar into .venv (some minutes the first time)"
 	@$(INSTALL) -e .
 	@touch $@
 
 .venv/test.stamp: .venv/demo.stamp
-	@$(INSTALL) -e '.[test,cluster,onnx,parcels,parquet,stac,tensorboard,tune]'
+	@$(INSTALL) -e '.[$(TESTED)]'
 	@# Alone: it asks for ninety packages that reading its data does not need.
 	@$(INSTALL) --no-deps 'breizhcrops>=0.0.4.1'
 	@touch $@
