@@ -348,10 +348,10 @@ class TrainConfig(Section):
     distil: LaxPath | None = Field(
         None, description="a run or model file whose probabilities the model also learns from"
     )
-    soft_labels: Literal["none", "forest", "mixes"] = Field(
+    soft_labels: Literal["none", "forest", "mixes", "both"] = Field(
         "none",
         description="forest: series also learn the out-of-bag probabilities of a random forest; mixes: they are mixed "
-        "two by two, and learn the mix of their labels and what a forest says of it",
+        "two by two, and learn the mix of their labels and what a forest says of it; both: half of them each",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="of split, order of the samples and first weights")
 

@@ -4,21 +4,22 @@ Trees learn from all fields but those of the test, since nothing is chosen on th
 calibrated by probabilities of its own samples from trees that never saw their field: out-of-bag ones of a forest,
 otherwise by cross-validation over fields. Whole groups that are held out for validation calibrate instead.
 
-A forest can also teach a network, by the same out-of-bag probabilities (`soft_labels: forest`) or by what it says of
-mixes of the training series (`soft_labels: mixes`).
+A forest can also teach a network, by the same out-of-bag probabilities (`soft_labels: forest`), by what it says of
+mixes of the training series (`mixes`), or by both.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cropstar.config import FITTED, AugmentationConfig, ModelConfig, TrainConfig
 from cropstar.datasets.batches import Batch
@@ -48,6 +49,7 @@ MOST_VALUES = 60_000_000  # of their features altogether: boosting takes 8 bytes
 MOST_OF_A_FIELD = 32  # pixels of a field, of those that calibrate: more of one field say nothing new
 FOLDS = 3  # of the cross-validation that calibrates
 TEACHING = 200  # trees of the forest behind soft labels: about 70 of them have not seen a field
+MIXING = ("mixes", "both")  # soft labels that mix series
 DOUBTFUL = 0.3  # share of fields of which the forest must be wrong for its word to count in full
 UNUSED = ("optimiser", "loss", "sampling", "augmentation", "patience")
 
@@ -297,7 +299,9 @@ class ForestTeacher:
     which of them others contradict: its trees have not seen the field that they are asked about. Where it is nearly
     always right there is little to soften, and a field keeps most of its label.
 
-    `mixes`: with a few dozen fields a network learns every one of them by heart; see `MixedSamples`.
+    `mixes`: with a few dozen fields a network memorises every one of them; see `MixedSamples`.
+
+    `both`: half of the series in a batch are mixes, half have their softened labels.
 
     Each training, those without a fold among them, has a forest of its own: no field that is held out has a say.
     """
@@ -317,7 +321,7 @@ class ForestTeacher:
             raise UsageError(f"{name} cannot be used", why=why, remedy="leave it out, or take target=parcel")
         if config.distil is not None:
             raise UsageError(f"{name} cannot be combined with --distil", remedy="leave one of them out")
-        if config.soft_labels == "mixes" and shape.sensors is not None:
+        if config.soft_labels in MIXING and shape.sensors is not None:
             why = "the dates of several sensors cannot be mixed"
             raise UsageError(f"{name} cannot be used", why=why, remedy="use soft_labels=forest")
         _require_trees(f"{name} cannot be used")
@@ -344,38 +348,45 @@ class ForestTeacher:
         batches = (prepared.batch(list(range(row, min(row + prepared.batch_size, len(prepared))))) for row in rows)
         parcels = [number for batch in batches for number in batch.parcels.tolist()]
         answers = [torch.from_numpy(softened.get(number, nothing)).float() for number in parcels]
+        if config.soft_labels == "both":
+            return MixedSamples(prepared, forest, grid, answers)
         return TaughtSamples(prepared, answers)
 
 
 class MixedSamples(TaughtSamples):
-    """Every series of a batch is a mix of itself and another one, drawn anew each time, and so is what it is taught.
+    """Series of a batch are mixes of themselves and another one, drawn anew each time, and so is what they are taught.
 
     Between a few dozen fields a network may say anything. Their mixes fill the space between them: half of what is
     taught there is the labels of both by their shares, which is smooth, and half is what the forest says of the mix,
     which knows that most of the bands and dates do not matter. Either half alone is a worse teacher.
+
+    With `answers`, the softened labels of the series themselves, every other series on average is left as it is.
     """
 
-    def __init__(self, prepared: Prepared, forest: Forest, grid: DayGrid) -> None:
-        super().__init__(prepared, ())
+    def __init__(self, prepared: Prepared, forest: Forest, grid: DayGrid, answers: Sequence[Tensor] = ()) -> None:
+        super().__init__(prepared, answers)
         self._forest, self._grid = forest, grid
 
     def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
-        drawn = [(int(random.integers(len(self))), random.random()) for random in draw.generators("mixes")]
-        own, others = self.samples.batch(indexes), self.samples.batch([index for index, _ in drawn])
-        shares = np.array([share for _, share in drawn], dtype=np.float32)
-        shares[~others.valid.any(dim=1).numpy()] = 0
-        mixed = mix_series(own, others, shares, self.season)
-        arrays = (tensor.numpy() for tensor in (mixed.x, mixed.valid, mixed.days))
-        x, valid, days = arrays
+        streams = list(draw.generators("mixes"))
+        partners, shares = zip(*((int(random.integers(len(self))), random.random()) for random in streams), strict=True)
+        own, others = self.samples.batch(indexes), self.samples.batch(list(partners))
+        kept = np.array([bool(self._answers) and random.random() < 0.5 for random in streams])
+        moved = np.array(shares, dtype=np.float32)
+        moved[kept | ~others.valid.any(dim=1).numpy()] = 0
+        mixed = mix_series(own, others, moved, self.season)
+        taught = self._taught(mixed, own, others, moved)
+        for row in np.flatnonzero(kept):
+            taught[row] = self._answers[indexes[row]]
+        labels = torch.where(torch.from_numpy(kept), own.labels, UNLABELLED)
+        return self.on_regular_dates(augment(replace(mixed, labels=labels, taught=taught), config, draw, self.sensors))
+
+    def _taught(self, mixed: Batch, own: Batch, others: Batch, shares: NDArray[np.float32]) -> Tensor:
+        """(B, K): the mean of what the forest says of the mixes and of the labels by their shares."""
+        x, valid, days = (tensor.numpy() for tensor in (mixed.x, mixed.valid, mixed.days))
         predicted = self._forest.ask(features_of(x, valid, days.astype(np.int64), self._grid))
         one, other = (np.eye(predicted.shape[1])[batch.labels.numpy()] for batch in (own, others))
-        taught = (predicted + one + shares[:, None] * (other - one)) / 2
-        mixed = replace(
-            mixed,
-            labels=torch.full_like(own.labels, UNLABELLED),
-            taught=torch.from_numpy(taught).float(),
-        )
-        return self.on_regular_dates(augment(mixed, config, draw, self.sensors))
+        return torch.from_numpy((predicted + one + shares[:, None] * (other - one)) / 2).float()
 
 
 def _softened(unseen: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:

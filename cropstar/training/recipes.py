@@ -237,7 +237,9 @@ def _soft_labels(config: TrainConfig, facts: DataFacts) -> str:
     free = config.target != "date" and config.distil is None and config.loss.name != "dice" and has_trees()
     if not (few and free):
         return "none"
-    return "mixes" if facts.fields + facts.validation < VERY_FEW and not facts.several else "forest"
+    if facts.several:  # whose dates cannot be mixed
+        return "forest"
+    return "mixes" if facts.fields + facts.validation < VERY_FEW else "both"
 
 
 def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
@@ -303,9 +305,12 @@ def _optimisation(facts: DataFacts, soft_labels: str) -> Iterator[Choice]:
     yield Choice("optimiser.average", 0.98, "a running mean of the weights is evaluated and saved")
     if soft_labels == "forest":
         yield Choice("soft_labels", soft_labels, "out-of-bag answers of a forest soften labels that look wrong")
+    if soft_labels == "both":
+        why = f"{facts.fields:,} fields: a forest softens their labels, and mixes of two add more"
+        yield Choice("soft_labels", soft_labels, why)
     if soft_labels == "mixes":
-        total = facts.fields + facts.validation
-        yield Choice("soft_labels", soft_labels, f"{total} fields would be learnt by heart: mixes of two are learnt")
+        why = f"{facts.fields + facts.validation} fields would be memorised: the model learns from mixes of two"
+        yield Choice("soft_labels", soft_labels, why)
     else:
         yield Choice("loss.smoothing", 0.1 if soft_labels == "none" else 0.05, "some labels of fields are wrong")
     if facts.images:

@@ -102,6 +102,7 @@ def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
         ({"cross_fit": 2, "ensemble": 2}, 0.9),
         ({"cross_fit": 2, "soft_labels": "forest"}, 0.8),
         ({"cross_fit": 2, "soft_labels": "mixes"}, 0.5),
+        ({"cross_fit": 2, "soft_labels": "both"}, 0.5),
         ({"cross_fit": 2, "beside": [{"name": "ltae", "layers": 1, "hidden": 16}]}, 0.6),
     ],
 )

@@ -258,8 +258,9 @@ def test_wrong_labels_are_softened_and_right_ones_kept(doubtful: Path) -> None:
     assert told[~known].mean() > 0.97  # a forest that is nearly always right changes little
 
 
-def test_mixes_are_taught_by_both_labels_and_the_forest(doubtful: Path) -> None:
-    given = {"store": doubtful, "model": {"name": "star"}, "split": {"test": 0.1}, "soft_labels": "mixes"}
+@pytest.mark.parametrize("soft_labels", ["mixes", "both"])
+def test_mixes_are_taught_by_both_labels_and_the_forest(soft_labels: str, doubtful: Path) -> None:
+    given = {"store": doubtful, "model": {"name": "star"}, "split": {"test": 0.1}, "soft_labels": soft_labels}
     config = TrainConfig.model_validate(given)
     store = Store.open(doubtful)
     try:
@@ -276,7 +277,10 @@ def test_mixes_are_taught_by_both_labels_and_the_forest(doubtful: Path) -> None:
     assert not torch.equal(batch.x, later.x)
     assert torch.equal(one.x[0], batch.x[7])  # whatever batch it is in
     assert torch.equal(one.taught[0], batch.taught[7])
-    assert (batch.labels == UNLABELLED).all()
+    kept = batch.labels != UNLABELLED
+    assert torch.equal(batch.labels[kept], own.labels[kept])
+    assert torch.equal(batch.x[kept], own.x[kept])
+    assert (0.3 < kept.float().mean() < 0.7) if soft_labels == "both" else not kept.any()
     assert torch.equal(batch.valid, own.valid)
     assert batch.x.min() >= own.x.min()
     assert batch.x.max() <= own.x.max()

@@ -74,7 +74,7 @@ def test_labels_of_few_series_are_softened_unless_somebody_else_teaches(monkeypa
     def softened(facts: DataFacts = FIELDS) -> str:
         return fill(config_of("star"), facts)[0].soft_labels
 
-    assert softened() == "forest"
+    assert softened() == "both"
     assert softened(replace(FIELDS, fields=5000, samples=5000)) == "none"
     assert softened(replace(FIELDS, pixels=True)) == "none"
     assert softened(replace(FIELDS, fields=25, validation=5)) == "mixes"
