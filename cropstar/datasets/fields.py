@@ -418,13 +418,14 @@ def _grid_in(system: str) -> Grid:
 
 
 def _degrees(system: str, places: list[tuple[float, float]], store: Store) -> list[tuple[float, float]]:
-    from rasterio.errors import CRSError
     from rasterio.warp import transform
+
+    from cropstar.geo.raster import GDAL_ERRORS
 
     try:
         x, y = zip(*places, strict=True)
         longitudes, latitudes = transform(_grid_in(system).rasterio_crs, "EPSG:4326", x, y)
-    except CRSError as failure:
+    except GDAL_ERRORS as failure:
         raise InputError("no split by block", path=store.folder, why=str(failure), remedy=NO_BLOCKS_REMEDY) from None
     if not np.isfinite([longitudes, latitudes]).all():
         why = "the images lie outside of their coordinate system"

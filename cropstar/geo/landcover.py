@@ -21,12 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.enums import Resampling
-from rasterio.errors import RasterioError
 from rasterio.vrt import WarpedVRT
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window
 
@@ -76,7 +75,7 @@ def open_land_cover(path: Path, grid: Grid) -> Iterator[LandCover]:
                     add_alpha=dataset.nodata is None,
                 )
             )
-        except RasterioError as failure:
+        except GDAL_ERRORS as failure:
             raise _elsewhere(path, str(failure)) from None
         factor = max(1.0, max(grid.shape) / LOOK)
         shape = tuple(max(1, round(side / factor)) for side in grid.shape)
@@ -128,7 +127,7 @@ def _read(warped: Any, path: Path, **how: Any) -> tuple[NDArray[Any], Flags]:
     try:
         values: NDArray[Any] = warped.read(1, **how)
         return values, warped.read_masks(1, **how) > 0
-    except RasterioError as failure:
+    except GDAL_ERRORS as failure:
         raise InputError("unreadable mask", path=path, why=str(failure), remedy="give a GeoTIFF") from None
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import rasterio
 from numpy.typing import NDArray
-from rasterio.errors import RasterioError
+from rasterio._err import CPLE_BaseError
+from rasterio.errors import CRSError, RasterioError
 from rasterio.windows import Window as RasterioWindow
 
 from cropstar.errors import InputError
@@ -22,6 +23,8 @@ from cropstar.inputs import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE, require_f
 # to another host: of /vsicurl/ only this name is allowed, which is none.
 OPEN_ENVIRONMENT = {"GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR", "CPL_VSIL_CURL_ALLOWED_FILENAME": "none"}
 
+# What rasterio raises over a file: some complaints of GDAL come through it as they are, and are no RasterioError.
+GDAL_ERRORS = (RasterioError, CRSError, CPLE_BaseError)
 
 SMALLEST_PIXEL = 1e-20  # square degrees or metres: anything less cannot be inverted
 LARGEST_PIXEL = 1e7  # degrees or metres a side
@@ -48,7 +51,7 @@ def open_raster(path: Path) -> Any:
     try:
         with rasterio.Env(**OPEN_ENVIRONMENT):
             dataset = rasterio.open(path, driver="GTiff")
-    except RasterioError as failure:
+    except GDAL_ERRORS as failure:
         why = f"not a GeoTIFF that can be read ({failure})"
         raise InputError("unreadable raster", path=path, why=why, remedy="give a GeoTIFF") from None
     too_large = max(dataset.shape) > MAXIMUM_RASTER_SIDE or dataset.count > MAXIMUM_RASTER_BANDS
@@ -93,5 +96,5 @@ def reads_back(path: Path, written: Iterable[tuple[int, Window, int]]) -> bool:
                 checksum(dataset.read(band, window=rasterio_window(window))) == wanted
                 for band, window, wanted in written
             )
-    except RasterioError:
+    except GDAL_ERRORS:
         return False

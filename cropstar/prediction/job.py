@@ -16,16 +16,22 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import rasterio
 import torch
 from numpy.typing import NDArray
-from rasterio.errors import RasterioError
 
-from cropstar.errors import CropstarError, Interrupted, PartialResult, ResourceError, UsageError, expected_error
+from cropstar.errors import (
+    CropstarError,
+    InputError,
+    Interrupted,
+    PartialResult,
+    ResourceError,
+    UsageError,
+    expected_error,
+)
 from cropstar.execution.local import default_workers
 from cropstar.execution.threads import WriteBehind, read_ahead
 from cropstar.geo.grid import hectares_per_pixel
-from cropstar.geo.raster import bound_gdal
+from cropstar.geo.raster import GDAL_ERRORS, bound_gdal, open_raster
 from cropstar.geo.windows import Window, split
 from cropstar.models.backends import choose_half, has_bfloat16_kernels
 from cropstar.prediction.area import MapArea, open_area
@@ -394,9 +400,9 @@ class MapJob:
         if any(path.stat().st_mtime_ns > made for path in inputs):
             return False
         try:
-            with rasterio.open(self.files.map, driver="GTiff") as dataset:
+            with open_raster(self.files.map) as dataset:
                 return bool(dataset.tags().get(JOB) == self.map_key)
-        except RasterioError:
+        except (InputError, *GDAL_ERRORS):
             return False
 
     @cached_property

@@ -28,15 +28,13 @@ from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
-import rasterio
 from numpy.typing import NDArray
-from rasterio.errors import RasterioError
 
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.execution.local import default_workers
 from cropstar.execution.threads import AHEAD, WriteBehind, read_ahead
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import bound_gdal
+from cropstar.geo.raster import GDAL_ERRORS, bound_gdal, open_raster
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window, split
 from cropstar.inputs import MAXIMUM_HEADER_BYTES
@@ -495,9 +493,9 @@ def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
 def _is_of_season(path: Path, card: SeasonCard, dates: Sequence[Any]) -> bool:
     """Whether a map was made with this state, or by this very update before it was killed."""
     try:
-        with rasterio.open(path, driver="GTiff") as dataset:
+        with open_raster(path) as dataset:
             tags = dataset.tags()
-    except RasterioError:
+    except (InputError, *GDAL_ERRORS):
         return False
     known = [" ".join(day.isoformat() for day in some) for some in (card.dates, dates)]
     return bool(tags.get("CROPSTAR_MODEL") == card.model and tags.get(DATES) in known)

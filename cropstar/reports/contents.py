@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rasterio.errors import RasterioError
 
 from cropstar.errors import ArtifactError, CropstarError, InputError
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, enclosing_grid, hectares_per_pixel
-from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.windows import split
 from cropstar.reports.results import RESULT, unit_of
 from cropstar.reports.wording import areas, plural, printable, shares
@@ -489,7 +488,7 @@ def _classes(dataset: Any, grid: Grid, names: dict[int, str], path: Path) -> lis
         for window in split(grid.shape, BLOCK):
             values = dataset.read(1, window=rasterio_window(window))
             counts += np.bincount(values.ravel(), minlength=256)
-    except RasterioError as failure:
+    except GDAL_ERRORS as failure:
         raise InputError("unreadable raster", path=path, why=str(failure), remedy="make the map again") from None
     hectares = hectares_per_pixel(grid)
     known = names | ({NODATA: "no data"} if counts[NODATA] else {})

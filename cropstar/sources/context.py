@@ -153,10 +153,9 @@ def _read_raster(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Values (h, w) of the first band on the grid, and where there are any."""
     from rasterio.enums import Resampling
-    from rasterio.errors import RasterioError
     from rasterio.vrt import WarpedVRT
 
-    from cropstar.geo.raster import open_raster, rasterio_window
+    from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 
     require_file_or_folder(path)
     with open_raster(path) as dataset:
@@ -178,7 +177,7 @@ def _read_raster(
                 # GDAL's mask of decimal numbers does not look at the transparency that marks where the raster ends.
                 cover = warped.read(2, **how) if dataset.nodata is None else warped.read_masks(1, **how)
                 there = (cover > 0) & is_number(values)
-        except RasterioError as failure:
+        except GDAL_ERRORS as failure:
             raise _elsewhere(path, str(failure)) from None
     return values, there
 

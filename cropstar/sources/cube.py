@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.errors import InputError, UsageError
+from cropstar.errors import InputError, UsageError, one_line
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, parse_crs
-from cropstar.geo.raster import FARTHEST, LARGEST_PIXEL
+from cropstar.geo.raster import FARTHEST, GDAL_ERRORS, LARGEST_PIXEL
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, nearest, resample
 from cropstar.geo.sensors import (
     BACKSCATTER_KINDS,
@@ -237,7 +237,11 @@ class Cube:
         from rasterio.warp import transform
 
         (left, top), (right, bottom) = (grid.affine @ corner for corner in ((0, 0), (grid.width, grid.height)))
-        middle = transform(grid.rasterio_crs, own.rasterio_crs, [(left + right) / 2], [(top + bottom) / 2])
+        try:
+            middle = transform(grid.rasterio_crs, own.rasterio_crs, [(left + right) / 2], [(top + bottom) / 2])
+        except GDAL_ERRORS as failure:
+            remedy = "reproject it first"
+            raise InputError("a cube of another place", path=self.path, why=one_line(failure), remedy=remedy) from None
         column, row = ~own.affine @ (middle[0][0], middle[1][0])
         if not (0 <= row < own.height and 0 <= column < own.width):
             why = f"the middle of the images, {middle[0][0]:.6g} {middle[1][0]:.6g}, lies outside of it"

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.crs import CRS
-from rasterio.errors import CRSError, RasterioError
+from rasterio.errors import CRSError
 
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.grid import Grid, parse_crs
-from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.windows import Window
 from cropstar.runtime import logger
 from cropstar.store.gate import open_hdf5
@@ -99,7 +99,7 @@ def _read_geotiff(path: Path, grid: Grid, layer: str | None) -> tuple[NDArray[An
         window = _window_on(own, grid, path)
         try:
             pixels = dataset.read(index, window=rasterio_window(window))
-        except RasterioError as failure:
+        except GDAL_ERRORS as failure:
             why = f"the pixels cannot be read ({failure.__cause__ or failure})"
             raise InputError("damaged raster", path=path, why=why, remedy="get the file again") from None
         return _codes(pixels, dataset.nodatavals[index - 1], path), own, window
@@ -201,7 +201,7 @@ def _window_on(own: Grid, grid: Grid, path: Path) -> Window:
 
     try:
         bounds = transform_bounds(grid.rasterio_crs, own.rasterio_crs, *grid.bounds)
-    except (CRSError, RasterioError) as failure:
+    except GDAL_ERRORS as failure:
         why = f"its coordinate system cannot be transformed to the images' ({failure})"
         raise InputError("labels in another coordinate system", path=path, why=why, remedy="reproject it") from None
     inverse = ~own.affine

@@ -21,11 +21,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from rasterio.errors import RasterioError
 
 from cropstar.errors import InputError, MismatchError
 from cropstar.geo.grid import Grid, hectares_per_pixel
-from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.windows import split
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES, require_file
 from cropstar.reports.wording import percent
@@ -336,7 +335,7 @@ def _count_values(path: Path, dataset: Any) -> NDArray[np.int64]:
     try:
         for window in split(dataset.shape, BLOCK):
             counts += np.bincount(dataset.read(1, window=rasterio_window(window)).ravel(), minlength=256)
-    except RasterioError as failure:
+    except GDAL_ERRORS as failure:
         remedy = "make the map again"
         raise InputError("the map cannot be read", path=path, why=str(failure), remedy=remedy) from None
     return counts

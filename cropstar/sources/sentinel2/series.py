@@ -19,6 +19,7 @@ import struct
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -28,12 +29,12 @@ import numpy as np
 import rasterio
 from numpy.typing import NDArray
 from pydantic import AfterValidator, ConfigDict, field_validator
-from rasterio.errors import NotGeoreferencedWarning, RasterioError
+from rasterio.errors import NotGeoreferencedWarning
 
 from cropstar.config import Options
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window, require_pixels
+from cropstar.geo.raster import GDAL_ERRORS, OPEN_ENVIRONMENT, rasterio_window, require_pixels
 from cropstar.geo.resampling import KERNELS, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
 from cropstar.geo.sensors import (
     CLEAR_SCENE_CLASSES,
@@ -277,7 +278,7 @@ def _find_scenes(
             days[product.day].append(scene)
         else:
             empty.append(product)
-    warnings += _describe_problems(days, empty, files)
+    warnings += _describe_problems(days, empty)
     names = {day: [scene.product.name for scene in scenes] for day, scenes in days.items()}
     merges = describe_merges(names, "products")
     return ScenesByDate(grid, bands, dict(days), empty, warnings, merges)
@@ -365,7 +366,7 @@ def _has_data(scene: ProductOnGrid, files: BandFiles) -> bool:
     return True
 
 
-def _describe_problems(days: dict[date, list[ProductOnGrid]], empty: list[Product], files: BandFiles) -> list[str]:
+def _describe_problems(days: dict[date, list[ProductOnGrid]], empty: list[Product]) -> list[str]:
     """What a user should know of the products."""
     warnings = empty_dates_note({product.day for product in empty} - set(days), len(days))
     for product in empty:
@@ -378,16 +379,26 @@ def _describe_problems(days: dict[date, list[ProductOnGrid]], empty: list[Produc
         warnings.append(
             f"no BOA_ADD_OFFSET is listed although the baseline is 04.00 or later, none is applied: {names}"
         )
-    lossy = [scene for scene in scenes if scene.scene_classes and _is_lossy(scene.scene_classes, files)]
+    lossy = [scene for scene in scenes if scene.scene_classes and _is_lossy(scene.scene_classes.place)]
     if lossy:
         count = f"{len(lossy)} of {len(scenes)} products"
         warnings.append(f"{count} store the scene classification lossy: classes may be wrong along its edges")
     return warnings
 
 
-def _is_lossy(layer: _FileLayer, files: BandFiles) -> bool:
-    tags = files.dataset(layer.place).tags(ns="IMAGE_STRUCTURE")
-    return str(tags.get("COMPRESSION_REVERSIBILITY", "")) == "LOSSY"
+def _is_lossy(place: ProductFile) -> bool:
+    """By the wavelet that the image's header names. Not by GDAL's tag of it: boxes of length 0 keep GDAL for ever."""
+    if not place.member.lower().endswith(".jp2"):
+        return False
+    with place.open() as handle, suppress(struct.error):
+        position = _codestream(place, handle)[0] + len(SOC)
+        for _ in range(MAXIMUM_BOXES):
+            handle.seek(position)
+            marker, length, *_, wavelet = struct.unpack(">HH9xB", handle.read(14))
+            if marker == CODING_STYLE:
+                return bool(wavelet == IRREVERSIBLE)
+            position += 2 + length
+    return False
 
 
 # --- Band files: JPEG 2000 or GeoTIFF and nothing else, looked at before GDAL sees them
@@ -398,7 +409,9 @@ MAXIMUM_BOXES = 100
 LEAST_ROWS = 256  # to be read at a time
 DRIVERS = {".jp2": "JP2OpenJPEG", ".tif": "GTiff", ".tiff": "GTiff"}
 JP2_SIGNATURE = b"\x00\x00\x00\x0cjP  \r\n\x87\n"
-CODESTREAM_START, CODESTREAM_END = b"\xff\x4f\xff\x51", b"\xff\xd9"
+SOC, CODESTREAM_END = b"\xff\x4f", b"\xff\xd9"
+CODESTREAM_START = SOC + b"\xff\x51"
+CODING_STYLE, IRREVERSIBLE = 0xFF52, 0  # a marker, and the wavelet of lossy images
 
 
 class BandFiles(HandleCache[ProductFile]):
@@ -415,7 +428,7 @@ class BandFiles(HandleCache[ProductFile]):
             return np.zeros((window.height, window.width), dtype=dataset.dtypes[0])
         try:
             pixels: NDArray[Any] = dataset.read(1, window=rasterio_window(window))
-        except RasterioError as failure:
+        except GDAL_ERRORS as failure:
             why = f"the pixels cannot be read ({failure.__cause__ or failure})"
             raise InputError("damaged band file", path=place.label, why=why, remedy=REMEDY) from None
         return pixels
@@ -440,7 +453,7 @@ def _open_band(place: ProductFile) -> Any:
         with rasterio.Env(**OPEN_ENVIRONMENT), warnings.catch_warnings():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
             dataset = rasterio.open(place.gdal_name, driver=driver)
-    except RasterioError as failure:
+    except GDAL_ERRORS as failure:
         raise _unreadable(place, f"GDAL's {driver} driver cannot open it ({failure})") from None
     try:
         _check_dataset(place, dataset)

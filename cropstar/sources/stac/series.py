@@ -31,14 +31,14 @@ import rasterio
 from numpy.typing import NDArray
 from rasterio.crs import CRS
 from rasterio.enums import Resampling
-from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+from rasterio.errors import NotGeoreferencedWarning
 from rasterio.vrt import WarpedVRT
 from rasterio.warp import transform_bounds
 from shapely import box, union_all
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid, parse_crs
-from cropstar.geo.raster import OPEN_ENVIRONMENT, rasterio_window, require_pixels
+from cropstar.geo.raster import GDAL_ERRORS, OPEN_ENVIRONMENT, rasterio_window, require_pixels
 from cropstar.geo.resampling import MARGIN, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
 from cropstar.geo.sensors import SCENE_CLASSIFICATION, clear_bits
 from cropstar.geo.windows import Window, split
@@ -316,7 +316,7 @@ def _bounds_in(box: Box, own: str, other: str) -> Box:
         return box
     try:
         left, bottom, right, top = transform_bounds(CRS.from_wkt(own), CRS.from_wkt(other), *box)
-    except CRSError as failure:
+    except GDAL_ERRORS as failure:
         raise InputError("the area cannot be projected", why=str(failure), remedy="choose another --crs") from None
     if not all(map(math.isfinite, (left, bottom, right, top))):
         raise InputError("the area cannot be projected", remedy="choose a smaller area or another --crs")
@@ -439,7 +439,7 @@ def _open_asset(asset: Asset) -> Any:
             with rasterio.Env(**ENVIRONMENT), warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotGeoreferencedWarning)
                 return rasterio.open(name, driver=driver, sharing=False)
-        except RasterioError as failure:
+        except GDAL_ERRORS as failure:
             reason = reason or _reason(failure)
     why = f"it cannot be opened as GeoTIFF or JPEG 2000 ({reason})"
     raise InputError("unreadable asset", path=asset.label, why=why, remedy=REMEDY)
@@ -483,7 +483,7 @@ def _pixels(asset: Asset, dataset: Any, window: Window) -> NDArray[Any]:
     try:
         with rasterio.Env(**ENVIRONMENT):
             pixels: NDArray[Any] = dataset.read(1, window=rasterio_window(window))
-    except RasterioError as failure:
+    except GDAL_ERRORS as failure:
         why = f"the pixels cannot be read ({_reason(failure)})"
         raise InputError("damaged asset", path=asset.label, why=why, remedy=REMEDY) from None
     return pixels

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rasterio.errors import RasterioError
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import open_raster, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, grid_difference, resample
 from cropstar.geo.sensors import LANDSAT_RADIOMETRY, LARGEST_SCALE, SCALE, is_number
 from cropstar.geo.windows import Window
@@ -364,7 +363,7 @@ class OpenRasters(HandleCache[Path]):
             return np.zeros(shape, dtype=dataset.dtypes[0])
         try:
             pixels: NDArray[Any] = dataset.read(list(indexes), window=rasterio_window(window))
-        except (RasterioError, IndexError) as failure:
+        except (*GDAL_ERRORS, IndexError) as failure:
             why = f"the pixels cannot be read ({failure.__cause__ or failure})"
             raise InputError("damaged raster", path=path, why=why, remedy="get the file again") from None
         if pixels.shape != shape:

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.crs import CRS
-from rasterio.errors import CRSError, RasterioError
+from rasterio.errors import CRSError
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import open_raster
+from cropstar.geo.raster import GDAL_ERRORS, open_raster
 from cropstar.geo.sensors import SCALE
 from cropstar.inputs import MAXIMUM_CLASSES
 from cropstar.runtime import event, logger, track
@@ -470,7 +470,7 @@ def _read_raster(path: Path) -> NDArray[Any]:
             raise InputError("not whole numbers", path=path, why=f"they are {dataset.dtypes[0]}", remedy=RASTER_REMEDY)
         try:
             pixels: NDArray[Any] = dataset.read()
-        except RasterioError as failure:
+        except GDAL_ERRORS as failure:
             raise InputError("a damaged raster", path=path, why=str(failure), remedy=RASTER_REMEDY) from None
     return pixels
 

@@ -523,6 +523,20 @@ def test_bands_of_other_kinds_are_refused(tmp_path: Path) -> None:
     assert "1 bands of float32" in refusal_of_file(safe, file.name)
 
 
+def test_a_lossy_scene_classification_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    safe = write_product(tmp_path)
+    Sentinel2Series(find_products([safe])).close()
+    assert "lossy" not in caplog.text
+    path = band_file(safe, "SCL")
+    with rasterio.open(path) as dataset:
+        names = ("driver", "dtype", "count", "height", "width", "crs", "transform")
+        profile, pixels = {name: dataset.profile[name] for name in names}, dataset.read()
+    with rasterio.open(path, "w", **profile, REVERSIBLE="NO", QUALITY="50") as dataset:
+        dataset.write(pixels)
+    Sentinel2Series(find_products([safe])).close()
+    assert "1 of 1 products store the scene classification lossy" in caplog.text
+
+
 def test_side_files_are_not_looked_at(tmp_path: Path) -> None:
     safe = write_product(tmp_path)
     file = band_file(safe, "B02")
