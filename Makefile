@@ -22,6 +22,7 @@ test: .venv/test.stamp
 faults: .venv/test.stamp
 	@$(BIN)/python -m tests.faults.sweep $(CASES)
 	@$(BIN)/python -m tests.faults.replay $(CASES)
+	@$(BIN)/python -m tests.faults.planted $(CASES)
 	@$(BIN)/python -m tests.faults.kills $(CASES)
 
 # Files of all kinds with something wrong in them, for some minutes.

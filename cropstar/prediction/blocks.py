@@ -23,6 +23,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -223,10 +224,11 @@ class BlockFolder:
 
     @property
     def assembling(self) -> bool:
-        return (self.folder / ASSEMBLING).exists()
+        return os.path.lexists(self.folder / ASSEMBLING)
 
     def begin_assembling(self) -> None:
-        (self.folder / ASSEMBLING).touch()
+        with suppress(FileExistsError):  # of an earlier run; or a link, which is not followed
+            os.close(os.open(self.folder / ASSEMBLING, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         flush_to_disk(self.folder)  # before anything that is ours to replace
 
     def remove(self) -> None:

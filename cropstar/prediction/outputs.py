@@ -19,13 +19,12 @@ import numpy as np
 import rasterio
 import rasterio.shutil
 from numpy.typing import NDArray
-from rasterio._err import CPLE_BaseError
 from rasterio.errors import RasterioError
 
 from cropstar import __version__
 from cropstar.errors import EITHER, NO_ROOM, ResourceError, write_error
 from cropstar.geo.grid import Grid, hectares_per_pixel
-from cropstar.geo.raster import checksum, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, OPEN_ENVIRONMENT, checksum, rasterio_window
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.blocks import BlockResult
 from cropstar.prediction.layers import (
@@ -121,7 +120,7 @@ def write_outputs(
     if options.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
         tags = {**tags, "CROPSTAR_SMOOTHING": str(options.smoothing)}
     work.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as hold:
+    with rasterio.Env(**OPEN_ENVIRONMENT), ExitStack() as hold:  # no file beside a draft is looked at
         drafts, counts = _gather(blocks, options, grid, classes, work, hold)
         if options.smoothing is not None:
             drafts, counts = _smooth(drafts, options, grid, classes, work, hold)
@@ -413,7 +412,7 @@ def _require_whole(path: Path, written: list[tuple[Window, int]], final: Path) -
     try:
         with rasterio.open(path, driver="GTiff") as dataset:
             whole = all(checksum(dataset.read(window=rasterio_window(window))) == known for window, known in written)
-    except (RasterioError, CPLE_BaseError):
+    except GDAL_ERRORS:
         whole = False
     if not whole:
         why = "it could not be written completely"

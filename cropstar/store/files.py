@@ -168,7 +168,7 @@ def require_own_folder(folder: Path) -> None:
 
 def planted(path: Path) -> ArtifactError:
     why = "it is a link or a file, which cropstar does not make there"
-    return ArtifactError("a work folder that leads elsewhere", path=path, why=why, remedy="look at it and remove it")
+    return ArtifactError("a place that leads elsewhere", path=path, why=why, remedy="look at it and remove it")
 
 
 @contextmanager

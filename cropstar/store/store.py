@@ -19,7 +19,7 @@ from typing import Any
 
 from cropstar.errors import ArtifactError, InputError
 from cropstar.runtime import logger
-from cropstar.store.files import locked, sweep, write_json
+from cropstar.store.files import locked, require_own_folder, sweep, write_json
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import ManifestRow, checked, read_json
 from cropstar.store.reader import OpenFiles, TileReader
@@ -175,6 +175,7 @@ def _checksum(content: dict[str, Any]) -> str:
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
     """Hold the store for one writer and sweep what a killed one left."""
+    require_own_folder(folder / TILES)
     with locked(folder, "the store"):
         sweep(folder)
         sweep(folder / TILES)

@@ -31,7 +31,7 @@ from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.reports.record import TestRecord
-from cropstar.store.files import PARTIAL, locked, sweep, write_text
+from cropstar.store.files import PARTIAL, locked, planted, sweep, write_text
 from cropstar.store.gate import read_json
 
 MODEL = "model.safetensors"
@@ -123,7 +123,7 @@ def claim_run(root: Path, config: TrainConfig, data: dict[str, Any], hold: ExitS
     for _, folder in sorted(taken.items(), reverse=True):
         run = Run(folder)
         same = _read(run.config) == text and _read(run.data) == described
-        if not fresh and same and not run.finished and _try_lock(run, hold):
+        if not fresh and same and not run.finished and _link_in(folder) is None and _try_lock(run, hold):
             return run
     unused = (folder for _, folder in sorted(taken.items()) if _is_unused(folder))
     new = (root / f"{stem}-{number:03d}" for number in range(max(taken, default=0) + 1, 1_000_000))
@@ -140,6 +140,8 @@ def open_run(folder: Path, data: dict[str, Any], hold: ExitStack, *, again: bool
     run = Run(folder)
     if not run.config.exists():
         raise ArtifactError("no run", path=folder, why="there is no config.yaml", remedy="check the folder")
+    if (link := _link_in(folder)) is not None:
+        raise planted(link)
     if run.finished and not again:
         raise UsageError("the run is finished", path=folder, remedy="start a new one without --resume")
     if _read(run.data) != json.dumps(data, sort_keys=True):
@@ -175,6 +177,11 @@ def _is_unused(folder: Path) -> bool:
     if folder.is_symlink() or not folder.is_dir():
         return not os.path.lexists(folder)
     return all(path.name in (".lock", "data.json") or path.name.endswith(PARTIAL) for path in folder.iterdir())
+
+
+def _link_in(folder: Path) -> Path | None:
+    """A link in the folder of a run, which training does not make: what is written or removed there lies elsewhere."""
+    return next((path for path in folder.rglob("*") if path.is_symlink()), None)
 
 
 def _read(path: Path) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cropstar.config import TrainConfig, resolve_config
-from cropstar.errors import MismatchError, UsageError
+from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.geo.windows import Window
 from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import Predictor
@@ -138,6 +138,19 @@ def test_a_run_that_was_killed_before_it_began_leaves_its_number(small_store: Pa
     (tmp_path / f"{run.name[:-1]}2").symlink_to("nowhere")
     with ExitStack() as other:
         assert claim_run(tmp_path, config, DATA, other, fresh=True).name == f"{run.name[:-1]}3"
+
+
+def test_a_run_with_links_in_it_does_not_go_on(small_store: Path, tmp_path: Path) -> None:
+    """Its checkpoints would be written, and old ones removed, wherever the links lead."""
+    config = tiny(small_store)
+    with ExitStack() as first:
+        run = claim_run(tmp_path / "runs", config, DATA, first, fresh=False)
+    (tmp_path / "elsewhere").mkdir()
+    (run.folder / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    with ExitStack() as again:
+        assert claim_run(tmp_path / "runs", config, DATA, again, fresh=False) != run
+        with pytest.raises(ArtifactError, match=r"leads elsewhere.*checkpoints"):
+            open_run(run.folder, DATA, again)
 
 
 def test_a_run_does_not_go_on_with_other_data(small_store: Path, tmp_path: Path) -> None:
