@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from cropstar.errors import (
+    ArtifactError,
     CropstarError,
     InputError,
     Interrupted,
@@ -66,7 +67,7 @@ from cropstar.prediction.predictor import (
     state_bytes,
 )
 from cropstar.prediction.request import MapFiles, MapInput, MapRequest
-from cropstar.prediction.season import WINDOWS_WRITTEN, SeasonCard, writing_season
+from cropstar.prediction.season import WINDOWS_WRITTEN, SeasonCard, SeasonReader, writing_season
 from cropstar.prediction.trust import Trust, judge_trust
 from cropstar.reports.wording import plural
 from cropstar.runtime import choose_device, event, keep_large_buffers, logger, progress_bar
@@ -342,8 +343,7 @@ class MapJob:
         folder.begin_assembling()
         with ExitStack() as stack:
             if self.request.state is not None:  # takes its name last, when the map is there
-                state = SeasonCard.of(self.predictor, self.series, self.files.map, self.request, self.half)
-                writer = stack.enter_context(writing_season(self.request.state, state))
+                writer = stack.enter_context(writing_season(self.request.state, self._season_card()))
                 assert self.layout is not None
                 for found in folder.read_states(windows, self.layout, self.half):
                     writer.write(*found)
@@ -401,9 +401,21 @@ class MapJob:
             return False
         try:
             with open_raster(self.files.map) as dataset:
-                return bool(dataset.tags().get(JOB) == self.map_key)
-        except (InputError, *GDAL_ERRORS):
+                ours = dataset.tags().get(JOB) == self.map_key
+            return bool(ours) and self._has_its_state()
+        except (ArtifactError, InputError, *GDAL_ERRORS):
             return False
+
+    def _has_its_state(self) -> bool:
+        """Whether the state, which takes its name after the map, is of this job too: an older one may lie there."""
+        if self.request.state is None:
+            return True
+        reader = SeasonReader(self.request.state)
+        reader.close()
+        return reader.card.dumps() == self._season_card().dumps()
+
+    def _season_card(self) -> SeasonCard:
+        return SeasonCard.of(self.predictor, self.series, self.files.map, self.request, self.half)
 
     @cached_property
     def trust(self) -> Trust:

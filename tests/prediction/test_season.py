@@ -191,6 +191,24 @@ def test_a_killed_prediction_goes_on_to_the_same_state(convstar: Path, parts: di
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == whole
 
 
+def test_a_map_that_waits_for_its_state_is_not_done(convstar: Path, parts: dict[str, Path], tmp_path: Path) -> None:
+    """Killed between the two names, with --overwrite: the state that lies there is the one from before."""
+    output, state = tmp_path / "map.tif", tmp_path / "season.h5"
+    options = MapRequest(model=convstar, device="cpu", window=32, picture=False, state=state, overwrite=True)
+    predict(parts["first"], output, options.model_copy(update={"model": untrained(tmp_path / "a", parts["first"])}))
+    before = state.read_bytes()
+    predict(parts["first"], output, options)
+    whole = state.read_bytes()
+    assert whole != before
+    for left, made_again in ((whole, False), (before, True)):
+        state.write_bytes(left)
+        (tmp_path / ".map.tif.lock").touch()
+        map_before = output.stat().st_ino
+        predict(parts["first"], output, options)
+        assert state.read_bytes() == whole
+        assert (output.stat().st_ino != map_before) == made_again
+
+
 @pytest.mark.parametrize(
     ("name", "provenance", "reason"),
     [("ltae", None, "reads the whole season at once"), ("star", {"regular": {"every": 10}}, "averages dates over")],
