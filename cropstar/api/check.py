@@ -244,8 +244,9 @@ def _write(target: Path, result: CheckResult, parcels: Path | None) -> tuple[Pat
     page, style = target.with_suffix(".html"), target.with_suffix(".qml")
     suffix = target.suffix.lower()
     if suffix == ".gpkg":
-        _write_outlines(target, frame, result, parcels)
-        write_text(style, lights_style(promised=result.facts["promised"]))
+        lights = lights_style(promised=result.facts["promised"])
+        _write_outlines(target, frame, result, parcels, lights)
+        write_text(style, lights)
     else:
         with atomic_path(target) as partial:
             if suffix == ".csv":
@@ -259,7 +260,7 @@ def _write(target: Path, result: CheckResult, parcels: Path | None) -> tuple[Pat
     return (target, page, style) if suffix == ".gpkg" else (target, page)
 
 
-def _write_outlines(target: Path, frame: Any, result: CheckResult, parcels: Path | None) -> None:
+def _write_outlines(target: Path, frame: Any, result: CheckResult, parcels: Path | None, style: str) -> None:
     """The fields with the outlines of the given parcels, by key, else with those of the store's pixels."""
     import geopandas
 
@@ -275,12 +276,12 @@ def _write_outlines(target: Path, frame: Any, result: CheckResult, parcels: Path
         own = own[[name for name in own.columns if name == own.geometry.name or str(name).lower() not in frame.columns]]
         own = own.assign(key=keys_of(own)).drop_duplicates("key")
         merged = own.merge(frame.drop(columns=["x", "y"]), on="key", how="inner")
-        write_frame(geopandas.GeoDataFrame(merged, geometry=own.geometry.name, crs=own.crs), target, notes)
+        write_frame(geopandas.GeoDataFrame(merged, geometry=own.geometry.name, crs=own.crs), target, notes, style)
         return
     shapes, crs = outlines(result.store, [each.parcel for each in result.fields])
     kept = [shape is not None for shape in shapes]
     geometry = [shape for shape in shapes if shape is not None]
-    write_frame(geopandas.GeoDataFrame(frame[kept], geometry=geometry, crs=crs), target, notes)
+    write_frame(geopandas.GeoDataFrame(frame[kept], geometry=geometry, crs=crs), target, notes, style)
 
 
 def outlines(folder: Path, parcels: Sequence[tuple[str, int]]) -> tuple[list[Any], str]:

@@ -18,8 +18,10 @@ parcel: see `classify_parcel_series`.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import sqlite3
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -76,6 +78,9 @@ MOSTLY = 0.5  # of a parcel's pixels: more that are unknown make it unknown
 FORMATS = (".gpkg", ".parquet", ".geoparquet")
 CELLS_AT_ONCE = 8_000_000  # of all bands, eight bytes each
 EVER = "1970-01-01T00:00:00.000Z"  # the date in a GeoPackage: the same parcels give the same bytes
+STYLE_TABLE = """CREATE TABLE layer_styles (id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, f_table_catalog TEXT(256),
+f_table_schema TEXT(256), f_table_name TEXT(256), f_geometry_column TEXT(256), styleName TEXT(30), styleQML TEXT,
+styleSLD TEXT, useAsDefault BOOLEAN, description TEXT, owner TEXT(30), ui TEXT(30), update_time DATETIME)"""
 WGS84 = "EPSG:4326"
 
 
@@ -149,8 +154,9 @@ def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: Parce
     columns |= _declared_columns(declared, columns[CLASS], product)
     columns[PART] = parts_of(product, frame)
     _say_agreement(columns[AGREES], columns[PART])
-    write_frame(frame.assign(**_in_order(columns)), product.path, product.notes)
-    write_text(product.path.with_suffix(".qml"), parcel_style(product.classes, unknown=bool(said.unknown.any())))
+    style = parcel_style(product.classes, unknown=bool(said.unknown.any()))
+    write_frame(frame.assign(**_in_order(columns)), product.path, product.notes, style)
+    write_text(product.path.with_suffix(".qml"), style)
     found = int(np.sum(columns[PIXELS] > 0))
     text = f"{found:,} of {len(frame):,} parcels have a class"
     (event if found or not len(frame) else logger.warning)(text)
@@ -321,8 +327,11 @@ def hectares_of(geometry: Any) -> Floats:
     return areas
 
 
-def write_frame(frame: Any, output: Path, notes: Mapping[str, str] | None = None) -> None:
-    """As a GeoPackage or GeoParquet, by the name's ending. `notes` are metadata and description of a GeoPackage."""
+def write_frame(frame: Any, output: Path, notes: Mapping[str, str] | None = None, style: str | None = None) -> None:
+    """As a GeoPackage or GeoParquet, by the name's ending.
+
+    A GeoPackage also holds `notes` as metadata and description, and `style` as the default style of its layer.
+    """
     import pyogrio
 
     with library_writes(output), atomic_path(output) as partial:
@@ -339,6 +348,8 @@ def write_frame(frame: Any, output: Path, notes: Mapping[str, str] | None = None
             said = {**notes, "DESCRIPTION": " | ".join(notes.values())} if notes else {}
             _write_geopackage(frame.drop(columns=others), image, layer=output.stem, layer_metadata=said, **own)
             partial.write_bytes(image.getbuffer())
+            if style is not None:
+                _embed_style(partial, output.stem, style)
         except ImportError:
             remedy = "install it with: pip install 'cropstar[parquet]'"
             raise UsageError("GeoParquet files need pyarrow", path=output, remedy=remedy) from None
@@ -357,6 +368,26 @@ def _write_geopackage(frame: Any, image: io.BytesIO, **settings: Any) -> None:
         frame.to_file(image, driver="GPKG", engine="pyogrio", VERSION="1.3", **settings)
     finally:
         pyogrio.set_gdal_config_options({"OGR_CURRENT_DATE": before})
+
+
+def _embed_style(path: Path, layer: str, style: str) -> None:
+    """In the table that QGIS itself writes and reads: the style stays with the file when it is copied alone."""
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("PRAGMA journal_mode = OFF")  # the file is not yet in its place: nothing to roll back
+        database.execute(STYLE_TABLE)
+        geometry = "SELECT column_name FROM gpkg_geometry_columns WHERE table_name = ?"
+        (column,) = database.execute(geometry, (layer,)).fetchone()
+        database.execute(
+            "INSERT INTO layer_styles (f_table_catalog, f_table_schema, f_table_name, f_geometry_column, styleName,"
+            " styleQML, styleSLD, useAsDefault, description, owner, update_time)"
+            " VALUES ('', '', ?, ?, ?, ?, '', 1, '', '', ?)",
+            (layer, column, layer, style, EVER),
+        )
+        database.execute(
+            "INSERT INTO gpkg_contents (table_name, data_type, identifier, description, last_change)"
+            " VALUES ('layer_styles', 'attributes', 'layer_styles', '', ?)",
+            (EVER,),
+        )
 
 
 def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool_]]:

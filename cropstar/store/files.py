@@ -20,7 +20,7 @@ from typing import Any
 from cropstar.errors import ArtifactError, CropstarError, write_error
 
 PARTIAL = ".partial"
-WRITING_LIBRARIES = ("rasterio", "pyogrio", "pyarrow", "h5py", "exactextract", "onnx", "PIL", "safetensors")
+WRITING_LIBRARIES = ("rasterio", "pyogrio", "pyarrow", "h5py", "exactextract", "onnx", "PIL", "safetensors", "sqlite3")
 
 
 def flush_to_disk(path: Path) -> None:

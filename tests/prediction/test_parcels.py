@@ -64,8 +64,9 @@ def classify(folder: Path, landscape: Landscape, frame: Any, name: str = "fields
     else:
         frame.to_parquet(given)
     files = write(folder, landscape, MapOptions(parcels=given, picture=False), **changes).files
-    reader = geopandas.read_file if files.parcels.suffix == ".gpkg" else geopandas.read_parquet
-    return reader(files.parcels)
+    if files.parcels.suffix == ".gpkg":
+        return geopandas.read_file(files.parcels, layer=files.parcels.stem)
+    return geopandas.read_parquet(files.parcels)
 
 
 def expected(landscape: Landscape, row: int, column: int, side: float) -> tuple[int, float, float, float]:
@@ -173,7 +174,11 @@ def test_the_same_parcels_are_the_same_bytes(tmp_path: Path) -> None:
         contents.append((tmp_path / name / "map-parcels.gpkg").read_bytes())
     assert contents[0] == contents[1]
     with sqlite3.connect(tmp_path / "one" / "map-parcels.gpkg") as database:
-        assert database.execute("select table_name from gpkg_contents").fetchall() == [("map-parcels",)]
+        tables = database.execute("select table_name, data_type from gpkg_contents").fetchall()
+        assert tables == [("map-parcels", "features"), ("layer_styles", "attributes")]
+        style = (tmp_path / "one" / "map-parcels.qml").read_text(encoding="utf-8")
+        embedded = "select f_table_name, f_geometry_column, styleQML, useAsDefault from layer_styles"
+        assert database.execute(embedded).fetchall() == [("map-parcels", "geom", style, 1)]
         (version,) = database.execute("pragma user_version").fetchone()
         assert version == 10300, "older QGIS warns of later versions"
 
