@@ -20,7 +20,8 @@ def harmless(text: str) -> str:
 
 def one_line(failure: BaseException, most: int = 200) -> str:
     """What a library's error says, as the reason in one of ours."""
-    return " ".join(str(failure).split())[:most] or type(failure).__name__
+    text = f"{failure} is missing" if isinstance(failure, KeyError) else str(failure)
+    return " ".join(text.split())[:most] or type(failure).__name__
 
 
 class CropstarError(Exception):

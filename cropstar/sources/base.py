@@ -469,6 +469,7 @@ def log_notes(subject: str, warnings: Sequence[str], merges: Sequence[str]) -> l
 # --- Packing many small images into tiles
 
 Transform = tuple[float, float, float, float, float, float]
+UNPLACED: Transform = (10.0, 0.0, 0.0, 0.0, -10.0, 0.0)  # of images of 10 m that do not say where they lie
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from cropstar.sources.base import (
     short_list,
 )
 from cropstar.sources.texts import natural_ranks, read_text_table
-from cropstar.store.classes import ClassTable, CropClass, choose_colours
+from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import require_plain
 from cropstar.store.tile import ParcelTable, SeriesTile
@@ -633,12 +633,8 @@ def read_mapping(path: Path) -> ClassMapping:
     if len(names) > MAXIMUM_CLASSES:
         raise InputError("too many classes", path=path, why=f"{len(names)} ids, at most {MAXIMUM_CLASSES}")
     places = {int(number): place for place, number in enumerate(names.index)}
-    colours = choose_colours(list(names))
-    classes = ClassTable(
-        CropClass(place, name, colour) for place, (name, colour) in enumerate(zip(names, colours, strict=True))
-    )
     numbers = {str(key): places[number] for key, number in zip(rows["code"], rows["id"], strict=True)}
-    return ClassMapping(path, classes, numbers)
+    return ClassMapping(path, ClassTable.in_order(list(names)), numbers)
 
 
 def _explain_codes(counts: Counter[str], root: Path) -> str:

@@ -39,8 +39,6 @@ from cropstar.sources.texts import read_text_table
 from cropstar.store.files import PARTIAL, atomic_path, flush_to_disk, locked
 
 YEAR, LEVEL = 2017, "L1C"  # where none is named, as in the package
-MOST_SMALL, MOST_INDEX, MOST_CSV = 10**6, 10**9, 10**11  # bytes of the class tables, an index, an archive of csv files
-ARCHIVE_SLACK = 2**20  # an archive is smaller than its file, or larger by headers
 
 
 def download_missing(root: Path, options: BreizhCropsOptions) -> None:
@@ -56,7 +54,7 @@ def download_missing(root: Path, options: BreizhCropsOptions) -> None:
             _require_room(root, [origin for _, origin in origins])
             for name in tables:
                 address = urls.mapping if name == MAPPING_FILE else urls.codes
-                _fetch_table(address, root / name, MOST_SMALL, read_mapping if name == MAPPING_FILE else _read_codes)
+                _fetch_table(address, root / name, read_mapping if name == MAPPING_FILE else _read_codes)
             for files, origin in origins:
                 _fetch_region(files, origin)
     except OSError as failure:
@@ -110,14 +108,14 @@ def _fetch_region(files: RegionFiles, origin: _Origin) -> None:
     if origin.h5 is None or origin.size is None or origin.index is None:
         assert origin.csv is not None  # an origin has one of both
         folder = files.h5.with_suffix("") / "csv"
-        archive = fetch(origin.csv, files.h5.with_suffix(".zip"), MOST_CSV)
+        archive = fetch(origin.csv, files.h5.with_suffix(".zip"))
         _unpack(archive, origin.csv, lambda: _extract_csv(archive, folder))
         event(f"downloaded {folder}", url=origin.csv)
         return
     if not files.index.exists():
-        _fetch_table(origin.index, files.index, MOST_INDEX, read_index)
+        _fetch_table(origin.index, files.index, read_index)
     if not files.h5.exists():
-        archive = fetch(origin.h5, files.h5.with_name(f"{files.h5.name}.tar.gz"), origin.size + ARCHIVE_SLACK)
+        archive = fetch(origin.h5, files.h5.with_name(f"{files.h5.name}.tar.gz"))
         size = origin.size
         _unpack(archive, origin.h5, lambda: _extract_h5(archive, files.h5, size))
         event(f"downloaded {files.h5}", url=origin.h5, bytes=origin.size)
@@ -133,9 +131,9 @@ def _unpack(archive: Path, url: str, extract: Callable[[], None]) -> None:
     archive.unlink(missing_ok=True)
 
 
-def _fetch_table(url: str, final: Path, most: int, read: Callable[[Path], object]) -> None:
+def _fetch_table(url: str, final: Path, read: Callable[[Path], object]) -> None:
     """A small csv, which has its name only after it could be read as what it should be."""
-    unfinished = fetch(url, final, most, resume=False)  # it has no checksum that would tell two halves that differ
+    unfinished = fetch(url, final, resume=False)  # it has no checksum that would tell two halves that differ
     try:
         read(unfinished)
     except InputError as failure:
@@ -237,13 +235,12 @@ UNFINISHED = ".download"
 CONTINUE = "run the same command again to continue"
 RETRY = "check the connection and run the same command again"
 RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", re.ASCII)
-PAGE = (b"<!doctype html", b"<html", b"<?xml")
 
 
-def fetch(url: str, place: Path, most: int, *, resume: bool = True) -> Path:
-    """Download to a hidden file beside `place` and answer its path; the caller checks it and moves it there.
+def fetch(url: str, place: Path, *, resume: bool = True) -> Path:
+    """Download to a hidden file beside `place` and return its path; the caller checks it and moves it there.
 
-    It is kept when the connection breaks, and removed when it cannot be the beginning of the right file.
+    It is kept when the connection breaks, so that the next call continues.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     unfinished = place.with_name(f".{place.name}{UNFINISHED}")
@@ -253,16 +250,13 @@ def fetch(url: str, place: Path, most: int, *, resume: bool = True) -> Path:
         if start is None:  # what is here is not a beginning of what is there
             if not have:
                 raise InputError("cannot download", path=url, why=f"an unexpected reply: {reply.status}", remedy=RETRY)
-            return fetch(url, place, most, resume=False)
+            return fetch(url, place, resume=False)
         if start == total:
             return unfinished
-        if total is not None and total > most:
-            raise InputError("a file that is too large", path=url, why=f"{total} bytes, at most {most} expected")
-        got = _receive(reply, unfinished, url, start, total, most)
+        got = _receive(reply, unfinished, url, start, total)
     if total is not None and got < total:
         why = f"the connection broke after {got} of {total} bytes"
         raise InputError("an incomplete download", path=url, why=why, remedy=CONTINUE)
-    _refuse_page(unfinished, url)
     return unfinished
 
 
@@ -299,15 +293,15 @@ def _extent(reply: Any, have: int) -> tuple[int | None, int | None]:
     return (have, total) if int(span[1]) == have else (None, None)
 
 
-def _receive(reply: Any, path: Path, url: str, start: int, total: int | None, most: int) -> int:
-    """Append what comes and answer how much of the file is here now."""
+def _receive(reply: Any, path: Path, url: str, start: int, total: int | None) -> int:
+    """Append what comes, and return the size of the file."""
     got = start
     with (
         path.open("ab" if start else "wb") as handle,
-        progress_bar(total or most, _file_name(url), "B", scale=True) as bar,
+        progress_bar(total or 0, url.rpartition("/")[2], "B", scale=True) as bar,
     ):
         bar.update(start)
-        while got < (total if total is not None else most + 1):
+        while total is None or got < total:
             try:
                 block = reply.read1(BLOCK)
             except (OSError, http.client.HTTPException) as failure:
@@ -319,23 +313,7 @@ def _receive(reply: Any, path: Path, url: str, start: int, total: int | None, mo
             handle.write(block)
             got += len(block)
             bar.update(len(block))
-    if got > most:
-        path.unlink()
-        raise InputError("a file that is too large", path=url, why=f"more than {most} bytes")
     return got
-
-
-def _refuse_page(path: Path, url: str) -> None:
-    """A portal or proxy answers with a page of its own, and says that all is well."""
-    with path.open("rb") as handle:
-        head = handle.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip().lower()
-    if head.startswith(PAGE):
-        path.unlink()
-        raise InputError("not the file", path=url, why="the server sent a web page", remedy=RETRY)
-
-
-def _file_name(url: str) -> str:
-    return url.rpartition("/")[2]
 
 
 # --- Archives: names and folders in them do not matter

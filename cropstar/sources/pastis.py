@@ -26,17 +26,17 @@ from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import DECIBEL_OFFSET, DECIBEL_SCALE, OPTICAL, SCALE, Sensor, decibel_counts
 from cropstar.sources.base import (
+    UNPLACED,
     DatedImages,
     PatchImage,
     SampleScene,
     TileSpec,
-    Transform,
     equal_parts,
     pack_patches,
     recipe_of,
     safe_name,
 )
-from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import read_json
 from cropstar.store.tile import PatchTile
@@ -52,7 +52,6 @@ ORBITS = {"A": "S1-ASC", "D": "S1-DESC"}  # as radar of other sources is called
 VOID = 19
 FOLDS = 5
 RESOLUTION = 10.0
-NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)
 IMAGES_PER_TILE = 4
 BACKGROUND_FIELD = -1  # the number of a patch's background among its parcels
 METADATA = "metadata.geojson"
@@ -81,11 +80,10 @@ class PastisScene(SampleScene):
         self.recipe = recipe_of([folder / METADATA, *files], {"source": "pastis", "images_per_tile": IMAGES_PER_TILE})
         self.provenance: dict[str, Any] = {"source": "pastis", "folder": folder.resolve().name}
         days = [day for patch in patches for dates in patch.dates for day in dates]
-        colours = choose_colours(CLASSES)
-        classes = ClassTable(CropClass(*row) for row in zip(range(VOID), CLASSES, colours, strict=True))
         season = Season.of([min(days), max(days)])
         radar = [Sensor(ORBITS[orbit], RADAR, DECIBEL_SCALE, DECIBEL_OFFSET) for orbit in orbits]
-        self.fingerprint = Fingerprint.of([Sensor(OPTICAL, BANDS, SCALE, 0.0), *radar], RESOLUTION, season, classes)
+        sensors = [Sensor(OPTICAL, BANDS, SCALE, 0.0), *radar]
+        self.fingerprint = Fingerprint.of(sensors, RESOLUTION, season, ClassTable.in_order(CLASSES))
         self.dates = sorted(set(days))
 
     def _files(self, patch: _Patch) -> tuple[Path, ...]:
@@ -124,7 +122,7 @@ class PastisScene(SampleScene):
         valid: NDArray[np.bool_] = np.any(values > 0, axis=1)
         return PatchImage(
             name=patch.name,
-            transform=NOWHERE,
+            transform=UNPLACED,
             days=to_days(patch.dates[0]),
             values=np.where(valid[:, None], np.clip(values, 0, None), 0).astype(np.uint16),
             valid=valid,

@@ -3,63 +3,35 @@
 from __future__ import annotations
 
 import gzip
-import io
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError
-from cropstar.inputs import MAXIMUM_CONFIG_BYTES
+from cropstar.inputs import MAXIMUM_CONFIG_BYTES, reading
 
 if TYPE_CHECKING:
     import pandas as pd
 
 GZIP = b"\x1f\x8b"
-# Unpacked. The largest data set of the archives has about a gigabyte; a packed file may claim any size.
-MAXIMUM_BYTES = 2 * 2**30
-LONGEST_LINE = 64 * 2**20
 AGAIN = "get the file again"
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, each with its number from 1."""
-    total = 0
+    """The lines of a text, perhaps gzipped, that are not blank, each with its number from 1."""
     with path.open("rb") as raw:
-        packed = raw.read(2) == GZIP
-        raw.seek(0)
-        # Buffered by hand: GzipFile itself unpacks little at a time.
-        stream: IO[bytes] = io.BufferedReader(gzip.GzipFile(fileobj=raw), 2**20) if packed else raw
-        number = 0
-        while line := _next_line(stream, path):
-            number, total = number + 1, total + len(line)
-            if len(line) > LONGEST_LINE or total > MAXIMUM_BYTES:
-                why = f"more than {MAXIMUM_BYTES:,} bytes, or {LONGEST_LINE:,} in one line"
-                raise InputError("a text that is too large", path=path, why=why, remedy="check the file")
-            text = _decode(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line, path)
-            if text:
+        opened = gzip.open if raw.read(2) == GZIP else open
+    with (
+        reading("not a text in UTF-8, or damaged", path),
+        opened(path, "rt", encoding="utf-8-sig") as lines,
+    ):
+        for number, line in enumerate(lines, start=1):
+            if text := line.strip("\r\n "):
                 yield number, text
-
-
-def _next_line(stream: IO[bytes], path: Path) -> bytes:
-    try:
-        return stream.readline(LONGEST_LINE + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as failure:
-        raise InputError("damaged gzip file", path=path, why=str(failure), remedy=AGAIN) from None
-
-
-def _decode(line: bytes, path: Path) -> str:
-    try:
-        text = line.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError("not a text in UTF-8", path=path, remedy=AGAIN) from None
-    if "\0" in text:
-        raise InputError("not a text", path=path, why="it contains zero bytes", remedy=AGAIN)
-    return text.strip("\r\n ")
 
 
 def read_small_text(path: Path, maximum_bytes: int = MAXIMUM_CONFIG_BYTES) -> str:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
-from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_RASTER_BANDS, reading, require_file
+from cropstar.inputs import MAXIMUM_CLASSES, reading, require_file
 from cropstar.runtime import event, logger
 from cropstar.sources.base import SampleScene, TileSpec, recipe_of, safe_name, short_list
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
-from cropstar.store.classes import ClassTable, CropClass, choose_colours
+from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import ParcelTable, SeriesTile
 
@@ -26,7 +26,6 @@ __all__ = ["UcrScene", "looks_like_ucr", "open_ucr", "step_days"]
 DAYS = 365
 SAMPLES_PER_TILE = 4096
 TILE_BYTES = 64 * 2**20  # fewer samples where series are long
-MAXIMUM_BYTES = 2 * 2**30  # of all values: they are kept in memory
 SPLITS = {"published": {"train": ["train"], "validation": [], "test": ["test"]}}  # validation: a share of training
 WHOLE = re.compile(r"-?[0-9]+")
 VERSION = 1  # of the rules below; in the recipe
@@ -145,21 +144,17 @@ def _read(files: _Files) -> tuple[list[str], list[str], list[str], list[NDArray[
     groups: list[str] = []
     labels: list[str] = []
     series: list[NDArray[np.float32]] = []
-    empty = size = 0
+    empty = 0
     for group, path in files.parts.items():
         before = len(series)
         samples: Iterator[_Sample] = _read_tsv(path) if files.is_tsv else _read_ts(path)
         for place, sample in enumerate(samples, start=1):
             if series and sample.values.shape[1] != series[0].shape[1]:
-                why = f"{sample.values.shape[1]} dimensions, the train part has {series[0].shape[1]}"
-                raise InputError("the parts do not fit", path=path, why=why, remedy="get both files again")
+                why = f"{sample.values.shape[1]} dimensions in one series, {series[0].shape[1]} in others"
+                raise InputError("dimensions that do not fit", path=path, why=why, remedy=AGAIN)
             if np.isnan(sample.values).any(axis=1).all():
                 empty += 1
                 continue
-            size += sample.values.nbytes
-            if size > MAXIMUM_BYTES:
-                why = f"more than {MAXIMUM_BYTES:,} bytes of values"
-                raise InputError("too large a data set", path=path, why=why, remedy="use a part of it")
             keys.append(f"{group}-{place}")
             groups.append(group)
             labels.append(sample.label)
@@ -179,8 +174,7 @@ def _class_table(labels: Sequence[str], path: Path) -> ClassTable:
         names = sorted(found, key=int)
     else:
         names = [found[place] for place in np.argsort(natural_ranks(found))]
-    colours = choose_colours(names)
-    return ClassTable(CropClass(place, name, colours[place]) for place, name in enumerate(names))
+    return ClassTable.in_order(names)
 
 
 # --- Finding the two files
@@ -271,7 +265,6 @@ def _is_ucr_file(file: Path) -> bool:
 # --- Reading the two formats: the label comes first in .tsv, last in .ts
 
 MISSING_VALUES = ("?", "")
-LONGEST_LABEL = 200
 CORRECT = "correct it or get the file again"
 
 
@@ -287,12 +280,9 @@ def _read_tsv(path: Path) -> Iterator[_Sample]:
     for number, line in read_lines(path):
         label, *texts = line.split("\t")
         first = first or len(texts)
-        if len(texts) != first:
+        if not texts or len(texts) != first:
             why = f"line {number} has {len(texts)} values, the first has {first}"
-            raise InputError("lines of different length", path=path, why=why, remedy=AGAIN)
-        if not texts:
-            why = f"no tab in line {number}"
-            raise InputError("not a label and its values", path=path, why=why, remedy=AGAIN)
+            raise InputError("lines of different length, or not tab-separated", path=path, why=why, remedy=AGAIN)
         values = _numbers(texts, number, path)
         seen = np.flatnonzero(~np.isnan(values))
         yield _Sample(_label(label, number, path), values[: seen[-1] + 1 if seen.size else 0, None])
@@ -302,7 +292,7 @@ def _read_ts(path: Path) -> Iterator[_Sample]:
     """Dimensions separated by colons, values by commas, after a header of lines that begin with @."""
     header: dict[str, list[str]] = {}
     named: set[str] = set()
-    in_data, dimensions = False, 0
+    in_data = False
     for number, line in read_lines(path):
         if line.startswith("#"):
             continue
@@ -316,19 +306,12 @@ def _read_ts(path: Path) -> Iterator[_Sample]:
                 named = _named_classes(header, path)
             continue
         *parts, label = line.split(":")
-        dimensions = dimensions or len(parts)
-        if len(parts) != dimensions or not parts or dimensions > MAXIMUM_RASTER_BANDS:
-            why = f"line {number} has {len(parts)}, the first has {dimensions}"
-            raise InputError("dimensions that do not fit", path=path, why=why, remedy=AGAIN)
-        columns = [_numbers(part.split(","), number, path) for part in parts]
-        if len({len(column) for column in columns}) > 1:
-            why = f"line {number} has {min(map(len, columns))} to {max(map(len, columns))} steps"
-            raise InputError("dimensions of different length", path=path, why=why, remedy=CORRECT)
         label = _label(label, number, path)
         if label not in named:
             why = f"'{label[:40]}' in line {number}"
             raise InputError("a label that the header does not name", path=path, why=why, remedy=CORRECT)
-        values = np.stack(columns, axis=1)  # (T, C)
+        with reading(f"dimensions of different length in line {number}", path, CORRECT):
+            values = np.stack([_numbers(part.split(","), number, path) for part in parts], axis=1)  # (T, C)
         seen = np.flatnonzero(~np.isnan(values).all(axis=1))
         yield _Sample(label, values[: seen[-1] + 1 if seen.size else 0])
     if not in_data:
@@ -347,8 +330,6 @@ def _named_classes(header: dict[str, list[str]], path: Path) -> set[str]:
 def _numbers(texts: Sequence[str], number: int, path: Path) -> NDArray[np.float32]:
     """NaN where a value is missing."""
     with reading(f"not numbers in line {number}", path, CORRECT), np.errstate(over="ignore"):
-        if "_" in "".join(texts):
-            raise ValueError("1_000 is a number of Python's alone")
         values = np.array(["nan" if text.strip() in MISSING_VALUES else text for text in texts], dtype=np.float64)
         narrow: NDArray[np.float32] = values.astype(np.float32)
         if np.isinf(narrow).any():
@@ -358,9 +339,8 @@ def _numbers(texts: Sequence[str], number: int, path: Path) -> NDArray[np.float3
 
 def _label(text: str, number: int, path: Path) -> str:
     label = _plain(text)
-    if not label or label in MISSING_VALUES or len(label) > LONGEST_LABEL:
-        why = f"line {number} has none, or one of more than {LONGEST_LABEL} letters"
-        raise InputError("no label", path=path, why=why, remedy=CORRECT)
+    if label in MISSING_VALUES:
+        raise InputError(f"no label in line {number}", path=path, remedy=CORRECT)
     return label
 
 
@@ -371,4 +351,4 @@ def _plain(text: str) -> str:
         value = float(text)
     except ValueError:
         return text
-    return str(int(value)) if value.is_integer() and abs(value) < 1e9 and "_" not in text else text
+    return str(int(value)) if value.is_integer() and abs(value) < 1e9 else text

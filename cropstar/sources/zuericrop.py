@@ -27,10 +27,10 @@ from cropstar.inputs import MAXIMUM_CLASSES, reading, require_file
 from cropstar.registry import did_you_mean
 from cropstar.runtime import event, logger
 from cropstar.sources.base import (
+    UNPLACED,
     PatchImage,
     SampleScene,
     TileSpec,
-    Transform,
     equal_parts,
     pack_patches,
     recipe_of,
@@ -107,7 +107,6 @@ def _fold_splits() -> dict[str, dict[str, list[str]]]:
 
 
 RESOLUTION = 10.0
-NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)  # the file does not say where its images lie
 LARGEST = np.iinfo(np.uint16).max
 REFLECTANCE = 10.0  # fractions that never exceed it are reflectance already, not ten thousand times as much
 
@@ -204,7 +203,7 @@ class ZueriCropScene(SampleScene):
         kept = np.where(valid[..., None], values[..., places], 0)
         return PatchImage(
             name=f"{index:05d}",
-            transform=NOWHERE,
+            transform=UNPLACED,
             days=to_days(self.dates),
             values=np.rint(kept).astype(np.uint16).transpose(0, 3, 1, 2),
             valid=valid,

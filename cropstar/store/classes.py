@@ -90,11 +90,12 @@ class ClassTable(tuple[CropClass, ...]):
     @classmethod
     def from_names(cls, names: Iterable[str]) -> ClassTable:
         """Number the names in alphabetical order and give each a colour of its own."""
-        ordered = sorted(set(names))
-        return cls(
-            CropClass(number, name, colour)
-            for number, (name, colour) in enumerate(zip(ordered, choose_colours(ordered), strict=True))
-        )
+        return cls.in_order(sorted(set(names)))
+
+    @classmethod
+    def in_order(cls, names: Sequence[str]) -> ClassTable:
+        """Number the names, which differ, as they come and give each a colour of its own."""
+        return cls(CropClass(number, *row) for number, row in enumerate(zip(names, choose_colours(names), strict=True)))
 
     @property
     def names(self) -> list[str]:

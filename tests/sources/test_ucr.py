@@ -17,7 +17,7 @@ from cropstar.config import SplitConfig
 from cropstar.datasets.splits import split_parcels
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.sources import texts, ucr
+from cropstar.sources import ucr
 from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
 from cropstar.sources.ingest import ingest
 from cropstar.sources.ucr import UcrScene, open_ucr, step_days
@@ -213,15 +213,13 @@ def refusal(path: Path, kind: type[CropstarError] = InputError) -> str:
         ("1\t0.5\t1.5\n2\t0.1\n", "lines of different length"),
         ("1\t0.5\t1.5\n2\t0.1\t0.2\t3\n", "line 2 has 3 values, the first has 2"),
         ("1\t0.5\t1.5\n2\t0.1\tcloud\n", "not numbers in line 2"),
-        ("1\t0.5\t1_0\n", "not numbers in line 1"),
         ("label\tt1\tt2\n1\t0.5\t0.7\n", "not numbers in line 1"),
-        ("1\n2\n", "not a label and its values"),
-        ("1,0.5,0.7\n", "not a label and its values"),
+        ("1\n2\n", "not tab-separated"),
+        ("1,0.5,0.7\n", "not tab-separated"),
         ("\t0.5\t0.7\n", "no label"),
         ("1\t1e300\t0\n", "a value is infinite"),
         ("1\tinf\t0\n", "a value is infinite"),
         ("1\tNaN\tNaN\n", "no series in"),
-        ("1\t\0\t0\n", "zero bytes"),
     ],
 )
 def test_tab_separated(tmp_path: Path, text: str, expected: str) -> None:
@@ -243,7 +241,7 @@ def test_tab_separated(tmp_path: Path, text: str, expected: str) -> None:
         (HEAD + "1,x:a\n", "not numbers in line 8"),
         (HEAD + "1,2:a\n1,2:3,4:b\n", "dimensions that do not fit"),
         (HEAD + "1,2:3:a\n", "dimensions of different length"),
-        (HEAD + "1,2\n", "dimensions that do not fit"),
+        (HEAD + "1,2\n", "a label that the header does not name"),
         (HEAD + "1,2:?\n", "no label"),
         (HEAD + "?,?:a\n", "no series in"),
         (HEAD.replace("true a b", "false") + "1,2:0.5\n", "series without classes"),
@@ -256,7 +254,7 @@ def test_ts(tmp_path: Path, text: str, expected: str) -> None:
 
 def test_parts_of_different_dimensions(tmp_path: Path) -> None:
     train = write_pair(tmp_path, HEAD + "1,2:a\n", GOOD_TS, ending=".ts")
-    assert "the parts do not fit" in refusal(train)
+    assert "dimensions that do not fit" in refusal(train)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
@@ -264,7 +262,7 @@ def test_truncated_gzip(tmp_path: Path, share: float) -> None:
     train = a_pair(tmp_path, ".tsv.gz", train=200)
     whole = train.read_bytes()
     train.write_bytes(whole[: int(len(whole) * share)])
-    assert "damaged gzip file" in refusal(train)
+    assert "not a text in UTF-8, or damaged" in refusal(train)
     broken = bytearray(whole)
     broken[len(whole) // 2] ^= 0xFF
     train.write_bytes(broken)
@@ -276,20 +274,7 @@ def test_gzip_of_something_else_and_bytes_that_are_no_text(tmp_path: Path) -> No
     train.write_bytes(gzip.compress(b"\xff\xfe\x00"))
     assert "not a text in UTF-8" in refusal(train)
     train.write_bytes(b"\x1f\x8bnot gzip at all")
-    assert "damaged gzip file" in refusal(train)
-
-
-def test_what_unpacks_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = a_pair(tmp_path, ".tsv.gz")
-    train.write_bytes(gzip.compress(b"1\t" + b"0\t" * 10**6 + b"0\n"))
-    monkeypatch.setattr(texts, "LONGEST_LINE", 10**5)
-    assert "a text that is too large" in refusal(train)
-    monkeypatch.undo()
-    monkeypatch.setattr(texts, "MAXIMUM_BYTES", 10**5)
-    assert "a text that is too large" in refusal(train)
-    monkeypatch.undo()
-    monkeypatch.setattr(ucr, "MAXIMUM_BYTES", 10**5)
-    assert "too large a data set" in refusal(train)
+    assert "not a text in UTF-8, or damaged" in refusal(train)
 
 
 def test_too_many_classes(tmp_path: Path) -> None:
@@ -316,7 +301,7 @@ def test_through_the_command_line(run_cli: Cli, tmp_path: Path) -> None:
     answer = run_cli("ingest", train.name, "-o", "store", cwd=tmp_path)
     assert answer.returncode == 3
     (line,) = answer.stderr.splitlines()
-    assert line.startswith("error: damaged gzip file in ")
+    assert line.startswith("error: not a text in UTF-8, or damaged in ")
     assert not (tmp_path / "store").exists()
     with pytest.raises(UsageError, match="--year does not apply to the source 'ucr'"):
         SOURCES["ucr"](IngestRequest(train, special={"year": 2017}))

@@ -28,7 +28,7 @@ from cropstar.benchmarks.tasks.base import (
     from_arrays,
 )
 from cropstar.config import TrainConfig
-from cropstar.errors import InputError, UsageError
+from cropstar.errors import InputError
 from cropstar.inputs import reading, require_file
 from cropstar.models.contract import Shape
 from cropstar.store.restricted_pickle import read_plain_pickle
@@ -95,56 +95,32 @@ for music in (
 
 KEYS = 88
 LOWEST = 21  # MIDI's number of a piano's first key
-TUNES = {"jsb": "JSB Chorales", "piano": "Piano-midi"}
 PART_WORDS = {"train": "train", "validation": "valid", "test": "test"}
-ENDINGS = ((".mat",), (".pickle", ".pkl"))  # what is taken first stands first
+TUNES = ("jsb", "piano")
+ENDINGS = (".mat", ".pickle", ".pkl")  # in the order in which they are preferred
 
 Rolls = dict[str, list[NDArray[np.bool_]]]
 
 
-def read_music(path: Path, tunes: str | None = None) -> Rolls:
+def read_music(path: Path, tunes: str) -> Rolls:
     """The pieces (T, 88) of the parts "train", "validation" and "test".
 
-    `path` is a file or a folder. In a folder `tunes`, "jsb" or "piano", says which set is meant, by the name of its
-    file; it need not be said where one set is there alone. A `.mat` file goes before a pickle.
+    `path` is a file, or a folder with one whose name has `tunes`, "jsb" or "piano", in it; a `.mat` file is taken
+    before a pickle.
     """
-    if tunes is not None and tunes not in TUNES:
-        raise UsageError(f"unknown tunes '{tunes}'", remedy=f"known: {', '.join(TUNES)}")
-    file = _chosen(path, tunes)
+    file = path
+    if path.is_dir():
+        named = [each for each in sorted(path.iterdir()) if tunes in each.name.lower()]
+        file = next((each for ending in ENDINGS for each in named if each.suffix.lower() == ending), path)
+    if file.suffix.lower() not in ENDINGS or any(other in file.name.lower() for other in TUNES if other != tunes):
+        why = f"not a {' or '.join(ENDINGS)} file with '{tunes}' in its name"
+        raise InputError("no music", path=path, why=why, remedy=REMEDY)
     rolls = _from_mat(file) if file.suffix.lower() == ".mat" else _from_pickle(file)
     for part, pieces in rolls.items():
         if not pieces or min(map(len, pieces)) == 0:
             why = f"'{part}' is empty, or has a piece of no steps"
             raise InputError("no pieces", path=file, why=why, remedy="get the file again")
     return rolls
-
-
-def _chosen(path: Path, tunes: str | None) -> Path:
-    """The one file that is meant."""
-    endings = [ending for group in ENDINGS for ending in group]
-    if not path.is_dir():
-        if not path.exists():
-            raise InputError("no music", path=path, why="no such file or folder", remedy=REMEDY)
-        if path.suffix.lower() not in endings:
-            raise InputError("no file of music", path=path, why=f"it is no {' or '.join(endings)}", remedy=REMEDY)
-        if tunes is not None and _tunes_of(path) not in (tunes, None):
-            why = f"its name says {TUNES[_tunes_of(path) or tunes]}, but the task needs {TUNES[tunes]}"
-            raise InputError("the wrong music", path=path, why=why, remedy="give the other file")
-        return path
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in endings)
-    files = [file for file in files if (_tunes_of(file) == tunes if tunes else _tunes_of(file))]
-    for group in ENDINGS:
-        matching = [file for file in files if file.suffix.lower() in group]
-        if len(matching) > 1:
-            why = f"it has {', '.join(file.name for file in matching[:5])}"
-            raise InputError("more than one file of music", path=path, why=why, remedy="give one of the files")
-        if matching:
-            return matching[0]
-    raise InputError(f"no file of {TUNES[tunes] if tunes else 'music'}", path=path, remedy=REMEDY)
-
-
-def _tunes_of(file: Path) -> str | None:
-    return next((tunes for tunes in TUNES if tunes in file.name.lower()), None)
 
 
 def _from_mat(file: Path) -> Rolls:

@@ -9,7 +9,6 @@ Tiles are TFRecords as published, or GeoTIFFs, a folder per tile, in the two way
 from __future__ import annotations
 
 import configparser
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.crs import CRS
-from rasterio.errors import CRSError
 
-from cropstar.errors import InputError, UsageError
+from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import GDAL_ERRORS, open_raster
+from cropstar.geo.raster import open_raster
 from cropstar.geo.sensors import SCALE
-from cropstar.inputs import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES, reading
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import (
+    UNPLACED,
     PatchImage,
     SampleScene,
     TileSpec,
@@ -41,14 +40,13 @@ from cropstar.sources.base import (
 )
 from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import LABEL_FILES, RASTERS, DataFolder, TumOptions, label_file, list_tiles
-from cropstar.sources.tum.tfrecord import REMEDY, Feature, MalformedExample, parse_example, read_record
-from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.sources.tum.tfrecord import Features, read_example
+from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import PatchTile
 
 TILE_BYTES = 2**26  # of the values of a tile: it is built in memory
 RESOLUTION = 10.0
-NOWHERE: Transform = (RESOLUTION, 0.0, 0.0, 0.0, -RESOLUTION, 0.0)
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,7 @@ class ImageScene(SampleScene):
 
     def _look_at(self, path: Path) -> tuple[tuple[date, ...], tuple[int, int]]:
         if self._folder.kind != RASTERS:
-            if self._year is None:
-                raise UsageError(
-                    "the year is not known", path=self._folder.path, why="records do not tell", remedy="give --year"
-                )
+            assert self._year is not None  # `open_tum` asks for it
             return _look_at_record(path, self._year)
         return tuple(_in_year(_list_dates(path), self._year).values()), _grid_of(path).shape
 
@@ -169,7 +164,7 @@ class ImageScene(SampleScene):
             return _coordinate_system(codes.pop(), listed.path), {tile: listed.transforms[tile] for tile in tiles}
         if self._folder.kind != RASTERS:
             logger.warning("no %s in %s: the tiles have no coordinates", PLACES, root)
-            return "", dict.fromkeys(tiles, NOWHERE)
+            return "", dict.fromkeys(tiles, UNPLACED)
         grids = {tile: _grid_of(path) for tile, path in tiles.items()}
         systems = {grid.crs for grid in grids.values()}
         if len(systems) > 1:
@@ -181,7 +176,7 @@ class ImageScene(SampleScene):
         if coarse is not None:
             why = f"they have {grids[coarse].resolution:g} m"
             raise InputError("not pixels of 10 m", path=tiles[coarse], why=why, remedy="check the conversion")
-        return crs, {tile: grid.transform if crs else NOWHERE for tile, grid in grids.items()}
+        return crs, {tile: grid.transform if crs else UNPLACED for tile, grid in grids.items()}
 
     def _affordable(self, wanted: int) -> int:
         height, width = self._look.shape
@@ -192,18 +187,16 @@ class ImageScene(SampleScene):
 
     def _image(self, tile: int) -> PatchImage:
         path = self._look.tiles[tile]
-        raw = self._read(path)
-        if raw.bands[10].shape[1:3] != self._look.shape or not raw.dates:
-            raise InputError(
-                "a tile has changed", path=path, why="it changed since it was first read", remedy="run again"
-            )
-        return _to_image(raw, str(tile), self._transforms[tile], self._numbers)
-
-    def _read(self, path: Path) -> _RawTile:
-        if self._folder.kind == RASTERS:
-            return _read_raster_tile(path, self._year)
-        assert self._year is not None
-        return _read_record_tile(path, self._year)
+        with reading(NO_TILE, path):
+            if self._folder.kind == RASTERS:
+                raw = _read_raster_tile(path, self._year)
+            else:
+                raw = _read_record_tile(path, self.year)
+            if [array.shape[3] for array in raw.bands.values()] != [len(bands) for bands in BANDS.values()]:
+                raise ValueError(f"not the bands {', '.join(ALL_BANDS)}")
+            if raw.bands[10].shape[1:3] != self._look.shape or raw.labels.shape != self._look.shape:
+                raise ValueError("its images and labels are not of one size, or it changed since it was first read")
+            return _to_image(raw, str(tile), self._transforms[tile], self._numbers)
 
 
 # --- A tile as its files have it, and the image that is made of it
@@ -216,8 +209,7 @@ BANDS = {
 }
 ALL_BANDS = tuple(band for bands in BANDS.values() for band in bands)
 LARGEST = np.iinfo(np.uint16).max
-# Tiles have 24 or 48 pixels per side and about 30 dates.
-MAXIMUM_SIDE, MAXIMUM_DATES = 1024, 1000
+NO_TILE = "not a tile of MTLCC, or a damaged one"
 
 
 @dataclass(frozen=True)
@@ -240,8 +232,7 @@ def _to_image(tile: _RawTile, name: str, transform: Transform, numbers: dict[int
     place = 0
     for array in tile.bands.values():
         if array.size and array.max() > LARGEST:
-            why = f"a value of {int(array.max())} cannot be ten thousand times a reflectance"
-            raise InputError("not a reflectance", path=tile.path, why=why, remedy="get the file again")
+            raise ValueError(f"a value of {int(array.max())} cannot be ten thousand times a reflectance")
         on_grid = np.clip(array, 0, LARGEST)[:, _nearest(array.shape[1], height)][:, :, _nearest(array.shape[2], width)]
         values[:, place : place + array.shape[3]] = on_grid.transpose(0, 3, 1, 2)  # (T, C, H, W)
         place += array.shape[3]
@@ -259,22 +250,6 @@ def _to_image(tile: _RawTile, name: str, transform: Transform, numbers: dict[int
         keys={int(number): name for number in np.unique(fields[fields > 0])},  # a lot keeps a tile's fields together
         group=name,
     )
-
-
-def _require_bands(shapes: dict[int, tuple[int, ...]], path: Path) -> None:
-    """Whether shapes (T, h, w, C) by resolution are those of one tile."""
-    dates, height, width, _ = shapes[10]
-    for resolution, shape in shapes.items():
-        name = f"x{resolution}"
-        why = f"{name} has the shape {shape}"
-        if shape[3] != len(BANDS[resolution]):
-            remedy = f"bands of {resolution} m are {' '.join(BANDS[resolution])}"
-            raise InputError("wrong number of bands", path=path, why=why, remedy=remedy)
-        if not (shape[0] == dates and 1 <= shape[1] <= height and 1 <= shape[2] <= width):
-            raise InputError("shapes that do not fit", path=path, why=f"{why}, x10 {shapes[10]}", remedy="check it")
-    if max(height, width) > MAXIMUM_SIDE or dates > MAXIMUM_DATES:
-        why = f"x10 has the shape {shapes[10]}"
-        raise InputError("a tile that is too large", path=path, why=why, remedy="check the file")
 
 
 def _nearest(count: int, wanted: int) -> NDArray[np.int64]:
@@ -317,76 +292,33 @@ def connected_regions(labels: NDArray[Any]) -> NDArray[np.int64]:
 # A record holds x10, x20 and x60 (T, h, w, C), labels (T, H, W) and the days of the year, all int64, little-endian and
 # in C order. Every record says 2017, so that the year is taken from elsewhere. A day of zero or below is padding.
 
-Shape = tuple[int, ...]
-
 
 def _look_at_record(path: Path, year: int) -> tuple[tuple[date, ...], tuple[int, int]]:
     """The dates of a tile, none where all are padding, and the rows and columns of its image."""
-    features = _features(path, check=False)
-    shapes = {resolution: _shape(features, f"x{resolution}", 4, path) for resolution in BANDS}
-    _require_bands(shapes, path)
-    dates, _ = _dates(features, year, shapes[10][0], path)
-    return dates, (shapes[10][1], shapes[10][2])
+    with reading(NO_TILE, path):
+        features = read_example(path, check=False)
+        _, height, width, _ = features["x10/shape"]
+        return _dates(features, year)[0], (height, width)
 
 
 def _read_record_tile(path: Path, year: int) -> _RawTile:
-    features = _features(path, check=True)
-    shapes = {resolution: _shape(features, f"x{resolution}", 4, path) for resolution in BANDS}
-    _require_bands(shapes, path)
-    dates, places = _dates(features, year, shapes[10][0], path)
-    bands = {resolution: _array(features, f"x{resolution}/data", shapes[resolution], path) for resolution in BANDS}
-    shape = _shape(features, "labels", 3, path)
-    labels = _array(features, "labels/data", shape, path)
-    if shape[1:] != shapes[10][1:3] or shape[0] != shapes[10][0]:
-        why = f"labels have the shape {shape}, x10 {shapes[10]}"
-        raise InputError("shapes that do not fit", path=path, why=why, remedy=REMEDY)
+    features = read_example(path)
+    dates, places = _dates(features, year)
+    bands = {resolution: _array(features, f"x{resolution}")[places] for resolution in BANDS}
     first = int(places.min()) if len(places) else 0  # labels are the same on all dates; padding has none
-    return _RawTile(path, dates, {resolution: array[places] for resolution, array in bands.items()}, labels[first])
+    return _RawTile(path, dates, bands, _array(features, "labels")[first])
 
 
-def _features(path: Path, *, check: bool) -> dict[str, Feature]:
-    try:
-        return parse_example(read_record(path, check=check))
-    except MalformedExample as failure:
-        raise InputError("not an Example in the record", path=path, why=str(failure), remedy=REMEDY) from None
-
-
-def _dates(features: dict[str, Feature], year: int, count: int, path: Path) -> tuple[tuple[date, ...], NDArray[Any]]:
+def _dates(features: Features, year: int) -> tuple[tuple[date, ...], NDArray[Any]]:
     """The dates in their order, of two equal ones the first, and their places in the record."""
-    shape = _shape(features, "dates", 1, path)
-    days = _array(features, "dates/doy", shape, path)
-    if len(days) != count:
-        why = f"{len(days)} days for {count} images"
-        raise InputError("shapes that do not fit", path=path, why=why, remedy=REMEDY)
+    days = _array(features, "dates", "doy")
     real = np.flatnonzero(days > 0)
-    if len(real) and days[real].max() > 366:
-        why = f"there is {int(days[real].max())}"
-        raise InputError("not a day of the year", path=path, why=why, remedy=REMEDY)
     once, firsts = np.unique(days[real], return_index=True)
     return tuple(date(year, 1, 1) + timedelta(days=int(day) - 1) for day in once), real[firsts]
 
 
-def _shape(features: dict[str, Feature], name: str, sides: int, path: Path) -> Shape:
-    shape = _feature(features, f"{name}/shape", path).numbers
-    if shape is None or len(shape) != sides or min(shape) < 1:
-        why = f"{name}/shape is {shape}"
-        raise InputError("not the shape of an array", path=path, why=why, remedy=REMEDY)
-    return shape
-
-
-def _array(features: dict[str, Feature], name: str, shape: Shape, path: Path) -> NDArray[Any]:
-    data = _feature(features, name, path).data
-    if data is None or len(data) != 8 * math.prod(shape):
-        why = f"{name} has {'no' if data is None else len(data)} bytes, its shape {shape} needs {8 * math.prod(shape)}"
-        raise InputError("an array that does not fit its shape", path=path, why=why, remedy=REMEDY)
-    return np.frombuffer(data, dtype="<i8").reshape(shape)
-
-
-def _feature(features: dict[str, Feature], name: str, path: Path) -> Feature:
-    if name not in features:
-        why = f"'{name}' is missing"
-        raise InputError("not a tile of MTLCC", path=path, why=why, remedy="give the folder of the image series")
-    return features[name]
+def _array(features: Features, name: str, values: str = "data") -> NDArray[Any]:
+    return np.frombuffer(features[f"{name}/{values}"], dtype="<i8").reshape(features[f"{name}/shape"])
 
 
 # --- Tiles as GeoTIFFs
@@ -429,26 +361,16 @@ def _in_year(days: Iterable[date], year: int | None) -> dict[date, date]:
 def _read_raster_tile(folder: Path, year: int | None) -> _RawTile:
     listed = _list_dates(folder)
     meant = _in_year(listed, year)
-    if len(listed) > MAXIMUM_DATES:
-        raise InputError("too many dates", path=folder, why=f"{len(listed)} of them", remedy="check the folder")
     labels = _read_raster(_require_labels(folder))
-    bands: dict[int, NDArray[Any]] = {}
-    for resolution in BANDS:
-        images = [_read_raster(files[resolution]) for files in listed.values()]
-        if len({image.shape for image in images}) > 1:
-            raise InputError(
-                "rasters of different sizes", path=folder, why=f"those of {resolution} m", remedy=RASTER_REMEDY
-            )
-        bands[resolution] = np.stack(images).transpose(0, 2, 3, 1)  # (T, h, w, C)
-    _require_bands({resolution: array.shape for resolution, array in bands.items()}, folder)
-    if labels.shape != (1, *bands[10].shape[1:3]):
-        why = f"labels are {labels.shape[1:]}, the images {bands[10].shape[1:3]} pixels"
-        raise InputError("shapes that do not fit", path=folder, why=why, remedy=RASTER_REMEDY)
+    bands = {
+        resolution: np.stack([_read_raster(files[resolution]) for files in listed.values()]).transpose(0, 2, 3, 1)
+        for resolution in BANDS  # (T, h, w, C)
+    }
     return _RawTile(folder, tuple(meant[day] for day in listed), bands, labels[0])
 
 
 def _grid_of(folder: Path) -> Grid:
-    """Where a tile lies by its own label raster."""
+    """The grid of a tile's label raster."""
     with open_raster(_require_labels(folder)) as dataset:
         return Grid.of(dataset)
 
@@ -462,24 +384,14 @@ def _require_labels(folder: Path) -> Path:
 
 def _read_raster(path: Path) -> NDArray[Any]:
     """(C, h, w)."""
-    with open_raster(path) as dataset:
-        if max(dataset.shape) > MAXIMUM_SIDE or dataset.count > len(BANDS[20]):
-            why = f"{dataset.width} x {dataset.height} pixels, {dataset.count} bands"
-            raise InputError("a tile that is too large", path=path, why=why, remedy="check the file")
-        if any(np.dtype(kind).kind not in "iu" for kind in dataset.dtypes):
-            raise InputError("not whole numbers", path=path, why=f"they are {dataset.dtypes[0]}", remedy=RASTER_REMEDY)
-        try:
-            pixels: NDArray[Any] = dataset.read()
-        except GDAL_ERRORS as failure:
-            raise InputError("a damaged raster", path=path, why=str(failure), remedy=RASTER_REMEDY) from None
+    with open_raster(path) as dataset, reading("a damaged raster", path, RASTER_REMEDY):
+        pixels: NDArray[Any] = dataset.read()
     return pixels
 
 
 def _date(text: str, path: Path) -> date:
-    try:
+    with reading("not a date in a file's name", path, "name it YYYYMMDD"):
         return datetime.strptime(text, "%Y%m%d").date()
-    except ValueError:
-        raise InputError("not a date in a file's name", path=path, remedy="name it YYYYMMDD") from None
 
 
 # --- The files beside the tiles: class names, places, folds, years
@@ -506,7 +418,6 @@ KNOWN_CLASSES = {
 }
 UNKNOWN = 0  # the id of pixels without a known crop
 MAXIMUM_TEXT_BYTES = 2**26  # a hundred thousand tiles are five megabytes
-WHOLE = re.compile(r"\d{1,18}", re.ASCII)
 YEAR = re.compile(r"(?<!\d)20([1-9]\d)(?!\d)|data[-_]?(\d\d)(?!\d)", re.ASCII)  # 2016 or data16
 
 
@@ -527,12 +438,7 @@ def _read_classes(root: Path) -> tuple[ClassTable, dict[int, int]]:
         names = _parse_classes(path)
     else:
         logger.warning("no %s in %s: taking the %d published classes", CLASSES, root, len(names))
-    colours = choose_colours(list(names.values()))
-    table = ClassTable(
-        CropClass(number, name, colour)
-        for number, (name, colour) in enumerate(zip(names.values(), colours, strict=True))
-    )
-    return table, {label: number for number, label in enumerate(names)}
+    return ClassTable.in_order(list(names.values())), {label: number for number, label in enumerate(names)}
 
 
 def _read_places(root: Path) -> _Places | None:
@@ -540,29 +446,19 @@ def _read_places(root: Path) -> _Places | None:
     path = root / PLACES
     if not path.is_file():
         return None
-    transforms: dict[int, Transform] = {}
-    codes: dict[int, int] = {}
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            tile, left, across, b, top, d, down, code = (float(cell) for cell in line.split(","))
-            known = int(tile), int(code)
-        except (ValueError, OverflowError):
-            why = f"line {number} is not tile, six numbers and an EPSG code"
-            raise InputError("not a list of geotransforms", path=path, why=why, remedy="get the file again") from None
-        if (abs(across), abs(down), b, d) != (RESOLUTION, RESOLUTION, 0, 0) or not math.isfinite(left + top):
-            why = f"line {number} has pixels of {across:g} x {down:g} m"
-            raise InputError("not pixels of 10 m", path=path, why=why, remedy="tiles have them")
-        transforms[known[0]], codes[known[0]] = (RESOLUTION, 0.0, left, 0.0, -RESOLUTION, top), known[1]
-    return _Places(path, transforms, codes)
+    with reading("not a list of geotransforms", path):
+        rows = np.loadtxt(_lines(path), delimiter=",", ndmin=2)
+        if rows.shape[1] != 8 or not np.isfinite(rows).all():
+            raise ValueError("a line is not a tile, six numbers and an EPSG code")
+        if (np.abs(rows[:, [2, 6]]) != RESOLUTION).any() or rows[:, [3, 5]].any():
+            raise ValueError("the pixels are not 10 m wide and high")
+        places = {int(row[0]): (RESOLUTION, 0.0, float(row[1]), 0.0, -RESOLUTION, float(row[4])) for row in rows}
+        return _Places(path, places, {int(row[0]): int(row[7]) for row in rows})
 
 
 def _coordinate_system(code: int, path: Path) -> str:
-    try:
+    with reading(f"unknown coordinate system EPSG:{code}", path, "correct it"):
         return str(CRS.from_epsg(code).to_wkt())
-    except (CRSError, OverflowError, ValueError):
-        raise InputError("unknown coordinate system", path=path, why=f"EPSG:{code}", remedy="correct it") from None
 
 
 def _read_splits(root: Path, present: set[int]) -> dict[str, dict[str, list[str]]]:
@@ -590,10 +486,8 @@ def year_of(folder: Path, root: Path) -> int | None:
     path = root / SETTINGS
     if path.is_file():
         settings = configparser.ConfigParser(interpolation=None, strict=False)
-        try:
+        with reading("not a settings file", path):
             settings.read_string("\n".join(_lines(path)))
-        except configparser.Error:
-            raise InputError("not a settings file", path=path, why="its sections cannot be read") from None
         for section in settings.sections():
             named = Path(settings[section].get("datadir", "")).name == folder.name
             if named and re.fullmatch(r"20\d\d", section, re.ASCII):
@@ -603,36 +497,20 @@ def year_of(folder: Path, root: Path) -> int | None:
 
 
 def _parse_classes(path: Path) -> dict[int, str]:
-    names: dict[int, str] = {}
-    for number, line in enumerate(_lines(path), start=1):
-        label, bar, name = line.partition("|")
-        if not bar:
-            continue  # headings and empty lines, which the authors' reader skips as well
-        if not WHOLE.fullmatch(label.strip()) or not name.strip():
-            raise InputError("not a class", path=path, why=f"line {number} is not id|name", remedy="correct it")
-        if int(label) in names:
-            raise InputError(f"the class id {int(label)} appears twice", path=path, remedy="correct it")
-        names[int(label)] = name.strip()
-    names.pop(UNKNOWN, None)
-    twice = {name for name in names.values() if list(names.values()).count(name) > 1}
-    if not names or len(names) > MAXIMUM_CLASSES or twice:
-        why = f"'{min(twice)}' appears twice" if twice else f"{len(names)} of them"
-        raise InputError("unusable classes", path=path, why=why, remedy="give lines such as 1|sugar beet")
-    return dict(sorted(names.items()))
+    """The name of each id; headings and empty lines are skipped, as the authors' reader does."""
+    with reading("unusable classes", path, "give lines such as 1|sugar beet"):
+        pairs = [line.split("|", 1) for line in _lines(path) if "|" in line]
+        names = {int(label): name.strip() for label, name in pairs if int(label) != UNKNOWN}
+        if not 0 < len(set(names.values())) == len(names) <= MAXIMUM_CLASSES:
+            raise ValueError(f"{len(set(names.values()))} different names of {len(names)} ids")
+        return dict(sorted(names.items()))
 
 
 def _tile_ids(path: Path, present: set[int]) -> list[str]:
     if not path.is_file():
         return []
-    found = []
-    for number, line in enumerate(_lines(path), start=1):
-        if not line.strip():
-            continue
-        if not WHOLE.fullmatch(line.strip()):
-            raise InputError("not a tile id", path=path, why=f"line {number}", remedy="give one whole number per line")
-        if int(line) in present:
-            found.append(int(line))
-    return [str(tile) for tile in sorted(set(found))]
+    with reading("not a list of tile ids", path, "give one whole number per line"):
+        return [str(tile) for tile in sorted({int(line) for line in _lines(path) if line.strip()} & present)]
 
 
 def _lines(path: Path) -> list[str]:

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE
-from cropstar.inputs import MAXIMUM_CLASSES
+from cropstar.inputs import MAXIMUM_CLASSES, reading
 from cropstar.runtime import event, logger, track
-from cropstar.sources.base import SampleScene, TileSpec, fits_uint16, recipe_of, safe_name, short_list
+from cropstar.sources.base import SampleScene, TileSpec, fits_uint16, recipe_of, safe_name
 from cropstar.sources.texts import read_small_text
 from cropstar.sources.tum.folders import PARTS, list_batches
-from cropstar.store.classes import UNLABELLED, ClassTable, CropClass, choose_colours
+from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.restricted_pickle import read_plain_pickle
 from cropstar.store.tile import ParcelTable, SeriesTile
@@ -189,8 +189,7 @@ def _class_table(path: Path | None, count: int) -> ClassTable:
             why = f"{len(set(names))} different names, the batches have {count} classes"
             raise InputError("unusable classes", path=path, why=why, remedy="give one name per line, in their order")
     names += [f"class {number:02d}" for number in range(len(names) + 1, count + 1)]
-    colours = choose_colours(names)
-    return ClassTable(CropClass(place, name, colours[place]) for place, name in enumerate(names))
+    return ClassTable.in_order(names)
 
 
 def _names_of(path: Path) -> list[str]:
@@ -201,11 +200,8 @@ def _names_of(path: Path) -> list[str]:
 # --- Batches
 
 PIXELS = 9
-MOST_BANDS = 20
-MAXIMUM_PICKLE_BYTES = 2**25  # a published batch of 500 samples is eight megabytes
 REMEDY = "give the batches as they were published"
 NO_BATCH = "not a batch (x, y, number of observations)"
-MOST_VALUES = 2**22  # of a batch; the published ones have 715,000
 YEAR_LENGTHS = (365, 366)
 NEAR = 0.02  # of a day
 
@@ -238,43 +234,26 @@ class _Batch:
 
 
 def read_batch(path: Path, year: int) -> _Batch:
-    x, y, counts = _read_three_arrays(path)
-    kept = np.flatnonzero(counts > 0)
-    lengths = counts[kept].astype(np.int64)
-    observed = np.arange(x.shape[1]) < counts[:, None]  # (N, T)
-    rows, seen = x[observed].astype(np.float64), y[observed]  # (rows, features), (rows, classes)
-    if not np.isfinite(rows).all() or not np.isfinite(seen).all():
-        raise InputError("a value that is not a number", path=path, why="NaN or infinite", remedy=REMEDY)
-    days, column = _days(rows, year, path)
-    order = np.lexsort((days, np.repeat(kept, lengths)))
-    labels = np.where(seen.any(axis=1), seen.argmax(axis=1), UNLABELLED).astype(np.int16)
-    values = np.delete(rows, column, axis=1)
-    layout = _Layout(x.shape[2], y.shape[2])
-    return _Batch(kept, lengths, days[order], values[order], labels[order], layout, len(counts) - len(kept))
+    arrays = read_plain_pickle(path, remedy=REMEDY)
+    with reading(NO_BATCH, path, REMEDY):
+        x, y, counts = arrays
+        if (x.shape[2] - 1) % PIXELS or not 1 <= y.shape[2] <= MAXIMUM_CLASSES:
+            raise ValueError(f"arrays of the shapes {x.shape} and {y.shape}")
+        kept = np.flatnonzero(counts > 0)
+        lengths = counts[kept].astype(np.int64)
+        observed = np.arange(x.shape[1]) < counts[:, None]  # (N, T)
+        rows, seen = x[observed].astype(np.float64), y[observed]  # (rows, features), (rows, classes)
+        if not np.isfinite(rows).all() or not np.isfinite(seen).all():
+            raise ValueError("a value is not a finite number")
+        days, column = _days(rows, year)
+        order = np.lexsort((days, np.repeat(kept, lengths)))
+        labels = np.where(seen.any(axis=1), seen.argmax(axis=1), UNLABELLED).astype(np.int16)
+        values = np.delete(rows, column, axis=1)
+        layout = _Layout(x.shape[2], y.shape[2])
+        return _Batch(kept, lengths, days[order], values[order], labels[order], layout, len(counts) - len(kept))
 
 
-def _read_three_arrays(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    arrays = read_plain_pickle(path, maximum_bytes=MAXIMUM_PICKLE_BYTES, remedy=REMEDY)
-    if not isinstance(arrays, (tuple, list)) or not all(isinstance(array, np.ndarray) for array in arrays):
-        raise InputError(NO_BATCH, path=path, why="it is not a tuple of arrays", remedy=REMEDY)
-    shapes = short_list((array.shape for array in arrays), 5)
-    if [array.ndim for array in arrays] != [3, 3, 1]:
-        raise InputError(NO_BATCH, path=path, why=f"arrays of the shapes {shapes or 'none'}", remedy=REMEDY)
-    x, y, counts = arrays
-    if max(x.size, y.size) > MOST_VALUES:
-        why = f"arrays of the shapes {shapes}, at most {MOST_VALUES} values are read"
-        raise InputError("a batch that is too large", path=path, why=why, remedy=REMEDY)
-    fits = x.shape[:2] == y.shape[:2] and len(counts) == len(x) and 1 <= y.shape[2] <= MAXIMUM_CLASSES
-    bands, rest = divmod(x.shape[2] - 1, PIXELS)
-    if not fits or rest or not 1 <= bands <= MOST_BANDS or counts.dtype.kind not in "iu":
-        raise InputError("a batch that does not fit", path=path, why=f"arrays of the shapes {shapes}", remedy=REMEDY)
-    if len(counts) and not 0 <= int(counts.min()) <= int(counts.max()) <= x.shape[1]:
-        why = f"{int(counts.min())} to {int(counts.max())} observations, x has room for {x.shape[1]}"
-        raise InputError("a batch that does not fit", path=path, why=why, remedy=REMEDY)
-    return x, y, counts
-
-
-def _days(rows: NDArray[np.float64], year: int, path: Path) -> tuple[NDArray[np.int32], int]:
+def _days(rows: NDArray[np.float64], year: int) -> tuple[NDArray[np.int32], int]:
     """The dates, and the column that they are in.
 
     The authors' series begin on the last day of the year before and write it as a whole year: 365 or 366 is that day.
@@ -285,8 +264,7 @@ def _days(rows: NDArray[np.float64], year: int, path: Path) -> tuple[NDArray[np.
         if numbers is not None:
             break
     else:
-        why = "neither the first nor the last column is a day or share of the year"
-        raise InputError("no column of days", path=path, why=why, remedy=REMEDY)
+        raise ValueError("neither the first nor the last column is a day or share of the year")
     numbers = np.where(numbers >= min(YEAR_LENGTHS), 0, numbers)
     first = (date(year, 1, 1) - timedelta(days=1) - date(1970, 1, 1)).days
     return (first + numbers).astype(np.int32), column

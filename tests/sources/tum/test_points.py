@@ -20,7 +20,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.sources.base import Scene
 from cropstar.sources.ingest import ingest
-from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum, points
+from cropstar.sources.tum import TumOptions, looks_like_tum, open_tum
 from cropstar.sources.tum.points import read_batch
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.restricted_pickle import read_plain_pickle
@@ -167,17 +167,15 @@ def test_batches_that_do_not_fit(tmp_path: Path) -> None:
     nan = x.copy()
     nan[0, 0, 5] = np.nan
     for batch, expected in (
-        ((x, y, counts + 100), "x has room for 8"),
-        ((x, y, counts - 9), "a batch that does not fit"),
-        ((x[:, :, :50], y, counts), "a batch that does not fit"),
-        ((x[1:], y, counts), "a batch that does not fit"),
-        ((x, y, counts.astype(float)), "a batch that does not fit"),
+        ((x, y, counts + 100), "not a batch"),
+        ((x, y, counts - 9), "no observation"),
+        ((x[:, :, :50], y, counts), "arrays of the shapes"),
+        ((x[1:], y, counts), "not a batch"),
         ((x[0], y, counts), "not a batch"),
-        ((odd, y, counts), "no column of days"),
-        ((nan, y, counts), "a value that is not a number"),
+        ((odd, y, counts), "neither the first nor the last column is a day"),
+        ((nan, y, counts), "a value is not a finite number"),
         ((x, y, counts * 0), "no observation"),
         ((x[:0], y[:0], counts[:0]), "no observation"),
-        ((np.zeros((4000, 24, 55), np.uint8), np.zeros((4000, 24, 9), np.uint8), counts), "a batch that is too large"),
     ):
         (tmp_path / "b0.pkl").write_bytes(pickle.dumps(batch, 2))
         with pytest.raises(InputError) as caught:
@@ -209,18 +207,7 @@ def shape_claim(shape: tuple[int, ...], content: bytes = b"") -> bytes:
     return start + b"(K\x01" + sides + kind + b"\x89U" + bytes([len(content)]) + content + b"tb\x85."
 
 
-def mentioned_again() -> bytes:
-    """A megabyte of text that makes a hundred arrays: many, but no batch."""
-    content = 2**20
-    kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87Rq\x01"
-    text = b"T" + struct.pack("<i", content) + bytes(content) + b"q\x02"
-    state = b"(K\x01J" + struct.pack("<i", content) + b"\x85h\x01\x89h\x02t"
-    array = b"cnumpy.core.multiarray\n_reconstruct\n)R" + state + b"b"
-    return b"\x80\x02" + kind + text + b"(" + array * 100 + b"t."
-
-
 HOSTILE = {
-    "mentioned again": (mentioned_again(), "not a batch"),
     "system": (pickle.dumps(Calls(os.system, ("touch ran",)), 2), "posix.system"),
     "eval": (pickle.dumps(Calls(eval, ("open('ran', 'w')",)), 2), "__builtin__.eval"),
     "popen": (pickle.dumps((np.zeros(2), Calls(subprocess.Popen, (["touch", "ran"],))), 4), "subprocess.Popen"),
@@ -236,24 +223,24 @@ HOSTILE = {
     "no name": (b"\x80\x04" + b"N" + b"\x85" * 9000 + b"N\x93.", "STACK_GLOBAL requires str"),
     "calls text": (b"\x80\x02U\x01aU\x01a\x85R.", "is not callable"),
     "calls a type": (b"\x80\x02cnumpy\nndarray\nK\x01\x85R.", "is not callable"),
-    "fills a name": (b"\x80\x02cnumpy\nndarray\n}b.", "not a tuple of arrays"),
+    "fills a name": (b"\x80\x02cnumpy\nndarray\n}b.", "not a batch"),
     "fills a text": (b"\x80\x02U\x01aK\x01b.", "not a pickle"),
     "structured": (b"\x80\x02cnumpy\ndtype\nU\x03V16K\x00K\x01\x87R.", "of the type 'V16'"),
     "huge shape": (shape_claim((10**12,)), "does not match array size"),
     "huge product": (shape_claim((2**32, 2**32)), "not a pickle"),
     "negative side": (shape_claim((-1,), bytes(8)), "impossible dimension"),
-    "never filled": (b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n)R\x85.", "arrays of the shapes (0,)"),
-    "no arrays": (pickle.dumps((1, 2, 3), 2), "not a tuple of arrays"),
+    "never filled": (b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n)R\x85.", "not a batch"),
+    "no arrays": (pickle.dumps((1, 2, 3), 2), "not a batch"),
     "long bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**60) + b"abc.", ""),
     "longer bytes": (b"\x80\x04\x8e" + struct.pack("<Q", 2**64 - 1) + b"abc.", ""),
     "long text": (b"\x80\x02T" + struct.pack("<i", 2**31 - 1) + b"abc.", ""),
-    "long frame": (b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.", "not a tuple of arrays"),
-    "far memory": (b"\x80\x02Nr\xff\xff\xff\xff.", "not a tuple of arrays"),
+    "long frame": (b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N.", "not a batch"),
+    "far memory": (b"\x80\x02Nr\xff\xff\xff\xff.", "not a batch"),
     "from nowhere": (b"\x80\x02h\x07.", ""),
     "empty stack": (b"\x80\x02R.", ""),
     "no mark": (b"\x80\x02K\x01t.", ""),
-    "many steps": (b"\x80\x02" + b"N" * 20_000 + b".", "not a tuple of arrays"),
-    "itself": (b"\x80\x02]q\x01h\x01a.", "not a tuple of arrays"),
+    "many steps": (b"\x80\x02" + b"N" * 20_000 + b".", "not a batch"),
+    "itself": (b"\x80\x02]q\x01h\x01a.", "not a batch"),
     "nothing": (b"", ""),
     "not a pickle": (b"PK\x03\x04 something else", ""),
 }
@@ -302,14 +289,6 @@ def test_hostile_pickles_take_no_memory(tmp_path: Path) -> None:
         preexec_fn=limit,
     )
     assert int(done.stdout) < 400_000  # kilobytes
-
-
-def test_files_that_are_too_large(tmp_path: Path) -> None:
-    path = tmp_path / "b0.pkl"
-    with path.open("wb") as handle:
-        handle.truncate(points.MAXIMUM_PICKLE_BYTES + 1)
-    with pytest.raises(InputError, match="a pickle that is too large"):
-        read_batch(path, 2016)
 
 
 WHOLE = Python2Pickler().dump(a_batch(samples=2))
