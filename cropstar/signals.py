@@ -48,7 +48,7 @@ def watch_signals() -> None:
         if number != signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # as in a background job
             signal.signal(number, _handle)
     signal.signal(signal.SIGALRM, _handle_again)
-    sys.unraisablehook = hear_lost
+    sys.unraisablehook = reraise_lost
 
 
 def begin_work() -> None:
@@ -76,7 +76,7 @@ def note_request(number: int, instead_of: object) -> None:
         _command.signal = _command.signal or number
 
 
-def hear_lost(failure: Any) -> None:
+def reraise_lost(failure: Any) -> None:
     """Python's hook for what is raised where nothing can be, in a callback of C or a destructor.
 
     A signal is raised again. Of anything else there is no traceback: rasterio's log of a message that is not UTF-8.

@@ -20,7 +20,7 @@ import cropstar
 from cropstar import __version__
 from cropstar.benchmarks.recurrence import save_memory
 from cropstar.benchmarks.tasks import TASKS
-from cropstar.benchmarks.tasks.base import BenchTask, Material, SequenceObjective, Settings, StoreTask
+from cropstar.benchmarks.tasks.base import BenchTask, SequenceObjective, Settings, StoreTask, TaskData
 from cropstar.config import (
     SHORT,
     ModelConfig,
@@ -43,9 +43,9 @@ from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.training.monitoring import EventFiles, require_tensorboard
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
-from cropstar.training.setup import speaks_by_date
+from cropstar.training.setup import predicts_by_date
 from cropstar.training.train import TrainOptions, train
-from cropstar.training.trainer import Budget, Progress, Task, Verdict, fit
+from cropstar.training.trainer import Budget, Progress, Task, ValidationResult, fit
 
 MODEL_KIND = "benchmark"  # of the model file: no map can be made with it
 STOPPED = "stopped.safetensors"  # the weights that were judged, where a budget ended between two epochs
@@ -124,7 +124,7 @@ class _Bench:
         task: BenchTask,
         config: TrainConfig,
         settings: Settings,
-        material: Material,
+        material: TaskData,
         model: Classifier,
         run: Run,
         options: BenchOptions,
@@ -132,7 +132,7 @@ class _Bench:
         self._task, self._config, self._settings, self._material = task, config, settings, material
         self._model, self._run, self._options = model, run, options
         # Where the budget ends between two epochs, what was reached there: a run that goes on never knew of it.
-        self._stopped: tuple[Verdict, dict[str, NDArray[Any]]] | None = None
+        self._stopped: tuple[ValidationResult, dict[str, NDArray[Any]]] | None = None
 
     def result(self, hold: ExitStack) -> dict[str, Any]:
         minutes = self._options.budget
@@ -162,7 +162,7 @@ class _Bench:
         chosen = self._take_best(progress)
         test = None
         if self._options.look:
-            test = self._material.objective.judge(self._model, self._material.parts["test"], self._options.device)
+            test = self._material.objective.validate(self._model, self._material.parts["test"], self._options.device)
         return self._facts(progress, ended, chosen, test)
 
     def _save(self, model: Classifier, progress: Progress) -> None:
@@ -178,7 +178,7 @@ class _Bench:
         write_tensors(file, MODEL_KIND, header, weights)
 
     def _note(self, model: Classifier, progress: Progress) -> None:
-        verdict = self._material.objective.judge(model, self._material.parts["validation"], self._options.device)
+        verdict = self._material.objective.validate(model, self._material.parts["validation"], self._options.device)
         if not progress.best_epoch or verdict.score > progress.best_score:
             self._stopped = verdict, {name: array.copy() for name, array in weights_of(model).items()}
 
@@ -195,7 +195,9 @@ class _Bench:
         reached = best["validation"]
         return {"step": None, "epoch": progress.best_epoch, "validation": reached, "weights": self._run.model.name}
 
-    def _facts(self, progress: Progress, ended: str, chosen: dict[str, Any], test: Verdict | None) -> dict[str, Any]:
+    def _facts(
+        self, progress: Progress, ended: str, chosen: dict[str, Any], test: ValidationResult | None
+    ) -> dict[str, Any]:
         metric = self._task.metric
         seconds = max(progress.seconds, 1e-9)
         return {
@@ -225,7 +227,7 @@ class _Bench:
         }
 
 
-def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material) -> Classifier:
+def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: TaskData) -> Classifier:
     model = task.build(config.model_copy(update={"model": chosen}), material)
     if not model.trains_in_epochs:
         raise UsageError(f"'{config.model.name}' cannot be benchmarked", why="it has no epochs", remedy="use another")
@@ -234,7 +236,7 @@ def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: Material
     if model.spatial and not task.images:
         why = f"{config.model.name} reads images"
         raise UsageError(f"'{task.name}' has series", why=why, remedy="use a model such as star")
-    if asks_steps and not speaks_by_date(model, material.shape.bands):
+    if asks_steps and not predicts_by_date(model, material.shape.bands):
         why = f"{config.model.name} does not predict at every step"
         raise UsageError(f"'{task.name}' needs a model that reads step after step", why=why, remedy="e.g. --model star")
     return model

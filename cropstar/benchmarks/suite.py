@@ -100,7 +100,7 @@ class _Suite:
                 self._write()
                 # Of one that went on, only a part of its training was now: then nothing is told.
                 self._beside.append(max(0.0, time.monotonic() - began - (after.seconds or 0.0)))
-                self._say(after, [outcome.cell for outcome in waiting[place + 1 :]])
+                self._log(after, [outcome.cell for outcome in waiting[place + 1 :]])
                 bar.update()
 
     def _run(self, before: SuiteOutcome) -> SuiteOutcome:
@@ -179,7 +179,7 @@ class _Suite:
                     partial.write_bytes(picture)
         write_text(folder / PAGE, as_markdown(outcomes, self._file.name, list(pictures)))
 
-    def _say(self, outcome: SuiteOutcome, waiting: list[SuiteTraining]) -> None:
+    def _log(self, outcome: SuiteOutcome, waiting: list[SuiteTraining]) -> None:
         seconds = time_left(list(self.outcomes.values()), waiting)
         if seconds is not None:
             seconds += len(waiting) * sum(self._beside) / len(self._beside)

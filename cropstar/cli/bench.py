@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, Decimal, checkpoints, device, examples, speech
+from cropstar.cli.options import PATH, Decimal, checkpoints, device, examples, logging_options
 from cropstar.errors import UsageError
 from cropstar.runtime import RUNS, event
 
@@ -28,7 +28,7 @@ cropstar bench suite my.yaml -o results --budget 5 --data /where/data/are
 )
 @checkpoints
 @device
-@speech
+@logging_options
 def suite(
     file: Path,
     output: Path | None,
@@ -111,7 +111,7 @@ cropstar bench suite short                            many at once, with tables 
 @click.option("--no-test", is_flag=True, help="Do not evaluate on the test data, to choose settings on validation.")
 @click.option("--print-config", is_flag=True, help="Print the resolved configuration and exit.")
 @device
-@speech
+@logging_options
 def bench(
     task: str | None,
     listed: bool,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, Decimal, HeadedCommand, device, examples, headed, remote, speech
+from cropstar.cli.options import PATH, Decimal, HeadedCommand, device, examples, headed, logging_options, remote
 from cropstar.runtime import RUNS
 
 EXAMPLES = examples("""
@@ -48,7 +48,7 @@ TRAINING = "Training, if the store has no run with folds yet"
 @headed(TRAINING, "--fresh", is_flag=True, help="Train again even if a run has judged every field.")
 @device
 @remote
-@speech
+@logging_options
 def check(as_json: bool, **options: Any) -> None:
     """Check labels and declared crops: which are improbable, and what to survey next.
 

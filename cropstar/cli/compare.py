@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech
+from cropstar.cli.options import PATH, examples, logging_options
 from cropstar.errors import ArtifactError
 from cropstar.runtime import RUNS, event, logger
 
@@ -23,7 +23,7 @@ cropstar compare data/runs/star-4x128-001 data/runs/gru-4x128-001 --json
 @click.option("-o", "--output", type=PATH, help="Draw the metrics and the validation curves (.png).")
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-@speech
+@logging_options
 def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_json: bool) -> None:
     """Compare finished runs, sorted by macro-F1 on the test parcels.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from cropstar.cli.options import examples, speech
+from cropstar.cli.options import examples, logging_options
 from cropstar.config_keys import Key, config_keys, config_sections, nearest_keys, schema_text
 from cropstar.errors import UsageError
 
@@ -24,7 +24,7 @@ cropstar train --print-config                         the values that a training
 @click.argument("key", required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON schema of configuration files.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@speech
+@logging_options
 def config(key: str | None, schema: bool, as_json: bool) -> None:
     """Explain the keys of a configuration: all, those of a section, or one.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.cli.options import PATH, device, examples, logging_options
 from cropstar.errors import ResourceError
 from cropstar.runtime import DATA
 
@@ -31,7 +31,7 @@ cropstar doctor --json
 @click.option("--selftest", is_flag=True, help="Compare the backends on the device, and time them: a minute or so.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @device
-@speech
+@logging_options
 def doctor(output: Path, selftest: bool, as_json: bool, device: str) -> None:
     """Show what this machine offers: versions, processors, GPUs, memory, formats, kernels, write access.
 
@@ -40,12 +40,12 @@ def doctor(output: Path, selftest: bool, as_json: bool, device: str) -> None:
     errors of scores and gradients against the equations in double precision, and the samples or pixels a second of
     inference and training. A line with ! is of a backend that is wrong, and the exit code 6.
     """
-    from cropstar.reports.health import examine, say_findings, to_json
+    from cropstar.reports.health import examine, format_findings, to_json
     from cropstar.runtime import choose_device
 
     findings = examine(output)
     if not as_json:
-        click.echo(say_findings(findings))
+        click.echo(format_findings(findings))
     trials = _selftest(device, quiet=as_json) if selftest else []
     if as_json:
         facts = to_json(findings)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, backend, device, examples, remote, speech
+from cropstar.cli.options import PATH, backend, device, examples, logging_options, remote
 
 EXAMPLES = examples("""
 cropstar evaluate data/runs/convstar-4x32-001         on the test parcels of its training
@@ -40,7 +40,7 @@ cropstar evaluate data/runs/convstar-4x32-001 --areas map.tif --design random -o
 @backend()
 @device
 @remote
-@speech
+@logging_options
 def evaluate(as_json: bool, **options: Any) -> None:
     """Evaluate a model on the test parcels of its training, or on another store.
 

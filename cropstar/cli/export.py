@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech
+from cropstar.cli.options import PATH, examples, logging_options
 
 EXAMPLES = examples("""
 cropstar export data/runs/convstar-4x32-001           to model.onnx and model-step.onnx in it
@@ -23,7 +23,7 @@ cropstar export model.safetensors -o crops.onnx --dates 30
     help="Dates of a season; shorter seasons are padded.  [default: as in training]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@speech
+@logging_options
 def export(path: Path, output: Path | None, dates: int | None, overwrite: bool) -> None:
     """Write a recurrent model as ONNX, for programs without PyTorch.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, Decimal, examples, speech, split_names
+from cropstar.cli.options import PATH, Decimal, examples, logging_options, split_names
 from cropstar.errors import UsageError
 from cropstar.runtime import event
 
@@ -53,7 +53,7 @@ cropstar gradients -o lattice --data mnist MNIST_FOLDER --cells lstm,star
     "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Seed of weights and inputs."
 )
 @click.option("--overwrite", is_flag=True, help="Replace files that exist.")
-@speech
+@logging_options
 def gradients(
     output: Path,
     cells: tuple[str, ...],

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, HeadedCommand, examples, remote, source_options, speech
+from cropstar.cli.options import PATH, HeadedCommand, examples, logging_options, remote, source_options
 from cropstar.errors import UsageError
 
 EXAMPLES = examples("""
@@ -40,7 +40,7 @@ cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 
 @click.option("--radar", is_flag=True, default=None, help="The demonstration scene with radar images beside it.")
 @source_options
 @remote
-@speech
+@logging_options
 def ingest(what: tuple[str, ...], **options: Any) -> None:
     """Turn images and parcels into a store of HDF5 tiles.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, examples, speech
+from cropstar.cli.options import PATH, examples, logging_options
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.runtime import event, progress_bar
 
@@ -31,7 +31,7 @@ cropstar inspect model.safetensors --json             for another program
 @click.option("--overwrite", is_flag=True, help="Replace a picture that exists.")
 @click.option("--verify", is_flag=True, help="Check every byte of a store; exit code 4 if any is damaged.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@speech
+@logging_options
 def inspect(path: Path, output: Path | None, scene: str | None, overwrite: bool, verify: bool, as_json: bool) -> None:
     """Show what is in a store, a tile, a model file, a run, the state of a season, a map or images.
 

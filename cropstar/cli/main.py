@@ -13,7 +13,7 @@ import click
 
 from cropstar import __version__
 from cropstar.errors import CropstarError, Interrupted, UsageError, expected_error
-from cropstar.signals import StopSignal, end_work, hear_lost, received
+from cropstar.signals import StopSignal, end_work, received, reraise_lost
 
 # The commands in the order of --help and the first sentence of each: a command's module is imported when it is used.
 COMMANDS = {
@@ -170,7 +170,7 @@ def guard_messages() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
     stream = sys.stderr or os.fdopen(2, "w", closefd=False)
     sys.stderr = Messages(stream)
-    sys.unraisablehook = hear_lost
+    sys.unraisablehook = reraise_lost
 
 
 def _translate(failure: BaseException) -> CropstarError:

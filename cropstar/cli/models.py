@@ -6,7 +6,7 @@ import json
 
 import click
 
-from cropstar.cli.options import examples, speech
+from cropstar.cli.options import examples, logging_options
 from cropstar.errors import CropstarError, UsageError
 from cropstar.runtime import STORES
 
@@ -34,7 +34,7 @@ cropstar models star --set model.variant=janet --json
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set any model.* key of the configuration."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-@speech
+@logging_options
 def models(
     name: str | None,
     bands: int,

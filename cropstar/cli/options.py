@@ -128,7 +128,7 @@ def only_day(_: click.Context, __: click.Parameter, value: datetime | None) -> d
 # --- Every command
 
 
-def speech(command: Command) -> Command:
+def logging_options(command: Command) -> Command:
     """--quiet, --verbose, --debug and --log-json, on every command."""
 
     @click.option("-q", "--quiet", is_flag=True, help="Print only warnings and errors.")
@@ -136,7 +136,7 @@ def speech(command: Command) -> Command:
     @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
     @click.option("--log-json", is_flag=True, help="Log to stderr as JSON, one object per line.")
     @wraps(command)
-    def speaking(*args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any) -> Any:
+    def logged(*args: Any, quiet: bool, verbose: bool, debug: bool, log_json: bool, **kwargs: Any) -> Any:
         from cropstar.runtime import set_up_logging
         from cropstar.signals import begin_work
 
@@ -147,7 +147,7 @@ def speech(command: Command) -> Command:
         set_up_logging(quiet=quiet, verbose=verbose or debug, as_json=log_json)
         return command(*args, **kwargs)
 
-    return speaking  # type: ignore[return-value]
+    return logged  # type: ignore[return-value]
 
 
 # --- The machine

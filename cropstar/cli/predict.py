@@ -19,9 +19,9 @@ from cropstar.cli.options import (
     device,
     examples,
     headed,
+    logging_options,
     map_options,
     remote,
-    speech,
 )
 
 EXAMPLES = examples("""
@@ -51,7 +51,7 @@ cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a D
 @backend()
 @device
 @remote
-@speech
+@logging_options
 def predict(raster: tuple[str, ...], **options: Any) -> None:
     """Classify a raster series, or a table of series.
 

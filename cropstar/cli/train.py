@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from cropstar.cli.options import PATH, HeadedCommand, backend, checkpoints, device, examples, headed, remote, speech
+from cropstar.cli.options import (
+    PATH,
+    HeadedCommand,
+    backend,
+    checkpoints,
+    device,
+    examples,
+    headed,
+    logging_options,
+    remote,
+)
 from cropstar.runtime import RUNS
 
 EXAMPLES = examples("""
@@ -96,7 +106,7 @@ SMALL = "Few fields, doubtful labels"
 @backend(training=True)
 @device
 @remote
-@speech
+@logging_options
 def train(print_config: bool, **options: Any) -> None:
     """Train a model on a store and evaluate it on held-out parcels.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cropstar.cli.options import PATH, device, examples, speech
+from cropstar.cli.options import PATH, device, examples, logging_options
 from cropstar.runtime import RUNS, STORES, event
 
 EXAMPLES = examples("""
@@ -49,7 +49,7 @@ space.yaml:
 @click.option("-o", "--output", type=PATH, help="Output folder.  [default: data/runs/tune-001 and so on]")
 @click.option("--runs", type=PATH, default=RUNS, show_default=True, help="Where the default output folder goes.")
 @device
-@speech
+@logging_options
 def tune(
     config_file: str | None,
     store: Path | None,
@@ -88,7 +88,7 @@ def tune(
 
     from cropstar.runtime import choose_device
     from cropstar.training.recipes import with_recipe
-    from cropstar.training.tuning import TuneOptions, require_optuna, show
+    from cropstar.training.tuning import TuneOptions, format_values, require_optuna
     from cropstar.training.tuning import tune as run_tuning
 
     require_optuna()
@@ -96,7 +96,7 @@ def tune(
     space = parse_space(read_config(space_file), config, space_file) if space_file else default_space(config)
     tuned = run_tuning(config, space, TuneOptions(runs, choose_device(device), output, trials, folds))
     event(
-        f"best: macro-F1 {tuned.score:.3f} on validation with {show(tuned.values)}; "
+        f"best: macro-F1 {tuned.score:.3f} on validation with {format_values(tuned.values)}; "
         f"table {tuned.table}; now: cropstar train --config {tuned.best}",
         score=tuned.score,
         values=tuned.values,

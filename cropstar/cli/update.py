@@ -18,9 +18,9 @@ from cropstar.cli.options import (
     backend,
     device,
     examples,
+    logging_options,
     map_options,
     remote,
-    speech,
 )
 
 EXAMPLES = examples("""
@@ -43,7 +43,7 @@ cropstar update season.h5 S2B_MSIL2A_2023...SAFE -o july.tif --confidence
 @backend()
 @device
 @remote
-@speech
+@logging_options
 def update(state: Path, new: tuple[str, ...], **options: Any) -> None:
     """Update the map of a season with new images, without reading the old ones.
 

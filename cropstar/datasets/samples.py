@@ -184,7 +184,7 @@ class PatchDataset:
             table[row] = np.bincount(labels[labels != UNLABELLED], minlength=classes)
         return table
 
-    def open_to_teaching(self, indexes: list[int]) -> NDArray[np.bool_]:
+    def usable_for_distillation(self, indexes: list[int]) -> NDArray[np.bool_]:
         """(B, H, W): pixels of this part and such without any label, but none that another part is judged on."""
         found = np.zeros((len(indexes), self._size, self._size), dtype=bool)
         for row, place in enumerate(self.places[index] for index in indexes):

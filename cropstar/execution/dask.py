@@ -119,12 +119,12 @@ class DaskPool(WorkerPool):
                 else:
                     self.submit(task)
             if self.waiting:
-                yield self.take()
+                yield self.next_answer()
 
-    def take(self) -> tuple[PoolTask, Answer]:
+    def next_answer(self) -> tuple[PoolTask, Answer]:
         """The next task that is done, with the answer or the error that came of it."""
         while not self._answers.has_ready():
-            self._look_around()
+            self._check_workers()
             time.sleep(0.02)
         future, answer = next(self._answers)
         task = self._tasks.pop(future.key)
@@ -132,12 +132,12 @@ class DaskPool(WorkerPool):
             return task, answer
         if future.status == "error":
             return task, self._translate(answer[1])
-        raise _gone(answer)
+        raise _scheduler_lost(answer)
 
-    def ask(self, task: PoolTask) -> Any:
+    def run_once(self, task: PoolTask) -> Any:
         """The answer of any worker, before there are other tasks."""
         self.submit(task)
-        _, answer = self.take()
+        _, answer = self.next_answer()
         if isinstance(answer, CropstarError):
             raise answer
         return answer
@@ -152,7 +152,7 @@ class DaskPool(WorkerPool):
         with suppress(Exception):
             self._client.cancel(list(self._answers.futures), force=True)
 
-    def _look_around(self) -> None:
+    def _check_workers(self) -> None:
         """How many workers are there? A cluster may grow and shrink; one without any is only waited for so long."""
         now = time.monotonic()
         if now - self._asked < ASK_SECONDS:
@@ -245,7 +245,7 @@ def worker_folder() -> Path:
 def connected(address: str, *, patience: float = WORKER_SECONDS) -> Iterator[DaskPool]:
     """A cluster whose workers fit. Whoever leaves early cancels what is on the way."""
     distributed = require_distributed()
-    _hush()
+    _redirect_logs()
     client = _connect(distributed, address)
     try:
         _require_workers(client, address, patience)
@@ -378,7 +378,7 @@ class _Forward(logging.Handler):
         logger.debug("%s: %s", record.name, " ".join(record.getMessage().split()))
 
 
-def _hush() -> None:
+def _redirect_logs() -> None:
     """What Dask logs of lost workers and connections is for developers: --verbose shows it, in one line each."""
     for name in ("distributed", "tornado"):
         log = logging.getLogger(name)
@@ -402,10 +402,10 @@ def _scheduler_errors() -> Iterator[None]:
     except CropstarError:
         raise
     except Exception as failure:
-        raise _gone(failure) from None
+        raise _scheduler_lost(failure) from None
 
 
-def _gone(failure: object) -> ResourceError:
+def _scheduler_lost(failure: object) -> ResourceError:
     why = f"{_one_line(failure)}; finished parts are kept"
     return ResourceError("the scheduler stopped answering", why=why, remedy=f"start it, then {AGAIN}")
 

@@ -29,7 +29,7 @@ from cropstar.models.export import OnnxSteps
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.pooling import SeasonState
 from cropstar.native import available, why_not
-from cropstar.native.library import BFLOAT16, library, refused, using
+from cropstar.native.library import BFLOAT16, library, using, why_refused
 from cropstar.runtime import logger
 
 BACKENDS = ("auto", "naive", "torch", "native", "triton", "onnx")
@@ -62,8 +62,8 @@ def use_backend(
     used = _resolve(cells, device) if wanted == "auto" else wanted
     detail = f" ({library().instruction_set})" if used == "native" else ""
     reason = "" if wanted != "auto" or used in ("native", "triton") else f": {_why_no_kernel(cells, device)}"
-    if wanted == "auto" and refused() and device.type == "cpu" and any(_has_kernel(cell) for cell in cells):
-        logger.warning("computing with PyTorch, which is slower: %s", refused())
+    if wanted == "auto" and why_refused() and device.type == "cpu" and any(_has_kernel(cell) for cell in cells):
+        logger.warning("computing with PyTorch, which is slower: %s", why_refused())
     logger.debug("backend %s%s, %d threads%s", used, detail, torch.get_num_threads(), reason)
     return model, used
 

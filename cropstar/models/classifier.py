@@ -12,7 +12,7 @@ from cropstar.models.heads import Head
 from cropstar.models.pooling import LastState, SeasonState
 from cropstar.models.stack import BidirectionalStack, RecurrentStack, StackState
 from cropstar.models.stem import Stem, valid_first
-from cropstar.native.tensors import watched
+from cropstar.native.tensors import is_traced
 
 ROWS = 1024  # series whose features are read at once: those of many bins stay in the cache
 
@@ -65,7 +65,7 @@ class RecurrentClassifier(Classifier):
         """x (B, C[, H, W]), valid (B[, H, W]), days (B,)."""
         if not isinstance(self.stack, RecurrentStack):
             return super().step(x, valid, days, state)
-        if not self.spatial and not watched():  # by one way alone: another one has other last bits
+        if not self.spatial and not is_traced():  # by one way alone: another one has other last bits
             return self.advance(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1), state)
         stem, layers, pooled = self._apart(state)
         prepared = self.prepare(x.unsqueeze(1), valid.unsqueeze(1), days.unsqueeze(1)).squeeze(1)
@@ -107,7 +107,7 @@ class RecurrentClassifier(Classifier):
         assert isinstance(self.stack, RecurrentStack)
         windows = [] if self.stem is None else self.stem.windows(x, stem)
         season = self.pool if isinstance(self.pool, SeasonState) else None
-        if windows is None or (self.pool.keeps_state and season is None) or watched():
+        if windows is None or (self.pool.keeps_state and season is None) or is_traced():
             return None
         sums, counts = None, None
         if season is not None:
@@ -124,7 +124,7 @@ class RecurrentClassifier(Classifier):
         _, layers, pooled = self._apart(state)
         assert layers is not None
         last = layers[-1][0]
-        if pooled is None or self.spatial or len(last) <= ROWS or watched():
+        if pooled is None or self.spatial or len(last) <= ROWS or is_traced():
             return self._scores(self.pool.read(pooled or (), last))
         chunks = zip(*(part.split(ROWS) for part in (last, *pooled)), strict=True)
         return torch.cat([self._scores(self.pool.read(tuple(sums), own)) for own, *sums in chunks])
@@ -164,7 +164,7 @@ class RecurrentClassifier(Classifier):
 
         A masked date changes no state, so that nothing is lost; the stem has no more sorting to do.
         """
-        if self.stem is None or self.spatial or watched() or is_complete(valid):
+        if self.stem is None or self.spatial or is_traced() or is_complete(valid):
             return x, valid, days, False
         order = valid_first(valid)[:, : most_valid(valid)]
         if isinstance(self.pool, SeasonState) and self.pool.beyond_a_year:

@@ -27,7 +27,7 @@ from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Classifier, ModelState
 from cropstar.models.zoo import Ensemble
-from cropstar.native.tensors import watched
+from cropstar.native.tensors import is_traced
 
 Arrays = dict[str, NDArray[Any]]
 OPSET = 17
@@ -271,7 +271,7 @@ class OnnxSteps(Classifier):
         return torch.stack(scores, dim=1)
 
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:
-        if watched():  # a counter of operations wants to see some
+        if is_traced():  # a counter of operations wants to see some
             return self.model.step(x, valid, days, state)
         before = initial_state(self.model, x) if state is None else state
         parts = [part for layer in before for part in layer]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from cropstar.native import available
-from cropstar.native.summaries import Running, normalise
+from cropstar.native.summaries import RunningStatistics, normalise
 from cropstar.native.tensors import fits
 
 
@@ -48,7 +48,7 @@ class MaskedBatchNorm(nn.Module):
     def _by_kernel(self, x: Tensor, mask: Tensor, axis: int) -> Tensor:
         """The same with statistics and gradients by the compiled kernel, which reads x twice."""
         rows = x.movedim(axis, -1)
-        running = Running(self.running_mean, self.running_variance, self.momentum)
+        running = RunningStatistics(self.running_mean, self.running_variance, self.momentum)
         flat = rows.reshape(-1, rows.shape[-1]), mask.reshape(-1)
         return normalise(*flat, self.scale, self.shift, running, self.epsilon).view(rows.shape).movedim(-1, axis)
 

@@ -20,7 +20,7 @@ from cropstar.models.encoding import is_complete
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native import available
 from cropstar.native.star import StemWindow
-from cropstar.native.tensors import Packed, fits, gradients_wanted, pack_stem, watched
+from cropstar.native.tensors import Packed, fits, gradients_wanted, is_traced, pack_stem
 
 KERNEL = 5  # observations under a stem's convolution where the configuration names none
 
@@ -96,7 +96,7 @@ class Stem(nn.Module):
 
         `in_front`: the valid dates of every series come before all others.
         """
-        if watched() and not self.centred:  # sorting by a mask has no counterpart in ONNX
+        if is_traced() and not self.centred:  # sorting by a mask has no counterpart in ONNX
             return self.follow(x, valid, None)[0]
         order = None if in_front or is_complete(valid) else valid_first(valid)
         if order is not None:

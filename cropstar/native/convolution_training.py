@@ -29,7 +29,7 @@ from cropstar.native.tensors import (
 )
 
 
-class Kept(NamedTuple):
+class ForwardStates(NamedTuple):
     """What the way back needs of every date, (T, B, H, W, F) each; gate and value are undefined under the mask."""
 
     outputs: Tensor
@@ -88,7 +88,7 @@ class _ImageLayer(torch.autograd.Function):
         if states_gradient is None and last_gradient is None:
             return (None,) * 8
         saved = ctx.saved_tensors  # type: ignore[attr-defined]
-        sequence, weights, kept = _Sequence(*saved[:3]), Weights(*saved[3:8]), Kept(*saved[8:])
+        sequence, weights, kept = _Sequence(*saved[:3]), Weights(*saved[3:8]), ForwardStates(*saved[8:])
         x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
         with using(ctx.instruction_set):  # type: ignore[attr-defined]
             x_gradient, initial_gradient, found = _backward(
@@ -115,11 +115,11 @@ def _arranged(x: Tensor, valid: Tensor | None, initial: Tensor | None, weights: 
     return _Sequence(inner_contiguous(x.permute(0, 1, 3, 4, 2)), mask, initial)
 
 
-def _forward(sequence: _Sequence, weights: Weights, *, keep: bool) -> Kept:
+def _forward(sequence: _Sequence, weights: Weights, *, keep: bool) -> ForwardStates:
     x, mask, initial = sequence
     packed = pack_convolution(weights)
     shape = (*x.shape[:4], packed.hidden)
-    kept = Kept(x.new_empty(shape), *(x.new_empty(shape) if keep else None for _ in range(2)))
+    kept = ForwardStates(x.new_empty(shape), *(x.new_empty(shape) if keep else None for _ in range(2)))
     task = ConvolutionForward(
         *(*x.shape[:4], packed.inputs, packed.hidden, packed.pointer(), x.data_ptr(), *strides(x, 4)),
         *(pointer(mask), *strides(mask, 4), pointer(initial), *(pointer(part) for part in kept)),
@@ -131,7 +131,7 @@ def _forward(sequence: _Sequence, weights: Weights, *, keep: bool) -> Kept:
 def _backward(
     sequence: _Sequence,
     weights: Weights,
-    kept: Kept,
+    kept: ForwardStates,
     states_gradient: Tensor | None,
     last_gradient: Tensor | None,
     *,

@@ -247,7 +247,7 @@ def why_not() -> str:
     return found if isinstance(found, str) else ""
 
 
-def refused() -> str:
+def why_refused() -> str:
     """Why a library that is there cannot be used, such as one of other sources; empty where that is not the case."""
     return why_not() if os.environ.get(SWITCH) != "0" and build.LIBRARY.exists() else ""
 

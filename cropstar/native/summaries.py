@@ -21,7 +21,7 @@ from cropstar.native.tensors import (
 )
 
 
-class Running(NamedTuple):
+class RunningStatistics(NamedTuple):
     """What a normalisation learns for inference, changed in place: mean (C,) and variance (C,), by a momentum."""
 
     mean: Tensor
@@ -29,7 +29,9 @@ class Running(NamedTuple):
     momentum: float
 
 
-def normalise(x: Tensor, valid: Tensor, scale: Tensor, shift: Tensor, running: Running, epsilon: float) -> Tensor:
+def normalise(
+    x: Tensor, valid: Tensor, scale: Tensor, shift: Tensor, running: RunningStatistics, epsilon: float
+) -> Tensor:
     """Rows (N, C) normalised over those that are valid (N,)."""
     return _Normalise.apply(x, valid, scale, shift, running, epsilon)  # type: ignore[no-untyped-call, no-any-return]
 
@@ -42,7 +44,7 @@ def season_means(outputs: Tensor, bins: Tensor, valid: Tensor, count: int) -> Te
 class _Normalise(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, valid: Tensor, scale: Tensor, shift: Tensor, running: Running, epsilon: float
+        ctx: Any, x: Tensor, valid: Tensor, scale: Tensor, shift: Tensor, running: RunningStatistics, epsilon: float
     ) -> Tensor:
         require_fit(x, scale, shift, running.mean, running.variance)
         rows, channels = x.shape

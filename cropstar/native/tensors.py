@@ -45,10 +45,10 @@ def fits(x: Tensor, *others: Tensor) -> bool:
         type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu" and tensor.dtype == torch.float32
         for tensor in (x, *others)
     )
-    return ready and not watched() and not torch.is_autocast_enabled("cpu")
+    return ready and not is_traced() and not torch.is_autocast_enabled("cpu")
 
 
-def watched() -> bool:
+def is_traced() -> bool:
     """Whether tensors stand for others, under tracing, `vmap` or a counter of operations: kernels would not be seen."""
     return (
         torch.compiler.is_compiling()

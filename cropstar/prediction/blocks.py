@@ -57,7 +57,7 @@ from cropstar.prediction.predictor import (
 from cropstar.prediction.request import MapFiles, MapOptions, MapRequest
 from cropstar.runtime import logger
 from cropstar.sources.base import Series
-from cropstar.sources.multisensor import owners_of
+from cropstar.sources.multisensor import sensor_numbers
 from cropstar.store.classes import MASKED, UNKNOWN
 from cropstar.store.files import atomic_path, flush_to_disk, locked, require_own_folder
 
@@ -351,7 +351,7 @@ def _job_facts(predictor: Predictor, series: Series, plan: WindowPlan) -> dict[s
         "dates": [day.isoformat() for day in series.dates],
         "bands": list(series.bands),
         "scale": [series.scale, series.offset],
-        **({"owners": owners_of(series).tolist()} if predictor.card.fingerprint.sensors else {}),
+        **({"owners": sensor_numbers(series).tolist()} if predictor.card.fingerprint.sensors else {}),
         "provenance": series.provenance,
         "files": [_trace(path) for path in files_of(series)],
     }

@@ -66,7 +66,7 @@ def predict_on_cluster(
         _warn_of_memory(request.memory, pool.machines)
         request = _absolute(request).replace(device=device.type)
         predictor = load_predictor(request, torch.device("cpu"))
-        predictor.backend = pool.ask(FindBackend(request))
+        predictor.backend = pool.run_once(FindBackend(request))
         predictor.device = device  # it only plans here, for machines that need not be like this one
         with ExitStack() as held:
             _Feed(pool, batch, request, predictor, held).run(inputs, outputs)
@@ -284,7 +284,7 @@ class AssembleMap:
         with _gpu_memory():
             if not self.job.folder.folder.exists():
                 with _open(self.job, seen=False) as opened:
-                    if opened.is_there():
+                    if opened.is_complete():
                         return opened.result(None)
             # A client that gave up may have left another worker at it.
             with _open(self.job) as opened, locked(self.job.folder.folder / "assembly", "the map"):

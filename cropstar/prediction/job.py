@@ -49,8 +49,8 @@ from cropstar.prediction.blocks import (
     require_marks,
 )
 from cropstar.prediction.layers import BY_DATE, ClassHistory
-from cropstar.prediction.outputs import MapResult, Written, provenance_tags, write_map_per_date, write_outputs
-from cropstar.prediction.parcels import announce_target, parcel_classifier, require_parcels
+from cropstar.prediction.outputs import MapContents, MapResult, provenance_tags, write_map_per_date, write_outputs
+from cropstar.prediction.parcels import parcel_classifier, require_parcels, warn_of_parcel_model
 from cropstar.prediction.predictor import (
     Answer,
     OnDate,
@@ -161,7 +161,7 @@ def open_job(
             plan = plan_windows(predictor, series, request.memory, request.window, block_side(series), beside=beside)
         predictor.series_at_once = plan.series_at_once
         require_marks(request, predictor)
-        predictor.stand_at(series.dates)
+        predictor.use_stage_of(series.dates)
         by_date = [] if stable is None else [f"{BY_DATE} {stable!r}"]
         half = () if layout is None else _half_parts(request, predictor)
         held = [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
@@ -265,7 +265,7 @@ class MapJob:
         self.folder.require_own()
         assembling = self.folder.assembling
         ours = self.request.shared or assembling or killed
-        if ours and self.is_there() and not (assembling and self.request.scheduler):
+        if ours and self.is_complete() and not (assembling and self.request.scheduler):
             event(f"{self.files.map} exists already, made of the same blocks")
             if not self.request.shared:
                 self.folder.remove()
@@ -371,7 +371,7 @@ class MapJob:
         """Log what will be computed, and refuse it if the disk is too small."""
         halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
         card, grid, shard = self.predictor.card, self.series.grid, self.request.shard
-        announce_target(card, self.request.parcels)
+        warn_of_parcel_model(card, self.request.parcels)
         needs = disk_needs(self.files, grid, len(card.fingerprint.classes), layout=self.layout, half=self.half)
         require_disk_space(needs, work=self.folder.folder)
         share = "" if shard is None else f", {mine} of them in shard {shard}"
@@ -391,7 +391,7 @@ class MapJob:
                 exact_margin=exact,
             )
 
-    def is_there(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the map that this job makes is there with all its files, and no input is younger than it."""
         if not all(path.is_file() for path in self.files.all()):
             return False
@@ -422,10 +422,10 @@ class MapJob:
         """What is said of the map beside its classes."""
         return judge_trust(self.predictor.card, self.predictor.path, self.series.dates, self.series, self.request)
 
-    def result(self, written: Written | None) -> MapResult:
+    def result(self, written: MapContents | None) -> MapResult:
         """Of what was written, or None where nothing was."""
-        there = written is not None or self.is_there()
-        written = written or Written(np.zeros(256, dtype=np.int64), None)
+        there = written is not None or self.is_complete()
+        written = written or MapContents(np.zeros(256, dtype=np.int64), None)
         return MapResult.of(self.files, written, len(self.predictor.card.fingerprint.classes), finished=there)
 
 

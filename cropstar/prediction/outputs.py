@@ -75,7 +75,7 @@ class MapResult:
     finished: bool = True  # false while other shards have blocks to do
 
     @classmethod
-    def of(cls, files: MapFiles, written: Written, classes: int, *, finished: bool = True) -> MapResult:
+    def of(cls, files: MapFiles, written: MapContents, classes: int, *, finished: bool = True) -> MapResult:
         counts, marks = written.counts, files.options.marks
         unknown, masked = (int(counts[mark]) if mark in marks else 0 for mark in (UNKNOWN, MASKED))
         return cls(files, counts[:classes], int(counts[NODATA]), unknown, masked, written.parcels, finished)
@@ -106,7 +106,7 @@ def write_outputs(
     trust: Trust | None = None,
     model: Path | None = None,
     parcel_model: ParcelClassifier | None = None,
-) -> Written:
+) -> MapContents:
     """Put a map together.
 
     Drafts lie in the work folder meanwhile and are gone afterwards. `parcel_model` classifies parcels where the model
@@ -149,11 +149,11 @@ def write_outputs(
                 write_text(style_file(files.layer(name)), confidence_style())
             publish(drafts[name], files.layer(name), {**tags, "CROPSTAR_LAYER": LAYERS[name].meaning})
         publish(drafts[MAP], files.map, tags)
-    return Written(counts, parcel_count)
+    return MapContents(counts, parcel_count)
 
 
 @dataclass(frozen=True)
-class Written:
+class MapContents:
     """What the files of a map hold."""
 
     counts: NDArray[np.int64]  # (256,): pixels of each value
@@ -345,7 +345,7 @@ def drafting(path: Path, grid: Grid, kind: RasterKind) -> Iterator[Draft]:
     draft = Draft(path, grid, kind)
     path.unlink(missing_ok=True)  # a link in its place would be written through
     try:
-        with hearing_gdal(path), library_writes(path), rasterio.open(path, "w", **profile) as dataset:
+        with raising_gdal_errors(path), library_writes(path), rasterio.open(path, "w", **profile) as dataset:
             if kind.classes is not None:
                 dataset.write_colormap(1, {entry.number: (*entry.rgb, 255) for entry in kind.classes})
                 dataset.update_tags(1, **band_tags(kind.classes))
@@ -362,7 +362,7 @@ def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
     layout = {"compress": "deflate", "blocksize": BLOCK, "overview_resampling": draft.kind.overviews}
     if draft.kind.classes is None:
         layout["predictor"] = "standard"
-    with hearing_gdal(final), library_writes(final), atomic_path(final) as partial:
+    with raising_gdal_errors(final), library_writes(final), atomic_path(final) as partial:
         with rasterio.open(draft.path, "r+", driver="GTiff") as dataset:
             dataset.update_tags(**tags)
             dataset.scales = (draft.kind.scale,) * dataset.count
@@ -373,7 +373,7 @@ def publish(draft: Draft, final: Path, tags: dict[str, str]) -> None:
 
 
 @contextmanager
-def hearing_gdal(path: Path) -> Iterator[None]:
+def raising_gdal_errors(path: Path) -> Iterator[None]:
     """Raise what GDAL only logs: after some failures to write it goes on, and the file is not what it should be."""
     complaints: list[str] = []
     heard = logging.Handler(logging.ERROR)

@@ -153,7 +153,7 @@ def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: Parce
     columns = _columns(said, product.classes) | {HECTARES: hectares_of(frame.geometry)}
     columns |= _declared_columns(declared, columns[CLASS], product)
     columns[PART] = parts_of(product, frame)
-    _say_agreement(columns[AGREES], columns[PART])
+    _log_agreement(columns[AGREES], columns[PART])
     style = parcel_style(product.classes, unknown=bool(said.unknown.any()))
     write_frame(frame.assign(**_in_order(columns)), product.path, product.notes, style)
     write_text(product.path.with_suffix(".qml"), style)
@@ -245,7 +245,7 @@ def _declared_columns(declared: Any, mapped: NDArray[Any], product: ParcelProduc
     return {DECLARED: np.array(texts, dtype=object), AGREES: agrees}
 
 
-def _say_agreement(agrees: Any, parts: NDArray[np.object_]) -> None:
+def _log_agreement(agrees: Any, parts: NDArray[np.object_]) -> None:
     """How many parcels are mapped as declared, and how many of those that the model did not learn from."""
     told = ~np.asarray(agrees.isna())
     if not told.any():
@@ -496,14 +496,14 @@ LARGEST, SMALLEST = 512, 64  # pixels per side
 POOLED_BYTES = 128 * 2**20  # of the sums of parcels that are pooled in one pass over the images
 
 
-def learnt_parcels(card: ModelCard) -> bool:
+def is_parcel_model(card: ModelCard) -> bool:
     """Whether a model learnt the series of whole parcels."""
     return card.provenance.get("target") == "parcel"
 
 
-def announce_target(card: ModelCard, parcels: Path | None) -> None:
+def warn_of_parcel_model(card: ModelCard, parcels: Path | None) -> None:
     """Warn if a model of parcels maps single pixels."""
-    if not learnt_parcels(card):
+    if not is_parcel_model(card):
         return
     if parcels is None:
         logger.warning(
@@ -516,7 +516,7 @@ def announce_target(card: ModelCard, parcels: Path | None) -> None:
 
 def require_pixel_model(card: ModelCard, parcels: Path | None) -> None:
     """Refuse parcels where only the state of pixels goes on: the series of a parcel is not in it."""
-    if parcels is not None and learnt_parcels(card):
+    if parcels is not None and is_parcel_model(card):
         why = "the model was trained on whole parcels, and a state holds pixels"
         remedy = "give all images to 'cropstar predict --parcels'"
         raise UsageError("no parcels from a state", path=parcels, why=why, remedy=remedy)
@@ -524,7 +524,7 @@ def require_pixel_model(card: ModelCard, parcels: Path | None) -> None:
 
 def parcel_classifier(series: Series, predictor: Predictor) -> ParcelClassifier | None:
     """How a model of parcels classifies them; None of other models, whose map is asked."""
-    if not learnt_parcels(predictor.card):
+    if not is_parcel_model(predictor.card):
         return None
     return partial(classify_parcel_series, series=series, predictor=predictor)
 

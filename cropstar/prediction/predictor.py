@@ -45,7 +45,7 @@ from cropstar.models.zoo import restore_model
 from cropstar.native.convolution import tiles_begin
 from cropstar.runtime import logger
 from cropstar.sources.base import Observations, Series
-from cropstar.sources.multisensor import ModelSeries, context_of, of_one_sensor, owners_of
+from cropstar.sources.multisensor import ModelSeries, context_of, of_one_sensor, sensor_numbers
 from cropstar.store.model_file import ModelCard, read_model
 
 SERIES_AT_ONCE = 8192  # of a model of series: more only take memory
@@ -58,7 +58,7 @@ class Predictor:
 
     `margin` bounds the margin of a window below what the model looks at: faster, and with seams. With `half`, products
     are computed in that type: faster, and not exact. With `unknown`, at most that share of what the model knows is
-    called unknown, as the model learnt to tell; see `stand_at`.
+    called unknown, as the model learnt to tell; see `use_stage_of`.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Predictor:
         self._scale = None if unknown is None else novelty_of(self.card, path, unknown, self.backend)
         self._stage: NoveltyStage | None = None
         if self._scale is not None:
-            self._take_stage(len(self._scale.days) - 1)
+            self._use_stage(len(self._scale.days) - 1)
         self.series_at_once = SERIES_AT_ONCE
         self.device = device
         self.half = half
@@ -114,13 +114,13 @@ class Predictor:
             logger.warning("%s: %s; the model can do without, with lower confidence", path, why)
         return found
 
-    def stand_at(self, dates: Sequence[datetime.date]) -> None:
+    def use_stage_of(self, dates: Sequence[datetime.date]) -> None:
         """Tell known from unknown as at the last of these dates of a season: half a season looks like no whole one."""
         if self._scale is not None:
             day = int(season_days(to_days(dates)[None], self.card.fingerprint.season)[0, -1])
-            self._take_stage(self._scale.stage_at(day))
+            self._use_stage(self._scale.stage_at(day))
 
-    def _take_stage(self, stage: int) -> None:
+    def _use_stage(self, stage: int) -> None:
         assert self._scale is not None
         assert self._unknown is not None
         self._stage = self._scale.stages[stage]
@@ -154,7 +154,7 @@ class Predictor:
 
     def length(self, series: Series) -> int:
         """How many dates the model gets to see."""
-        owners = owners_of(series)
+        owners = sensor_numbers(series)
         counts = np.bincount(owners, minlength=len(self.card.fingerprint.sensors)).tolist()
         return count_regular(len(series.dates), self.card.fingerprint.season, self._regular, self._sensors, counts)
 
@@ -254,7 +254,7 @@ class Predictor:
         """Of images (T, C, h, w) the one sample of a batch, of series (T, C, N) a batch of N; on the device."""
         fingerprint, normalisation = self.card.fingerprint, self.card.normalisation
         if fingerprint.sensors:  # `read_by_model` gave it their bands
-            x = torch.from_numpy(normalisation.inputs(observations.values, fingerprint, owners_of(series)[dates]))
+            x = torch.from_numpy(normalisation.inputs(observations.values, fingerprint, sensor_numbers(series)[dates]))
         else:
             # The model's bands by name: the file may have them in another order, and more of them.
             chosen = [series.bands.index(band) for band in fingerprint.bands]

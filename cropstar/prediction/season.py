@@ -70,7 +70,7 @@ from cropstar.prediction.trust import judge_trust
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.sources.base import Bands, Observations, Series
-from cropstar.sources.multisensor import owners_of
+from cropstar.sources.multisensor import sensor_numbers
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.gate import StateRow, checked, inside, open_hdf5, parse_json
@@ -345,7 +345,7 @@ def _lay_out(partial: Path, card: SeasonCard) -> dict[str, int]:
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     offsets = {}
-    with _PatientFile(partial, "w+") as disk:
+    with _ErrorDeferringFile(partial, "w+") as disk:
         with h5py.File(disk, "w", libver=("v110", "v110")) as file:
             file.attrs["format"] = HALF_FORMAT if card.half else FORMAT
             file.create_dataset(CARD, data=text, chunks=text.shape, fletcher32=True)
@@ -376,7 +376,7 @@ def _arrays(descriptor: int, offsets: Mapping[str, int], card: SeasonCard) -> di
     return {name: _ArrayOnDisk(descriptor, offsets[name], *kind) for name, kind in _kinds(card).items()}
 
 
-class _PatientFile(io.FileIO):
+class _ErrorDeferringFile(io.FileIO):
     """A file that keeps a full disk to itself: HDF5 crashes when told of it. The failure is raised afterwards."""
 
     failure: OSError | None = None
@@ -429,7 +429,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         request = _with_products(request, reader)
         predictor = _load_predictor(reader, request)
         require_pixel_model(predictor.card, request.parcels)
-        files = MapFiles(request.output or _own_map(state, reader.card), request)
+        files = MapFiles(request.output or _map_of_state(state, reader.card), request)
         replace(files, state=state).require_apart([*(each.path for each in inputs), *request.files_read])
         if request.parcels is not None:
             require_parcels(request.parcels, files.parcels)
@@ -441,7 +441,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         own = request.output is None and _is_of_season(files.map, reader.card, dates)
         files.require_new(overwrite=request.overwrite or own)
         require_marks(request, predictor)
-        predictor.stand_at(dates)
+        predictor.use_stage_of(dates)
         area = stack.enter_context(open_area(request, reader.card.grid))
         return _Update(reader, series, files, predictor, request, work, area).run()
 
@@ -461,7 +461,7 @@ def _with_products(request: UpdateRequest, reader: SeasonReader) -> UpdateReques
     return request
 
 
-def _own_map(state: Path, card: SeasonCard) -> Path:
+def _map_of_state(state: Path, card: SeasonCard) -> Path:
     """The map that the state was made with, if it lies beside the state: a file may not choose any other place."""
     try:
         return inside(state.parent, card.map)
@@ -609,7 +609,7 @@ class LaterSeries:
 
     def __init__(self, pieces: Sequence[Series], bands: Bands) -> None:
         self._pieces = pieces
-        owners = np.concatenate([owners_of(piece) for piece in pieces])
+        owners = np.concatenate([sensor_numbers(piece) for piece in pieces])
         self._order = np.lexsort((owners, np.array([day.toordinal() for piece in pieces for day in piece.dates])))
         days = [day for piece in pieces for day in piece.dates]
         self.name, self.grid = pieces[0].name, pieces[0].grid

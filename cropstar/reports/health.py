@@ -50,7 +50,7 @@ def examine(folder: Path) -> list[Finding]:
     return [*findings, _writable("writes to", folder), _writable("scratch space", Path(tempfile.gettempdir()))]
 
 
-def say_findings(findings: list[Finding]) -> str:
+def format_findings(findings: list[Finding]) -> str:
     marks = {"good": "  ", "note": "- ", "missing": "! "}
     width = max(len(finding.what) for finding in findings)
     return "\n".join(f"{marks[finding.state]}{finding.what:<{width}}  {finding.found}" for finding in findings)

@@ -322,7 +322,7 @@ def guess_source(path: Path | None) -> str:
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
 
 
-def _only(chosen: Mapping[str, Any], path: Path, what: str) -> dict[str, Any]:
+def _reading_options(chosen: Mapping[str, Any], path: Path, what: str) -> dict[str, Any]:
     """Options that images of a kind take: all others are refused."""
     for name in chosen:
         if name not in (*READING, "bands") or what == "radar images":
@@ -364,9 +364,9 @@ def open_raster_series(
             chosen = {"bands": own, **chosen}
         opened = open_sentinel2(path, Sentinel2Options(**chosen))
     elif looks_like_cube(path):
-        opened = [open_cubes(path, CubeOptions(**_only(chosen, path, "cubes")))]
+        opened = [open_cubes(path, CubeOptions(**_reading_options(chosen, path, "cubes")))]
     elif looks_like_radar(path):
-        _only({name: value for name, value in chosen.items() if name not in READING}, path, "radar images")
+        _reading_options({name: value for name, value in chosen.items() if name not in READING}, path, "radar images")
         opened = [RadarSeries(path)]
     else:
         from cropstar.sources.stack import StackOptions, open_stack

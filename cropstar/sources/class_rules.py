@@ -59,7 +59,7 @@ class ClassRules:
         known: dict[str, str | None] = dict.fromkeys(self.dropped)
         known.update((label, rule.name) for rule in self.classes for label in rule.labels)
         if self.path is not None:
-            self._speak(Counter(labels), known)
+            self._log_rules(Counter(labels), known)
         return [known.get(label, label if self.others == "keep" else None) for label in labels]
 
     def rename(self, labels: Sequence[str | None]) -> list[str | None]:
@@ -67,7 +67,7 @@ class ClassRules:
         known = {label: rule.name for rule in self.classes for label in rule.labels}
         return [None if label is None else known.get(label, label) for label in labels]
 
-    def _speak(self, counts: Counter[str], known: dict[str, str | None]) -> None:
+    def _log_rules(self, counts: Counter[str], known: dict[str, str | None]) -> None:
         unknown = sorted((label for label in counts if label not in known), key=lambda label: (-counts[label], label))
         if unknown and self.others == "error":
             first, more = unknown[0], len(unknown) - 1

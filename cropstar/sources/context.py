@@ -27,7 +27,7 @@ from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
 from cropstar.runtime import logger
 from cropstar.sources.base import Observations, Series, short_list
-from cropstar.sources.multisensor import owners_of, sensors_of
+from cropstar.sources.multisensor import sensor_numbers, sensors_of
 
 CONTEXT_OPTIONS = ("context", "temperature", "base_temperature", "warm_from")
 LOOK = 1024  # pixels of the long side that are looked at to know how much a raster covers
@@ -118,7 +118,7 @@ class ContextSeries:
         self._series, self._context = series, context
         self.name, self.grid, self.dates, self.provenance = series.name, series.grid, series.dates, series.provenance
         self.scale, self.offset = series.scale, series.offset
-        self.sensors, self.owners = sensors_of(series), owners_of(series)
+        self.sensors, self.owners = sensors_of(series), sensor_numbers(series)
         self.context = context.names
         self.bands = flat_bands(self.sensors, context.names)
         self._dated = context.dated(series.dates)

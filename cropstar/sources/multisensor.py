@@ -37,7 +37,7 @@ def sensors_of(series: Series) -> tuple[Sensor, ...]:
     return known or (Sensor(sensor_name(series), tuple(series.bands), series.scale, series.offset),)
 
 
-def owners_of(series: Series) -> NDArray[np.int8]:
+def sensor_numbers(series: Series) -> NDArray[np.int8]:
     """(T,): which of the sensors each date is of."""
     known: NDArray[np.int8] | None = getattr(series, "owners", None)
     return np.zeros(len(series.dates), dtype=np.int8) if known is None else known
@@ -186,7 +186,7 @@ class ModelSeries:
             for found, number in owner.items()
             if have[found].name != model.sensors[number].name
         ]
-        own = owners_of(series)
+        own = sensor_numbers(series)
         kept = [place for place in range(len(series.dates)) if int(own[place]) in owner]
         if not kept:
             why = f"it has {', '.join(series.bands)}"

@@ -43,7 +43,7 @@ from cropstar.training.metrics import ScoreSample
 from cropstar.training.runs import Run
 from cropstar.training.setup import scene_recipes
 
-CURVES_A_CLASS = 200  # fields whose median is the curve of a class
+CURVES_PER_CLASS = 200  # fields whose median is the curve of a class
 MOST_SHOWN = 60  # fields with a plot on the page
 STEP = 10  # days between the points of a class's curve
 FOLDS_FIRST = "train with folds: 'cropstar train --folds 5', or give the store to 'cropstar check'"
@@ -108,12 +108,12 @@ def check_fields(path: Path, options: CheckOptions) -> CheckResult:
         if choose_target(subject.config, store) == "date":
             why = "the dates of a field have classes of their own"
             raise UsageError("labels by date are not checked", path=store.folder, why=why, remedy="check other labels")
-        known = _known(subject)
+        known = _out_of_fold_probabilities(subject)
         other = options.store is not None and scene_recipes(store) != subject.scenes
         if not other and scene_recipes(store) != subject.scenes:
             why = "it holds other scenes than when the run was trained"
             raise MismatchError("the store has changed", path=store.folder, why=why, remedy="name it with --store")
-        fields = _asked(subject, store, options.device) if other else known
+        fields = _probabilities_of(subject, store, options.device) if other else known
         return _checked(subject, store, known, fields, options, other=other)
 
 
@@ -139,7 +139,7 @@ def reusable_run(runs: Path, store_folder: Path) -> Run | None:
     return None
 
 
-def _known(subject: EvaluatedModel) -> FieldProbabilities:
+def _out_of_fold_probabilities(subject: EvaluatedModel) -> FieldProbabilities:
     assert subject.run is not None
     file = subject.run.out_of_fold
     if not file.exists():
@@ -148,7 +148,7 @@ def _known(subject: EvaluatedModel) -> FieldProbabilities:
     return FieldProbabilities.read(file, subject.card.fingerprint.classes.names)
 
 
-def _asked(subject: EvaluatedModel, store: Store, device: torch.device) -> FieldProbabilities:
+def _probabilities_of(subject: EvaluatedModel, store: Store, device: torch.device) -> FieldProbabilities:
     """What the model says of the labelled fields of a store that it was not trained on."""
     numbers = require_fits(subject.card, store, spatial=subject.model.spatial)
     split = all_parcels(store)
@@ -193,7 +193,7 @@ def _checked(
     checked = _rows(fields, p_values, lights, suspects, survey, places, names, keys)
     held = p_values[np.arange(len(fields)), fields.labels]
     elsewhere = _other_years(subject, store) if other else []
-    broken = _broken(held, options.rate) if other or options.declared is not None else []
+    broken = _warn_of_low_p_values(held, options.rate) if other or options.declared is not None else []
     warnings = [*elsewhere, *_warnings(groups, names, options.rate, other=other and not elsewhere), *broken]
     doubtful = len(find_suspects(known)) / len(known)
     if doubtful > options.rate:
@@ -292,7 +292,7 @@ def _other_years(subject: EvaluatedModel, store: Store) -> list[str]:
     if not here - learnt:
         return []
     return [
-        f"the fields are of {_list(here)}, the model learnt {_list(learnt)}: across years the rate of false alarms is "
+        f"the fields are of {_join(here)}, the model learnt {_join(learnt)}: across years the rate of false alarms is "
         "not promised and may be many times higher; label fields of this year and train with them"
     ]
 
@@ -312,7 +312,7 @@ def _warnings(groups: ConformalGroups, names: Sequence[str], rate: float, *, oth
     return found
 
 
-def _broken(held: Floats, rate: float) -> list[str]:
+def _warn_of_low_p_values(held: Floats, rate: float) -> list[str]:
     """A warning where p-values are so low that either many declarations are wrong or the promise does not hold here.
 
     Of right declarations at most half have a p-value of 0.5 or less, and at most the rate is red.
@@ -329,7 +329,7 @@ def _broken(held: Floats, rate: float) -> list[str]:
     ]
 
 
-def _list(words: set[str]) -> str:
+def _join(words: set[str]) -> str:
     return ", ".join(sorted(words))
 
 
@@ -385,7 +385,7 @@ def _curves(
     members: dict[int, list[ParcelId]] = {}
     for row in drawn.tolist():
         own = members.setdefault(int(fields.labels[row]), [])
-        if len(own) < CURVES_A_CLASS:
+        if len(own) < CURVES_PER_CLASS:
             own.append(fields.parcels[row])
     wanted = {*shown, *(parcel for own in members.values() for parcel in own)}
     band, series = _series(store, wanted)

@@ -46,7 +46,7 @@ class TaughtSamples(Prepared):
         return self.on_regular_dates(augment(replace(batch, taught=taught), config, draw, self.sensors))
 
 
-def forward_taught(model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
+def forward_distilled(model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
     """Scores and targets, as `Distillation` takes them, of all pixels or series with a label or a teacher's answer."""
     taught = batch.taught
     chosen = ((batch.labels != UNLABELLED) | taught[:, 0].isfinite()) & batch.valid.any(dim=1)
@@ -104,11 +104,11 @@ class Teacher:
         batch = samples.batch(indexes)
         seen = batch.valid.any(dim=1)
         if batch.is_image and isinstance(samples.samples, PatchDataset):
-            seen &= torch.from_numpy(samples.samples.open_to_teaching(indexes))
+            seen &= torch.from_numpy(samples.samples.usable_for_distillation(indexes))
         if batch.is_image and not self._model.spatial:
             answers = self._by_pixel(batch, seen)
         else:
-            answers = self._asked(batch.x, batch.valid, batch.days)
+            answers = self._predict(batch.x, batch.valid, batch.days)
         answers[~(seen.unsqueeze(1).expand_as(answers))] = torch.nan
         return list(answers)
 
@@ -117,10 +117,10 @@ class Teacher:
         days = batch.days.repeat_interleave(seen.flatten(1).sum(dim=1), dim=0)
         pieces = zip(*(each.split(SERIES_AT_ONCE) for each in (x, valid, days)), strict=True)
         whole = torch.full((*seen.shape, len(self._order)), torch.nan)
-        whole[seen] = torch.cat([self._asked(*piece) for piece in pieces])
+        whole[seen] = torch.cat([self._predict(*piece) for piece in pieces])
         return whole.permute(0, 3, 1, 2).contiguous()
 
-    def _asked(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
+    def _predict(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         scores = self._model(x.to(self._device), valid.to(self._device), days.to(self._device)).float()
         probabilities: Tensor = (scores / self._temperature).softmax(dim=1).cpu()[:, self._order]
         return probabilities

@@ -27,16 +27,16 @@ from cropstar.store.gate import read_json
 from cropstar.store.store import Store
 from cropstar.training.evaluation import (
     COVERAGE,
+    CalibratedEvaluation,
     Collectors,
     EarlinessTally,
     Evaluation,
-    Judgement,
     dates_in_season,
     evaluate,
 )
 from cropstar.training.fitting import settings_for
 from cropstar.training.metrics import Level, ScoreSample, macro_f1, overall_accuracy
-from cropstar.training.novelty import HeldOut, Stages, learn_distances, supports_novelty
+from cropstar.training.novelty import HeldOutFeatures, Stages, learn_distances, supports_novelty
 from cropstar.training.runs import Run
 from cropstar.training.trainer import Progress
 
@@ -194,7 +194,7 @@ def require_cross_fittable(config: TrainConfig, processes: int) -> None:
         raise UsageError(f"{name} cannot be combined with {named}", remedy=remedy)
 
 
-def without_choice(config: TrainConfig) -> TrainConfig:
+def keeping_last_epoch(config: TrainConfig) -> TrainConfig:
     """Settings that keep the last epoch, whatever validation says of others."""
     if config.model.name in FITTED:
         return config
@@ -217,18 +217,18 @@ class OutOfFold:
         self._trainings: list[Progress] = []
         self._earliness = EarlinessTally(store.fingerprint.season, classes, dates_in_season(store))
         self._store = store
-        self.novelty: HeldOut | None = None
+        self.novelty: HeldOutFeatures | None = None
         self.temperatures: list[float] = []  # of models that differ, whose scores together are the ones collected
 
     def add(self, model: Classifier, held_out: Dataset, training: Progress) -> None:
         # How early a crop is known is of interest where these figures stand in place of a test.
-        asked = self._earliness if model.streaming and self.judges else None
+        asked = self._earliness if model.streaming and self.replaces_test else None
         collectors = Collectors(self.scores, asked)
         self._evaluations.append(evaluate(model, held_out, self._classes, self._device, collectors, self._levels))
         self._trainings.append(training)
 
     @property
-    def judges(self) -> bool:
+    def replaces_test(self) -> bool:
         """Whether there is no other test."""
         return self.split.about.get("test") == 0
 
@@ -243,7 +243,7 @@ class OutOfFold:
             return
         classes, stages = self._classes, Stages.of(model, self._store)
         if self.novelty is None:
-            self.novelty = HeldOut(classes, stages, self._device)
+            self.novelty = HeldOutFeatures(classes, stages, self._device)
         distances = learn_distances(model, training, stages, classes, self._device)
         self.novelty.add(model, distances, held_out)
 
@@ -261,7 +261,7 @@ class OutOfFold:
         """Of a member, counted from 1."""
         return self.temperatures[(number - 1) % len(self.temperatures)] if self.temperatures else self.calibrated()[0]
 
-    def judgement(self, sample: ScoreSample, *, streaming: bool) -> Judgement:
+    def calibrated_evaluation(self, sample: ScoreSample, *, streaming: bool) -> CalibratedEvaluation:
         """The figures of all fields in place of a test. Sets of a fold are learnt on the other folds.
 
         The one number that is fitted to the fields it is judged on is the temperature. `sample` are the scores, or
@@ -283,7 +283,7 @@ class OutOfFold:
         found = self.evaluation
         if streaming and found.unit != "date":
             facts["earliness"] = self._earliness.result().to_json()
-        return Judgement(found, calibration, sets, facts, None)
+        return CalibratedEvaluation(found, calibration, sets, facts, None)
 
     def facts(self) -> dict[str, Any]:
         matrix = self.evaluation.parcel

@@ -347,7 +347,7 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
         dated = choose_target(config, store) == "date"
         return SeriesDataset(store, split, part, normalisation, config.series_batch, dated=dated)
     if "series" in layouts:
-        raise _unlike(store.folder)
+        raise _mixed_layouts(store.folder)
     if config.target == "parcel":
         if isinstance(split, PixelSplit):
             raise UsageError("parcels cannot be split by pixel", remedy="use another --split-by")
@@ -358,7 +358,7 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
     return PatchDataset(store, split, part, 2 * config.patch, normalisation, config.batch)
 
 
-def _unlike(folder: Path) -> UsageError:
+def _mixed_layouts(folder: Path) -> UsageError:
     return UsageError(
         "the store holds both images and series", path=folder, remedy="ingest images and series into two stores"
     )

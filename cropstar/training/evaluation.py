@@ -1,7 +1,7 @@
-"""Evaluation of a model on one part of a split, by pixel (or date) and by parcel; the final judgement of a training.
+"""Evaluation of a model on one part of a split, by pixel (or date) and by parcel.
 
-`evaluate` gives the confusion matrices of a part; `judge` calibrates a finished model on validation and evaluates it
-once on the test parcels, with how early each crop is known and where the errors lie.
+`evaluate` gives the confusion matrices of a part. At the end of a training `evaluate_calibrated` calibrates the model
+on validation and evaluates it once on the test parcels, with how early each crop is known and where the errors lie.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ from cropstar.training.metrics import (
     summary,
 )
 
-# --- the final judgement
+# --- the evaluation at the end of a training
 
 
 COVERAGE = 0.9
 
 
 @dataclass(frozen=True)
-class Judgement:
+class CalibratedEvaluation:
+    """A finished model on the test parcels, with its calibration."""
+
     test: Evaluation
     calibration: Calibration
     sets: ConformalSets
@@ -58,7 +60,7 @@ class Judgement:
     scores: ScoreSample | None = None  # of the test parcels; None: they are those out of fold
 
 
-def judge(
+def evaluate_calibrated(
     model: Classifier,
     parts: Mapping[str, Dataset],
     classes: int,
@@ -67,7 +69,7 @@ def judge(
     levels: Sequence[Level] = (),
     held_out: ScoreSample | None = None,
     dates: Sequence[int] = (),
-) -> Judgement:
+) -> CalibratedEvaluation:
     """Every parcel counts as one in the calibration, however many pixels it has.
 
     `held_out` are the scores to calibrate by, of a model that has learnt from the validation parcels too. `dates` are
@@ -97,7 +99,7 @@ def judge(
     }
     if earliness is not None and tested.unit != "date":  # how early the class of one date is known says nothing
         facts["earliness"] = earliness.result().to_json()
-    return Judgement(tested, calibration, sets, facts, validation, unseen)
+    return CalibratedEvaluation(tested, calibration, sets, facts, validation, unseen)
 
 
 # --- one part of a split
@@ -371,11 +373,11 @@ class EarlinessTally:
             tuple(_numbers(row) for row in class_f1.T),
             tuple(int(count) for count in truth[-1]),
             KNOWN,
-            tuple(self._stays(row) for row in class_f1.T),
-            self._stays(accuracy),
+            tuple(self._first_day_near_the_end(row) for row in class_f1.T),
+            self._first_day_near_the_end(accuracy),
         )
 
-    def _stays(self, values: Floats) -> int | None:
+    def _first_day_near_the_end(self, values: Floats) -> int | None:
         """The first day from which values stay near the last one; none where there is nothing to come near to."""
         if not values[-1] > 0:  # not a number, too
             return None

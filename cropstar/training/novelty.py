@@ -81,7 +81,7 @@ def learn_distances(
     return tuple(tally.distances() if tally.count > 1 else whole for tally in tallies)
 
 
-class HeldOut:
+class HeldOutFeatures:
     """Collects scores and distances of fields that the model which is asked did not learn from."""
 
     def __init__(self, classes: int, stages: Stages, device: torch.device, *, doubts: bool = True) -> None:
@@ -135,7 +135,7 @@ def conformal_limits(oddness: Floats, parcels: NDArray[Any]) -> tuple[float | No
 
 
 @dataclass(frozen=True)
-class SeenSamples:
+class LabelledFeatures:
     """Labelled samples at one stage: features (N, D), scores (N, K), labels and parcels (N,)."""
 
     features: Tensor
@@ -156,7 +156,7 @@ class _FeatureTally:
     def count(self) -> int:
         return int(self._counts.sum())
 
-    def add(self, seen: SeenSamples) -> None:
+    def add(self, seen: LabelledFeatures) -> None:
         features = seen.features.double().cpu().numpy()
         if self._sums is None or self._squares is None:
             width = features.shape[1]
@@ -191,7 +191,7 @@ def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
 @torch.no_grad()
 def features_by_stage(
     model: Classifier, batch: Batch, stages: Stages, device: torch.device
-) -> Iterator[tuple[int, SeenSamples]]:
+) -> Iterator[tuple[int, LabelledFeatures]]:
     """What was seen of a batch by the day of each stage."""
     model.eval()
     days, season = stages.days, stages.season
@@ -220,7 +220,7 @@ def features_by_stage(
                 yield stage, seen
 
 
-def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor) -> SeenSamples | None:
+def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor) -> LabelledFeatures | None:
     """Of labelled samples (B, ...) that were seen (B, ...); None if there are none."""
     chosen = (batch.labels != UNLABELLED) & seen
     if not chosen.any():
@@ -228,4 +228,4 @@ def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor
     where = chosen.to(scores.device)
     picked = torch.cat([part.movedim(1, -1)[where] for part in features], dim=1)
     own = scores.movedim(1, -1)[where].double().cpu().numpy()
-    return SeenSamples(picked, own, batch.labels[chosen].numpy(), batch.parcels[chosen].numpy())
+    return LabelledFeatures(picked, own, batch.labels[chosen].numpy(), batch.parcels[chosen].numpy())

@@ -32,10 +32,10 @@ class Categorical:
     values: tuple[Any, ...]
 
     @property
-    def probes(self) -> tuple[Any, ...]:
+    def extremes(self) -> tuple[Any, ...]:
         return self.values
 
-    def holds(self, value: Any) -> bool:
+    def contains(self, value: Any) -> bool:
         return any(value == one and type(value) is type(one) for one in self.values)
 
     def distribution(self, optuna: Any) -> Any:
@@ -53,18 +53,18 @@ class Range:
     step: int = 1  # of whole numbers
 
     @property
-    def probes(self) -> tuple[Any, ...]:
+    def extremes(self) -> tuple[Any, ...]:
         """Of numbers that need not be whole as such: a field of whole numbers refuses even 4.0."""
         return (int(self.low), int(self.high)) if self.whole else (float(self.low), float(self.high))
 
-    def holds(self, value: Any) -> bool:
+    def contains(self, value: Any) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
             return False
         return not self.whole or (isinstance(value, int) and (value - self.low) % self.step == 0)
 
     def distribution(self, optuna: Any) -> Any:
         if self.whole:
-            low, high = self.probes
+            low, high = self.extremes
             return optuna.distributions.IntDistribution(low, high, log=self.log, step=self.step)
         return optuna.distributions.FloatDistribution(float(self.low), float(self.high), log=self.log)
 
@@ -119,14 +119,14 @@ def with_values(config: TrainConfig, values: Mapping[str, Any]) -> TrainConfig:
     return resolve_config(None, {}, defaults=data)
 
 
-def own_values(config: TrainConfig, space: Space) -> dict[str, Any] | None:
+def current_values(config: TrainConfig, space: Space) -> dict[str, Any] | None:
     """The configuration's own values for the options of a space; None where one lies outside."""
     values: dict[str, Any] = {}
     for key, entry in space.items():
         value: Any = config
         for part in key.split("."):
             value = getattr(value, part)
-        if not entry.holds(value):
+        if not entry.contains(value):
             return None
         values[key] = value
     return values
@@ -195,7 +195,7 @@ def _range(key: str, kind: str, ends: Any, extra: dict[str, Any], path: Path) ->
 
 
 def _require_taken(key: str, entry: Categorical | Range, config: TrainConfig, path: Path) -> None:
-    for value in entry.probes:
+    for value in entry.extremes:
         try:
             with_values(config, {key: value})
         except UsageError as failure:

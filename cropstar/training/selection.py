@@ -34,7 +34,7 @@ from cropstar.store.files import write_json
 from cropstar.store.gate import read_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.training.ensembles import without_choice
+from cropstar.training.ensembles import keeping_last_epoch
 from cropstar.training.evaluation import Collectors, evaluate
 from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
@@ -161,7 +161,7 @@ def select(
         rows.append(row)
         if needs is not None:
             least = min(needs, least or needs)
-        _say(row)
+        _log(row)
     finished = [row for row in rows if row.figures]
     if not finished:
         shutil.rmtree(comparison.folder, ignore_errors=True)
@@ -173,7 +173,7 @@ def select(
     if pair is not None:
         rows.append(pair)
         finished.append(pair)
-        _say(pair)
+        _log(pair)
     best = max(finished, key=lambda row: (round(row.score, 3), -row.seconds))
     event(f"chosen: {best.name}", model=best.name)
     table = [row.to_json(chosen=row is best) for row in rows]
@@ -280,7 +280,7 @@ class _Comparison:
             # Patience may end a training much earlier: so long as it may, only what is spent counts.
             check(1.0 if config.patience is not None else progress.epoch / config.epochs)
 
-        config = without_choice(config) if config.cross_fit else config
+        config = keeping_last_epoch(config) if config.cross_fit else config
         task = Task(
             config,
             Run(folder),
@@ -362,7 +362,7 @@ def _mean_of_two(finished: Sequence[Candidate]) -> Candidate | None:
     return Candidate(config, name, pair[0].seconds + pair[1].seconds, figures=tuple(figures))
 
 
-def _say(row: Candidate) -> None:
+def _log(row: Candidate) -> None:
     if row.skipped is not None:
         event(f"  {row.name:<18} skipped: {row.skipped}", **row.to_json(chosen=False))
         return

@@ -77,7 +77,7 @@ class Setup:
         if self.target == "date" and config.regular.changes:
             choose_target(config, self.store)  # refuses it
         require_samples(self.store, config, self.target, spatial=model.spatial)
-        if self.target == "date" and not speaks_by_date(model, self.store.fingerprint.channels):
+        if self.target == "date" and not predicts_by_date(model, self.store.fingerprint.channels):
             why = f"{config.model.name} gives one class to a whole series"
             remedy = "use a model that reads date after date, e.g. --model star"
             raise UsageError("the model cannot classify every date", path=self.store.folder, why=why, remedy=remedy)
@@ -119,7 +119,7 @@ def _longest(store: Store, config: TrainConfig) -> int:
 
 
 @torch.no_grad()
-def speaks_by_date(model: Classifier, bands: int) -> bool:
+def predicts_by_date(model: Classifier, bands: int) -> bool:
     """Whether a series model gives scores after every date; asked of the model itself, with a series of one date."""
     training = model.training
     model.eval()  # neither random numbers nor running means are touched
@@ -174,7 +174,7 @@ def inner_folds(store: Store, split: Split, config: TrainConfig, target: Target,
         for parcel, unit in unit_of.items():
             tallies[unit][rest.label_of[parcel]] += 1
         dealt = assign_units(tallies, {str(fold): 1 / folds for fold in range(folds)}, config.seed)
-        fold_of = _untorn({parcel: int(dealt[unit]) for parcel, unit in unit_of.items()}, pieces)
+        fold_of = _keep_units_whole({parcel: int(dealt[unit]) for parcel, unit in unit_of.items()}, pieces)
         count = len(tallies)
     if count < folds and count > 1 and whole_units and config.split.validation is None and not everything:
         logger.info("only %d folds: training and validation have no more by %s", count, config.split.by)
@@ -199,7 +199,7 @@ def _units(
     return {parcel: parcel[0] if config.split.by == "scene" else fields.group_of[parcel] for parcel in parcels}
 
 
-def _untorn(fold_of: dict[ParcelId, int], pieces: dict[FieldName, list[ParcelId]]) -> dict[ParcelId, int]:
+def _keep_units_whole(fold_of: dict[ParcelId, int], pieces: dict[FieldName, list[ParcelId]]) -> dict[ParcelId, int]:
     kept: dict[ParcelId, int] = {}
     for own in pieces.values():
         dealt = [parcel for parcel in own if parcel in fold_of]

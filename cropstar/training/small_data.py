@@ -164,7 +164,7 @@ def require_forest(config: TrainConfig) -> None:
         require_fittable(TrainConfig(store=config.store, model=ModelConfig(name="rf")))
 
 
-def say_baselines(baselines: Sequence[dict[str, Any]], tested: Evaluation) -> None:
+def log_baselines(baselines: Sequence[dict[str, Any]], tested: Evaluation) -> None:
     """Log the baselines in one line, and warn if the model is no better than the most frequent class."""
     unit = "pixel" if tested.unit != "parcel" else "parcel"
     words = []

@@ -40,18 +40,18 @@ from cropstar.training.ensembles import (
     calibrate_member,
     ensemble_facts,
     finished_outcome,
+    keeping_last_epoch,
     member_configs,
     require_cross_fittable,
     summed,
-    without_choice,
     write_metrics,
 )
-from cropstar.training.evaluation import Judgement, dates_in_season, error_map_facts, judge
+from cropstar.training.evaluation import CalibratedEvaluation, dates_in_season, error_map_facts, evaluate_calibrated
 from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles, require_tensorboard
-from cropstar.training.novelty import HeldOut, Stages, learn_distances, supports_novelty
+from cropstar.training.novelty import HeldOutFeatures, Stages, learn_distances, supports_novelty
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run, claim_run, open_run
 from cropstar.training.selection import Selection, require_selectable, select
@@ -60,9 +60,9 @@ from cropstar.training.small_data import (
     advise_trees,
     both_parts,
     forest_baseline,
+    log_baselines,
     majority,
     require_forest,
-    say_baselines,
     tested_counts,
     warn_of_small_data,
 )
@@ -95,7 +95,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
         store = Store.open(config.store)
         hold.callback(store.close)
         split = training_split(store, config)
-        _say_split(store, split, describe_split(store, split))
+        _log_split(store, split, describe_split(store, split))
         warn_of_small_data(store, split, config)
         setup = Setup.of(store, config, processes.own_device(options.device), options.backend)
         training = _begin(config, options, setup, split, processes, hold)
@@ -209,7 +209,7 @@ def _finish(
     if config.forest and config.model.name not in FITTED:
         event("baseline: a random forest on the same fields")
         result["baselines"].append(forest_baseline(config, setup, training.split, run))
-    say_baselines(result["baselines"], judged.test)
+    log_baselines(result["baselines"], judged.test)
     if out_of_fold is not None:
         _add_out_of_fold(result, training, out_of_fold, judged)
     if config.clean:
@@ -239,24 +239,26 @@ def _finish(
 
 def _judged(
     training: _Training, outcomes: Sequence[Outcome], out_of_fold: OutOfFold | None
-) -> tuple[Judgement, Progress]:
+) -> tuple[CalibratedEvaluation, Progress]:
     """The one evaluation on the test parcels, or of all fields out of fold; and the progress of all members."""
     model, setup, fingerprint = training.model, training.setup, training.setup.store.fingerprint
     held_out, progress = outcomes[0].held_out if len(outcomes) == 1 else None, summed(outcomes)
     if out_of_fold is not None:
         progress = out_of_fold.with_final(progress)
         held_out = out_of_fold.scores if len(outcomes) == 1 else out_of_fold.calibrated()[1]
-        if out_of_fold.judges:
-            return out_of_fold.judgement(held_out, streaming=model.streaming), progress
+        if out_of_fold.replaces_test:
+            return out_of_fold.calibrated_evaluation(held_out, streaming=model.streaming), progress
     levels, dates = levels_of(fingerprint.classes), dates_in_season(setup.store)
     parts, season = training.parts, fingerprint.season
-    return judge(model, parts, setup.classes, season, setup.device, levels, held_out, dates), progress
+    return evaluate_calibrated(model, parts, setup.classes, season, setup.device, levels, held_out, dates), progress
 
 
-def _add_out_of_fold(result: dict[str, Any], training: _Training, out_of_fold: OutOfFold, judged: Judgement) -> None:
+def _add_out_of_fold(
+    result: dict[str, Any], training: _Training, out_of_fold: OutOfFold, judged: CalibratedEvaluation
+) -> None:
     """What the folds said of every field: in the result, and in a file for `cropstar check`."""
     store, split = training.setup.store, training.split
-    if out_of_fold.judges:
+    if out_of_fold.replaces_test:
         everything = Split(dict.fromkeys(out_of_fold.split.part_of, "test"), out_of_fold.split.label_of)
         result["split"] |= {"parcels": both_parts(split), "out_of_fold": training.config.cross_fit}
         result["errors"] = error_map_facts(store, everything, judged.test)
@@ -288,7 +290,7 @@ class _Novelty:
             held_out = self.out_of_fold.novelty
             temperature *= self.out_of_fold.calibrated()[0] if self.members > 1 else 1.0
         else:
-            held_out = HeldOut(self.setup.classes, stages, device, doubts=model.trains_in_epochs)
+            held_out = HeldOutFeatures(self.setup.classes, stages, device, doubts=model.trains_in_epochs)
             held_out.add(model, distances, self.parts["validation"])
         scale = held_out.scale(temperature, distances)
         if scale is None:
@@ -386,7 +388,7 @@ class _Training:
     ) -> tuple[list[Classifier], dict[str, Prepared], list[Outcome]]:
         """The models that never saw a fold, and their data; those that an earlier start of the run made are read."""
         models, outcomes = [], []
-        for place, config in enumerate(map(without_choice, kinds)):
+        for place, config in enumerate(map(keeping_last_epoch, kinds)):
             model = self.setup.build(config)
             parts, _ = self.setup.open(fold, config, model, self.card.normalisation)
             run = self.run.fold(number)
@@ -408,7 +410,7 @@ class _Training:
         outcome = None if self.alone else finished_outcome(member.run)
         if outcome is not None:
             return outcome
-        config = without_choice(member.config)
+        config = keeping_last_epoch(member.config)
         task, save = self._task(member, self.parts["train"], member.run, self.best(member))
         last = Progress(best_epoch=config.epochs)
         progress = fit_model(replace(task, config=config, refit_of=last, quiet=True), save).progress
@@ -424,7 +426,7 @@ class _Training:
         """Leave fields with a suspect label out of the training part; which ones."""
         suspects = find_suspects(FieldProbabilities.out_of_fold(out_of_fold))
         self.learnt = self.learnt.without(suspect.parcel for suspect in suspects)
-        _say_cleaned(suspects, self.setup.store, self.learnt)
+        _log_cleaned(suspects, self.setup.store, self.learnt)
         self.parts["train"] = self._open(self.learnt)
         return suspects
 
@@ -581,7 +583,7 @@ def _result(
     split: Split,
     parameters: int,
     progress: Progress,
-    judged: Judgement,
+    judged: CalibratedEvaluation,
 ) -> dict[str, Any]:
     """The content of result.json."""
     fingerprint = store.fingerprint
@@ -646,7 +648,7 @@ def _reading(store: Store) -> dict[str, Any]:
     return {}
 
 
-def _say_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> None:
+def _log_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> None:
     """What is left out of the training; the other parts keep all of their fields."""
     left = sum(part == "train" for part in learnt.part_of.values())
     event(
@@ -660,7 +662,7 @@ def _say_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> No
         logger.warning("no field of '%s' is left to learn from: all of its labels are suspect", names[number])
 
 
-def _say_split(store: Store, split: Split, description: dict[str, Any]) -> None:
+def _log_split(store: Store, split: Split, description: dict[str, Any]) -> None:
     counts = split.counts(len(store.fingerprint.classes))
     filled = [part for part in PARTS if any(counts[part])]
     totals = ", ".join(f"{sum(counts[part])} for {part}" for part in filled)

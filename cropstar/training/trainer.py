@@ -33,7 +33,7 @@ from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
-from cropstar.training.distillation import TaughtSamples, forward_taught
+from cropstar.training.distillation import TaughtSamples, forward_distilled
 from cropstar.training.distributed import ALONE, Processes
 from cropstar.training.evaluation import evaluate, score
 from cropstar.training.losses import Lineages, Loss, build_loss, class_weights
@@ -54,7 +54,7 @@ from cropstar.training.runs import Run
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ValidationResult:
     """The figures of a model on validation."""
 
     figures: dict[str, float]
@@ -74,7 +74,7 @@ class Objective(Protocol):
     def forward(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
         """Run the model on a batch: its scores and the targets, (N, ...) each and on the device."""
 
-    def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict: ...
+    def validate(self, model: Classifier, dataset: Dataset, device: torch.device) -> ValidationResult: ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Crops:
         # Pixels that no date saw would teach the head nothing but the shares of the classes.
         return scored.scores[scored.seen.to(device)], scored.labels[scored.seen].to(device)
 
-    def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict:
+    def validate(self, model: Classifier, dataset: Dataset, device: torch.device) -> ValidationResult:
         measured = evaluate(model, dataset, self.classes, device)
         reached, accuracy = macro_f1(measured.pixel) or 0.0, overall_accuracy(measured.pixel) or 0.0
         figures = {"overall_accuracy": accuracy, "macro_f1": reached}
@@ -102,14 +102,14 @@ class Crops:
         if measured.loss is not None:
             figures["loss"] = measured.loss
             text += f", loss {measured.loss:.3f}"
-        return Verdict(figures, reached, text, measured.loss)
+        return ValidationResult(figures, reached, text, measured.loss)
 
 
-class TaughtCrops(Crops):
+class DistilledCrops(Crops):
     """Crops of samples that have answers of a teacher."""
 
     def forward(self, model: Classifier, batch: Batch, device: torch.device) -> tuple[Tensor, Tensor]:
-        return forward_taught(model, batch, device)
+        return forward_distilled(model, batch, device)
 
 
 # --- the task: all that the loop works on
@@ -258,7 +258,7 @@ def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
     loss = build_loss(
         task.config.loss, None if weights is None else weights.to(task.device), task.lineages, taught=taught
     )
-    return (TaughtCrops if taught else Crops)(loss, task.classes), counts
+    return (DistilledCrops if taught else Crops)(loss, task.classes), counts
 
 
 def _tools(task: Task, objective: Objective) -> StepTools:
@@ -346,44 +346,43 @@ def _is_spent(task: Task, progress: Progress) -> bool:
     return task.budget is not None and progress.seconds >= task.budget.seconds
 
 
-def _is_best(verdict: Verdict, progress: Progress) -> bool:
+def _is_best(validated: ValidationResult, progress: Progress) -> bool:
     """Compare by the score; if scores are equal, by the loss."""
-    if not progress.best_epoch or verdict.score != progress.best_score:
-        return not progress.best_epoch or verdict.score > progress.best_score
-    return verdict.loss is not None and progress.best_loss is not None and verdict.loss < progress.best_loss
+    if not progress.best_epoch or validated.score != progress.best_score:
+        return not progress.best_epoch or validated.score > progress.best_score
+    return validated.loss is not None and progress.best_loss is not None and validated.loss < progress.best_loss
 
 
 def finish_epoch(task: Task, objective: Objective, progress: Progress, save_model: SaveModel) -> None:
     """Validate, keep the model if it is the best so far, write the metrics, turn to the next epoch."""
     if task.refit_of is None:
-        verdict = objective.judge(task.model, task.validation, task.device)
+        validated = objective.validate(task.model, task.validation, task.device)
     else:  # it learns from validation: its last epoch is kept, whatever that would say
-        verdict = Verdict({}, float(progress.epoch + 1), "learnt from, too")
+        validated = ValidationResult({}, float(progress.epoch + 1), "learnt from, too")
     progress.epoch += 1
     loss = progress.loss_sum / max(progress.pixels, 1)
     row = {
         "epoch": progress.epoch,
         "loss": loss,
-        "validation": verdict.figures,
+        "validation": validated.figures,
         "seconds": round(progress.seconds, 1),
     }
     if task.objective is not None:  # of crops it is the macro-F1
-        row["score"] = verdict.score
+        row["score"] = validated.score
     progress.history.append(row)
     progress.batch, progress.loss_sum, progress.pixels = 0, 0.0, 0
     first_that_counts = progress.epoch == _provisional_epochs(task) + 1
-    if first_that_counts or _is_best(verdict, progress):
-        progress.best_score, progress.best_epoch, progress.best_loss = verdict.score, progress.epoch, verdict.loss
+    if first_that_counts or _is_best(validated, progress):
+        progress.best_score, progress.best_epoch, progress.best_loss = validated.score, progress.epoch, validated.loss
         if task.refit_of is None or progress.epoch == task.epochs:
             save_model(task.model, progress)
     write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
-    told = (
-        f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {verdict.text}  ({progress.seconds:.0f} s)"
-    )
+    line = f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {validated.text}"
+    line += f"  ({progress.seconds:.0f} s)"
     if task.quiet:
-        logger.debug(told)
+        logger.debug(line)
     else:
-        event(told, **row)
+        event(line, **row)
 
 
 # --- one step: the gradient of a batch, over micro-batches and processes, and one step of Adam

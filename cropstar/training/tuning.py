@@ -34,11 +34,11 @@ from cropstar.runtime import event, keep_large_buffers, logger, progress_bar
 from cropstar.store.files import locked, write_json, write_text
 from cropstar.store.gate import read_json
 from cropstar.store.store import Store
-from cropstar.training.ensembles import without_choice
+from cropstar.training.ensembles import keeping_last_epoch
 from cropstar.training.fitting import ForestTeacher
 from cropstar.training.optimisation import Precision
 from cropstar.training.runs import Run
-from cropstar.training.search_space import Space, own_values, with_values
+from cropstar.training.search_space import Space, current_values, with_values
 from cropstar.training.setup import Setup, without_test
 from cropstar.training.trainer import Progress, Task, fit
 
@@ -59,7 +59,7 @@ class TuneOptions:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuningResult:
     folder: Path
     score: float  # macro-F1 on validation
     values: dict[str, Any]
@@ -77,7 +77,7 @@ class Pruned(Exception):
     """A trial is not worth continuing."""
 
 
-def tune(config: TrainConfig, space: Space, options: TuneOptions) -> Tuned:
+def tune(config: TrainConfig, space: Space, options: TuneOptions) -> TuningResult:
     """Run trials up to the given number, counting those of earlier starts; no trial uses the test part."""
     optuna = require_optuna()
     keep_large_buffers()
@@ -126,20 +126,20 @@ class Tuning:
                 if trial is None:
                     if len(self._journal.trials()) >= wanted:
                         break
-                    trial = self._journal.begin(own_values(self._config, self._space))
+                    trial = self._journal.begin(current_values(self._config, self._space))
                 self._try(trial)
                 self._write()
-                self._say(trial.number, wanted)
+                self._log(trial.number, wanted)
                 bar.update()
         self._write()
 
-    def result(self) -> Tuned:
+    def result(self) -> TuningResult:
         best = self._best()
         if best is None:
             failed = [trial.user_attrs["why"] for trial in self._journal.trials() if "why" in trial.user_attrs]
             why = f"the last one failed: {failed[-1]}" if failed else "none was run"
             raise CropstarError("no trial was completed", path=self._folder, why=why, remedy="change the space")
-        return Tuned(self._folder, float(best.value), dict(best.params))
+        return TuningResult(self._folder, float(best.value), dict(best.params))
 
     def _try(self, trial: Any) -> None:
         """One trial to its end. What lies in its values is its failure; a full disk or a signal ends the tuning."""
@@ -149,7 +149,7 @@ class Tuning:
         except Pruned:
             self._journal.prune(trial)
         except (CropstarError, RuntimeError, MemoryError) as failure:
-            if not _by_its_values(failure):
+            if not _is_fault_of_values(failure):
                 raise
             self._journal.fail(trial, " ".join(str(failure).split()) or type(failure).__name__)
         for checkpoints in folder.rglob("checkpoints"):
@@ -217,7 +217,7 @@ class Tuning:
             head = f"# macro-F1 {best_trial.value:.4f} on validation, {where}\n"
             write_text(self._folder / "best.yaml", head + dump_config(with_values(self._config, best_trial.params)))
 
-    def _say(self, number: int, wanted: int) -> None:
+    def _log(self, number: int, wanted: int) -> None:
         trial, best = self._journal.trials()[number], self._best()
         said = {
             "COMPLETE": lambda: f"macro-F1 {trial.value:.3f}",
@@ -226,7 +226,7 @@ class Tuning:
         }[trial.state.name]()
         leading = f"; best {best.value:.3f} of trial {best.number + 1}" if best is not None else ""
         event(
-            f"trial {number + 1}/{wanted}  {said}  ({show(trial.params)}){leading}",
+            f"trial {number + 1}/{wanted}  {said}  ({format_values(trial.params)}){leading}",
             trial=number + 1,
             state=STATES[trial.state.name],
             score=trial.value,
@@ -234,7 +234,7 @@ class Tuning:
         )
 
 
-def show(values: dict[str, Any]) -> str:
+def format_values(values: dict[str, Any]) -> str:
     """Values by the last word of their keys."""
     texts = {
         key.rpartition(".")[2]: f"{value:.3g}" if isinstance(value, float) else value for key, value in values.items()
@@ -242,7 +242,7 @@ def show(values: dict[str, Any]) -> str:
     return ", ".join(f"{key} {text}" for key, text in texts.items())
 
 
-def _by_its_values(failure: Exception) -> bool:
+def _is_fault_of_values(failure: Exception) -> bool:
     """A loss that is no number, options that do not go together, a model too large for memory or torch itself."""
     if isinstance(failure, ResourceError):
         return failure.what == "out of memory"
@@ -420,7 +420,7 @@ class Trainer:
         model = self._model(config)
         parts = self._parts(config, model, fold)
         task = Task(
-            without_choice(config) if config.cross_fit else config,
+            keeping_last_epoch(config) if config.cross_fit else config,
             Run(folder),
             model,
             parts["train"],

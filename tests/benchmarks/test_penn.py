@@ -219,7 +219,7 @@ def test_bits_per_character_by_hand_and_training_states_are_left_alone() -> None
     streams = Streams("validation", codes, 1, 6)
     model = a_model(streams)
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    verdict = TextObjective().judge(model, streams, CPU)
+    verdict = TextObjective().validate(model, streams, CPU)
     with torch.no_grad():
         x = torch.from_numpy(codes[None, :-1, None])
         scores, _ = model.read(x, torch.ones(1, 49, dtype=torch.bool), torch.zeros(1, 49), None)

@@ -20,10 +20,10 @@ from cropstar.benchmarks.tasks import TASKS
 from cropstar.benchmarks.tasks.base import (
     LIKELIHOOD,
     BenchTask,
-    Material,
     SequenceLoss,
     SequenceObjective,
     StoreTask,
+    TaskData,
     from_arrays,
 )
 from cropstar.benchmarks.tasks.generated import GeneratedTask
@@ -35,7 +35,7 @@ from cropstar.models.contract import Classifier, Shape, count_parameters
 from cropstar.models.zoo import build_model
 
 
-def generated(name: str, **own: Any) -> Material:
+def generated(name: str, **own: Any) -> TaskData:
     task = TASKS[name]
     assert isinstance(task, GeneratedTask)
     config, settings = resolve_bench(task, None, {"series_batch": 4, "seed": own.pop("seed", 0)}, (), own, Path("data"))
@@ -97,7 +97,7 @@ def test_notes_are_summed_and_frames_averaged_also_of_pieces_of_different_length
     random = np.random.default_rng(0)
     pieces = [random.random((length, 88)) < 0.1 for length in (7, 2, 12)]
     data = from_arrays("test", 2, [piece[:-1] for piece in pieces], [piece[1:] for piece in pieces])
-    verdict = SequenceObjective(SequenceLoss("notes", by_step=True), LIKELIHOOD).judge(
+    verdict = SequenceObjective(SequenceLoss("notes", by_step=True), LIKELIHOOD).validate(
         Silent(), data, torch.device("cpu")
     )
     sounding = 1 / (1 + math.exp(-0.3))

@@ -75,13 +75,13 @@ def test_less_memory_gives_the_same_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_the_test_data_are_looked_at_once_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, judged = SequenceObjective.judge, []
+    judge, judged = SequenceObjective.validate, []
 
     def noting(self: SequenceObjective, model: Any, dataset: Any, device: Any) -> Any:
         judged.append(dataset.part)
         return judge(self, model, dataset, device)
 
-    monkeypatch.setattr(SequenceObjective, "judge", noting)
+    monkeypatch.setattr(SequenceObjective, "validate", noting)
     result_of(tmp_path / "looked", "adding", *TINY, *SHORT)
     assert judged == ["validation", "validation", "validation", "test"]
     judged.clear()

@@ -101,7 +101,7 @@ def test_a_missing_format_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(health, "DRIVERS", {"GTiff": True, "NoSuchFormat": True, "Rare": False})
     findings = health.examine(tmp_path)
     assert [finding.what for finding in findings if finding.state == "missing"] == ["format NoSuchFormat"]
-    assert "- format Rare" in health.say_findings(findings)
+    assert "- format Rare" in health.format_findings(findings)
     assert not health.to_json(findings)["healthy"]
 
 

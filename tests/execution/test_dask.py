@@ -123,14 +123,14 @@ def test_a_task_that_ends_its_worker(empty: Any) -> None:
         with a_worker(empty.scheduler_address, "victim"):
             wait_for_workers(empty, {"victim"})
             cluster.submit(End(9))
-            task, answer = cluster.take()
+            task, answer = cluster.next_answer()
         assert task == End(9)
         assert isinstance(answer, ResourceError)
         assert "kills every worker" in str(answer)
         wait_for_workers(empty, set())
         cluster.submit(End(9))  # nobody is left to do it
         with pytest.raises(ResourceError, match="the cluster has lost all its workers"):
-            cluster.take()
+            cluster.next_answer()
 
 
 def test_what_tasks_raise_and_how_many_are_on_the_way() -> None:
@@ -142,7 +142,7 @@ def test_what_tasks_raise_and_how_many_are_on_the_way() -> None:
         while cluster.room:
             cluster.submit(Fail(f"/x{cluster.waiting}"))
         assert cluster.waiting == AHEAD
-        answers = dict(cluster.take() for _ in range(AHEAD))
+        answers = dict(cluster.next_answer() for _ in range(AHEAD))
         assert cluster.room
         assert cluster.waiting == 0
     assert sorted(task.path for task in answers) == ["/x0", "/x1", "/x2"]

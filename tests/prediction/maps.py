@@ -63,17 +63,17 @@ def a_landscape(height: int = 60, width: int = 90, *, classes: int = len(CLASSES
 
 
 @dataclass(frozen=True)
-class Written:
+class MapContents:
     files: MapFiles
     counts: NDArray[np.int64]
 
 
-def write(folder: Path, landscape: Landscape, options: MapOptions, *, size: int = 23, **changes: Any) -> Written:
+def write(folder: Path, landscape: Landscape, options: MapOptions, *, size: int = 23, **changes: Any) -> MapContents:
     files = MapFiles(folder / "map.tif", options)
     files.require_new(overwrite=bool(changes.pop("overwrite", False)))
     settings: dict[str, Any] = {"tags": TAGS, "title": "Crops, 2023-05-01 to 2023-06-10", "work": folder / ".work"}
     blocks = landscape.blocks(options.layers_of_blocks, size)
-    return Written(files, write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes}).counts)
+    return MapContents(files, write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes}).counts)
 
 
 def square(row: float, column: float, side: float, grid: Grid) -> Any:

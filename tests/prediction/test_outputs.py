@@ -25,8 +25,8 @@ from cropstar.prediction.outputs import (
     RasterKind,
     describe_names,
     drafting,
-    hearing_gdal,
     publish,
+    raising_gdal_errors,
     read_thinned,
     require_cloud_optimised,
 )
@@ -185,7 +185,7 @@ def test_a_draft_that_reads_back_otherwise_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_gdal_only_logs_is_raised(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match="a block could not be written"), hearing_gdal(tmp_path / "map.tif"):
+    with pytest.raises(ResourceError, match="a block could not be written"), raising_gdal_errors(tmp_path / "map.tif"):
         logging.getLogger("rasterio._env").error("a block could not be written")
 
 

@@ -29,12 +29,12 @@ from cropstar.prediction.parcels import (
     PROBABILITY,
     SHARE,
     ParcelProduct,
-    announce_target,
     classify_parcel_series,
     hectares_of,
-    learnt_parcels,
+    is_parcel_model,
     pool_parcels,
     require_parcels,
+    warn_of_parcel_model,
     write_frame,
 )
 from cropstar.prediction.predictor import Predictor
@@ -353,12 +353,12 @@ def test_pixels_of_a_model_of_parcels_come_with_a_warning(
     raster = small_scene / "tile.tif"
     of_parcel = Predictor(untrained(tmp_path / "m", raster, "star", provenance=OF_PARCELS), CPU).card
     of_pixels = Predictor(untrained(tmp_path / "n", raster, "star"), CPU).card
-    assert (learnt_parcels(of_parcel), learnt_parcels(of_pixels)) == (True, False)
+    assert (is_parcel_model(of_parcel), is_parcel_model(of_pixels)) == (True, False)
     with caplog.at_level(logging.WARNING, logger="cropstar"):
-        announce_target(of_pixels, None)
-        announce_target(of_parcel, small_scene / "parcels.gpkg")
+        warn_of_parcel_model(of_pixels, None)
+        warn_of_parcel_model(of_parcel, small_scene / "parcels.gpkg")
         assert not caplog.records
-        announce_target(of_parcel, None)
+        warn_of_parcel_model(of_parcel, None)
     assert "--parcels" in caplog.text
 
 

@@ -18,7 +18,7 @@ from cropstar.geo.sensors import DECIBEL_OFFSET, DECIBEL_SCALE
 from cropstar.geo.windows import Window
 from cropstar.sources.catalogue import guess_source, open_raster_series
 from cropstar.sources.cube import CubeOptions, open_cubes
-from cropstar.sources.multisensor import SensorSeries, owners_of
+from cropstar.sources.multisensor import SensorSeries, sensor_numbers
 from cropstar.sources.radar import RadarSeries
 
 xarray = pytest.importorskip("xarray")
@@ -91,14 +91,14 @@ def test_two_resolutions_and_radar(tmp_path: Path) -> None:
         ("S2", ("B02", "B04", "B11")),
         ("S1-ASC", ("VV", "VH")),
     ]
-    assert owners_of(series).tolist() == [0, 1, 0, 1, 0, 1]
+    assert sensor_numbers(series).tolist() == [0, 1, 0, 1, 0, 1]
     read = series.read(WHOLE)
     clear = np.isin(up(coarse()["SCL"]), (2, 4, 5, 6, 7))
-    assert np.array_equal(read.valid[owners_of(series) == 0], clear)
+    assert np.array_equal(read.valid[sensor_numbers(series) == 0], clear)
     bands = np.stack([optical()["B02"], optical()["B04"], up(coarse()["B11"])], axis=1)
-    found = read.values[owners_of(series) == 0][:, :3]
+    found = read.values[sensor_numbers(series) == 0][:, :3]
     assert np.array_equal(found, bands * clear[:, None])
-    decibels = read.values[owners_of(series) == 1][:, 3:] * DECIBEL_SCALE + DECIBEL_OFFSET
+    decibels = read.values[sensor_numbers(series) == 1][:, 3:] * DECIBEL_SCALE + DECIBEL_OFFSET
     expected = np.stack([up(radar()["VV"]), up(radar()["VH"])], axis=1)[[0, 1, 3]]  # of two on one day the first
     assert decibels == pytest.approx(expected, abs=DECIBEL_SCALE / 2 + 1e-4)
     part = Window(1, 3, 5, 4)
@@ -298,7 +298,7 @@ def test_flanders(real_data: Path) -> None:
     assert isinstance(series, SensorSeries)
     random = np.random.default_rng(0)
     read = series.read(Window(0, 0, 64, 64))
-    owners = owners_of(series)
+    owners = sensor_numbers(series)
     for number, (sensor, pieces) in enumerate(zip(series.sensors, ("S2_L2A", "S1_GRD"), strict=True)):
         dates = [day for day, owner in zip(series.dates, owners, strict=True) if owner == number]
         values, valid = read.values[owners == number], read.valid[owners == number]

@@ -13,9 +13,9 @@ from cropstar.errors import UsageError
 from cropstar.training.search_space import (
     Categorical,
     Range,
+    current_values,
     default_space,
     option_keys,
-    own_values,
     parse_space,
     with_values,
 )
@@ -116,16 +116,16 @@ def test_null_is_a_value_like_any_other() -> None:
 @pytest.mark.parametrize("model", ["star", "convstar", "transformer", "bigru"])
 def test_the_default_space_holds_the_configuration_itself(model: str) -> None:
     config = base(**{"model.name": model})
-    values = own_values(config, default_space(config))
+    values = current_values(config, default_space(config))
     assert values is not None
     assert with_values(config, values) == config
 
 
 def test_own_values_that_lie_outside() -> None:
     config = base(**{"model.hidden": 100})
-    assert own_values(config, {"model.hidden": Range(32, 256, whole=True, step=32)}) is None
-    assert own_values(config, {"model.hidden": Categorical((True, 99))}) is None
-    assert own_values(config, {"model.hidden": Range(99, 101, whole=True)}) == {"model.hidden": 100}
+    assert current_values(config, {"model.hidden": Range(32, 256, whole=True, step=32)}) is None
+    assert current_values(config, {"model.hidden": Categorical((True, 99))}) is None
+    assert current_values(config, {"model.hidden": Range(99, 101, whole=True)}) == {"model.hidden": 100}
 
 
 def test_all_that_is_drawn_is_a_configuration() -> None:
@@ -137,4 +137,4 @@ def test_all_that_is_drawn_is_a_configuration() -> None:
     for _ in range(60):
         values = study.ask(distributions).params
         config = with_values(base(), json.loads(json.dumps(values)))
-        assert own_values(config, space) == values
+        assert current_values(config, space) == values

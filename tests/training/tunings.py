@@ -13,7 +13,7 @@ from cropstar.config import TrainConfig, resolve_config
 from cropstar.sources.ingest import ingest
 from cropstar.sources.ucr import open_ucr
 from cropstar.training.search_space import Categorical, Range, Space
-from cropstar.training.tuning import Tuned, TuneOptions, tune
+from cropstar.training.tuning import TuneOptions, TuningResult, tune
 from tests.sources.examples.ucr import tsv, write_pair
 
 CPU = torch.device("cpu")
@@ -41,7 +41,7 @@ def a_config(store: Path, **changes: Any) -> TrainConfig:
     )
 
 
-def tuned(store: Path, folder: Path, space: Space = SPACE, *, trials: int = 12, **changes: Any) -> Tuned:
+def tuned(store: Path, folder: Path, space: Space = SPACE, *, trials: int = 12, **changes: Any) -> TuningResult:
     folds = changes.pop("folds", None)
     return tune(a_config(store, **changes), space, TuneOptions(folder.parent, CPU, folder, trials, folds))
 

@@ -31,7 +31,7 @@ from cropstar.models.zoo import build_model
 from cropstar.registry import Registry
 from cropstar.runtime import track
 from cropstar.training.losses import MeanLoss
-from cropstar.training.trainer import Objective, Verdict
+from cropstar.training.trainer import Objective, ValidationResult
 
 BLOCK = 2**20
 Figures = tuple[tuple[str, str], ...]  # what the paper reports, by model
@@ -46,7 +46,7 @@ class Settings(Section):
 
 
 @dataclass(frozen=True)
-class Material:
+class TaskData:
     """The data, shape and objective of a task."""
 
     parts: dict[str, Prepared]  # train, validation, test
@@ -68,9 +68,9 @@ class BenchTask(ABC):
     images: bool = False  # whether a step is one
 
     @abstractmethod
-    def load(self, settings: Any, config: TrainConfig, folder: Path) -> Material: ...
+    def load(self, settings: Any, config: TrainConfig, folder: Path) -> TaskData: ...
 
-    def build(self, config: TrainConfig, material: Material) -> Classifier:
+    def build(self, config: TrainConfig, material: TaskData) -> Classifier:
         return build_model(config.model, material.shape)
 
     def require_data(self, folder: Path) -> None:
@@ -169,14 +169,14 @@ class SequenceObjective:
             return model(x, valid, days), targets
         return model.by_date(x, valid, days)[valid], targets[valid]
 
-    def judge(self, model: Classifier, dataset: Dataset, device: torch.device) -> Verdict:
+    def validate(self, model: Classifier, dataset: Dataset, device: torch.device) -> ValidationResult:
         total, count, right = 0.0, 0, 0
         for scores, targets in self.predictions(model, dataset, device):
             total += float(self.loss.sum(scores.double(), targets.double() if targets.is_floating_point() else targets))
             count += len(targets)
             if self.loss.kind == "class":
                 right += int((scores.argmax(dim=1) == targets).sum())
-        return self._verdict(total / count, right / count)
+        return self._validation_result(total / count, right / count)
 
     @torch.no_grad()
     def predictions(self, model: Classifier, dataset: Dataset, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -185,7 +185,7 @@ class SequenceObjective:
         for batch in batches_of(dataset):
             yield self.forward(model, batch, device)
 
-    def _verdict(self, loss: float, accuracy: float) -> Verdict:
+    def _validation_result(self, loss: float, accuracy: float) -> ValidationResult:
         if not math.isfinite(loss):
             remedy = "lower optimiser.learning_rate; the last good checkpoint is kept"
             raise CropstarError("the loss on held-out data is not a number", remedy=remedy)
@@ -197,7 +197,9 @@ class SequenceObjective:
         if self.metric is not BITS:
             figures.pop(BITS.name, None)
         reached = figures[self.metric.name]
-        return Verdict(figures, reached if self.metric.larger_is_better else -reached, self.metric.show(reached))
+        return ValidationResult(
+            figures, reached if self.metric.larger_is_better else -reached, self.metric.show(reached)
+        )
 
 
 def batches_of(dataset: Dataset) -> Iterator[Batch]:

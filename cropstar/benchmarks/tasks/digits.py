@@ -16,10 +16,10 @@ from cropstar.benchmarks.tasks.base import (
     TASKS,
     BenchTask,
     Figures,
-    Material,
     SequenceLoss,
     SequenceObjective,
     Settings,
+    TaskData,
     digest_of,
     from_arrays,
 )
@@ -56,7 +56,7 @@ class Digits(BenchTask):
     def __init__(self, name: str, about: str, paper: Figures) -> None:
         self.name, self.about, self.paper = name, about, paper
 
-    def load(self, settings: DigitSettings, config: TrainConfig, folder: Path) -> Material:
+    def load(self, settings: DigitSettings, config: TrainConfig, folder: Path) -> TaskData:
         files = {
             kind: (_find(folder, kind, "images", 3), _find(folder, kind, "labels", 1)) for kind in ("train", "t10k")
         }
@@ -89,7 +89,7 @@ class Digits(BenchTask):
         last = settings.test_limit
         parts["test"] = from_arrays("test", config.series_batch, list(tested[:last, :, None]), list(test_labels[:last]))
         objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
-        return Material(parts, Shape(1, CLASSES, steps), objective, digest_of(used))
+        return TaskData(parts, Shape(1, CLASSES, steps), objective, digest_of(used))
 
 
 def read_permutation(file: Path, steps: int) -> NDArray[np.int64]:

@@ -16,12 +16,12 @@ from cropstar.benchmarks.tasks.base import (
     SQUARED_ERROR,
     TASKS,
     BenchTask,
-    Material,
     Sample,
     SequenceDataset,
     SequenceLoss,
     SequenceObjective,
     Settings,
+    TaskData,
     prepare,
     prepare_fresh,
 )
@@ -54,7 +54,7 @@ class GeneratedTask(BenchTask):
     def baseline(self, length: int) -> float:
         """The loss of the best answer that needs no memory."""
 
-    def load(self, settings: Any, config: TrainConfig, folder: Path) -> Material:
+    def load(self, settings: Any, config: TrainConfig, folder: Path) -> TaskData:
         del folder
 
         def part(number: int) -> SequenceDataset:
@@ -69,7 +69,7 @@ class GeneratedTask(BenchTask):
 
         parts = {name: (prepare if number else prepare_fresh)(part(number)) for number, name in enumerate(PARTS)}
         identity = {"generated": self.name, "baseline": self.baseline(settings.length)}
-        return Material(parts, self.shape(settings.length), self.objective(), identity)
+        return TaskData(parts, self.shape(settings.length), self.objective(), identity)
 
 
 # --- adding

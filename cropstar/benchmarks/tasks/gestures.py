@@ -28,12 +28,12 @@ from cropstar.benchmarks.tasks.base import (
     PARTS,
     TASKS,
     BenchTask,
-    Material,
     Sample,
     SequenceDataset,
     SequenceLoss,
     SequenceObjective,
     Settings,
+    TaskData,
     prepare,
 )
 from cropstar.config import TrainConfig
@@ -64,7 +64,7 @@ class Gestures(BenchTask):
     settings = GestureSettings
     images = True
 
-    def load(self, settings: GestureSettings, config: TrainConfig, folder: Path) -> Material:
+    def load(self, settings: GestureSettings, config: TrainConfig, folder: Path) -> TaskData:
         digest = hashlib.blake2b(digest_size=8)
         parts: dict[str, Prepared] = {}
         classes = 0
@@ -76,9 +76,9 @@ class Gestures(BenchTask):
             parts[part] = prepare(_samples(part, clips, settings, config.batch))
             classes = len(clips.names)
         objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
-        return Material(parts, Shape(3, classes, settings.frames), objective, {"clips": digest.hexdigest()})
+        return TaskData(parts, Shape(3, classes, settings.frames), objective, {"clips": digest.hexdigest()})
 
-    def build(self, config: TrainConfig, material: Material) -> Classifier:
+    def build(self, config: TrainConfig, material: TaskData) -> Classifier:
         model = super().build(config, material)
         if not model.spatial or model.makes_maps:
             why = "a clip has one class, and the model makes maps or reads series"

@@ -21,10 +21,10 @@ from cropstar.benchmarks.tasks.base import (
     TASKS,
     BenchTask,
     Figures,
-    Material,
     SequenceLoss,
     SequenceObjective,
     Settings,
+    TaskData,
     from_arrays,
 )
 from cropstar.config import TrainConfig
@@ -57,7 +57,7 @@ class Music(BenchTask):
     def __init__(self, name: str, about: str, paper: Figures) -> None:
         self.name, self.about, self.paper = name, about, paper
 
-    def load(self, settings: MusicSettings, config: TrainConfig, folder: Path) -> Material:
+    def load(self, settings: MusicSettings, config: TrainConfig, folder: Path) -> TaskData:
         pieces = read_music(folder, self.name)
         digest = hashlib.blake2b(digest_size=8)
         parts = {}
@@ -74,7 +74,7 @@ class Music(BenchTask):
                 part, config.series_batch, [piece[:-1] for piece in long], [piece[1:] for piece in long]
             )
         objective = SequenceObjective(SequenceLoss("notes", by_step=True), self.metric)
-        return Material(parts, Shape(KEYS, KEYS, settings.context), objective, {"rolls": digest.hexdigest()})
+        return TaskData(parts, Shape(KEYS, KEYS, settings.context), objective, {"rolls": digest.hexdigest()})
 
 
 def _windows(piece: NDArray[np.bool_], frames: int) -> list[NDArray[np.bool_]]:

@@ -32,11 +32,11 @@ from cropstar.benchmarks.tasks.base import (
     PARTS,
     TASKS,
     BenchTask,
-    Material,
     Metric,
     SequenceLoss,
     SequenceObjective,
     Settings,
+    TaskData,
     batches_of,
     prepare,
 )
@@ -71,7 +71,7 @@ class Penn(BenchTask):
     needs = REMEDY
     settings = PennSettings
 
-    def load(self, settings: PennSettings, config: TrainConfig, folder: Path) -> Material:
+    def load(self, settings: PennSettings, config: TrainConfig, folder: Path) -> TaskData:
         if settings.checkpoint is not None:
             why = "its segments are short already: task.bptt"
             raise UsageError("task.checkpoint does not apply to 'ptb'", why=why, remedy="leave it out")
@@ -83,9 +83,9 @@ class Penn(BenchTask):
             limit = settings.limit if part == "train" else settings.held_out_limit
             parts[part] = prepare(Streams(part, codes[part][:limit], config.series_batch, settings.bptt))
         shape = Shape(len(alphabet), len(alphabet), settings.bptt)
-        return Material(parts, shape, TextObjective(), {"text": digest.hexdigest()})
+        return TaskData(parts, shape, TextObjective(), {"text": digest.hexdigest()})
 
-    def build(self, config: TrainConfig, material: Material) -> Classifier:
+    def build(self, config: TrainConfig, material: TaskData) -> Classifier:
         streams = material.parts["train"].samples
         assert isinstance(streams, Streams)
         model = build_model(config.model, material.shape)

@@ -12,10 +12,10 @@ from cropstar.benchmarks.tasks.base import (
     ACCURACY,
     TASKS,
     BenchTask,
-    Material,
     SequenceLoss,
     SequenceObjective,
     Settings,
+    TaskData,
     from_arrays,
 )
 from cropstar.config import TrainConfig
@@ -39,7 +39,7 @@ class Ucr(BenchTask):
     needs = "put NAME_TRAIN and NAME_TEST (.tsv or .ts, also as .gz) of https://timeseriesclassification.com there"
     settings = UcrSettings
 
-    def load(self, settings: UcrSettings, config: TrainConfig, folder: Path) -> Material:
+    def load(self, settings: UcrSettings, config: TrainConfig, folder: Path) -> TaskData:
         scene = UcrScene(folder)
         series: dict[str, Series] = {"train": [], "test": []}
         labels: dict[str, list[int]] = {"train": [], "test": []}
@@ -69,7 +69,7 @@ class Ucr(BenchTask):
         longest = max(len(one) for one in series["train"])
         shape = Shape(known.shape[1], len(scene.fingerprint.classes), longest)
         objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
-        return Material(parts, shape, objective, {"name": scene.name, "recipe": scene.recipe})
+        return TaskData(parts, shape, objective, {"name": scene.name, "recipe": scene.recipe})
 
 
 TASKS.register(Ucr.name)(Ucr())

@@ -38,7 +38,7 @@ from cropstar.native import available
 from cropstar.native.convolution import convolution_step
 from cropstar.native.convolution_training import follow_images
 from cropstar.native.star import run_star, star_stack
-from cropstar.native.tensors import Packed, Packing, Weights, autocasting, fits, gradients_wanted, watched
+from cropstar.native.tensors import Packed, Packing, Weights, autocasting, fits, gradients_wanted, is_traced
 
 JANET_OFFSET = 1.0
 SMALLEST_GAIN = 1e-6  # of a normalisation: a smaller one has no border value, and lets nothing through anyway
@@ -136,7 +136,7 @@ class StarCell(Cell):
             known = None if valid is None else valid.unsqueeze(0)
             final, _, _ = star_stack(x.unsqueeze(0), known, [self._packing.of(weights, "star")], [state])
             return (final[0],)
-        plain = watched() or autocasting(x.device.type)
+        plain = is_traced() or autocasting(x.device.type)
         return super().step(x, mask, complete, day, before) if plain else self._in_place(x, mask, complete, before)
 
     def packed(self, x: Tensor, norm: MaskedBatchNorm | None = None) -> Packed | None:

@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from cropstar.native.tensors import Weights, autocasting, refuse_second_derivative, watched
+from cropstar.native.tensors import Weights, autocasting, is_traced, refuse_second_derivative
 
 
 def can_run_layer(sequence: Tensor, weights: Weights) -> bool:
     """Under tracing, `vmap` or autocast the plain loop says all that is asked for; this function would hide it."""
     same = all(part.dtype == sequence.dtype for part in weights)
-    return same and not watched() and not autocasting(sequence.device.type) and sequence.numel() > 0
+    return same and not is_traced() and not autocasting(sequence.device.type) and sequence.numel() > 0
 
 
 def run_layer(
@@ -185,7 +185,7 @@ def _fused_return(
             back += given[t]
         before = outputs[t - 1] if t else start
         known = None if mask is None else mask[t]
-        star_triton.give_back(value[t], gate[t], known, before, outputs[t], back, logits[t], proposals[t])
+        star_triton.update_backward(value[t], gate[t], known, before, outputs[t], back, logits[t], proposals[t])
         if t or onward:
             back += _input_gradient(logits[t], weight)
     return logits, proposals, back

@@ -53,7 +53,7 @@ def _update(before, value, logits, valid):
 
 
 @triton.jit
-def _give_back(back, before, after, value, gate, valid):
+def _update_backward(back, before, after, value, gate, valid):
     """Gradients of the gate's and the value's arguments, and what of the state's needs no product."""
     mixed = tl.where(valid, back * (1 - after * after), 0.0)
     through = mixed * gate
@@ -122,7 +122,7 @@ def _backward_kernel(
         if MASKED:
             known = tl.load(valid + t * batch + rows[:, None], mask=known, other=0) != 0
         z, k = tl.load(value + at, mask=inside, other=0.0), tl.load(gate + at, mask=inside, other=0.0)
-        da, dz, rest = _give_back(d, before, after, z, k, known)
+        da, dz, rest = _update_backward(d, before, after, z, k, known)
         tl.store(logits + at, da, mask=inside)
         tl.store(proposals + at, dz, mask=inside)
         d = rest + tl.dot(da, w, input_precision=PRECISION)
@@ -152,7 +152,7 @@ def _update_kernel(
 
 
 @triton.jit
-def _give_back_kernel(
+def _update_backward_kernel(
     value, gate, valid, before, after, back, logits, proposals, count, pixels, HIDDEN: tl.constexpr,
     MASKED: tl.constexpr, STARTED: tl.constexpr, ELEMENTS: tl.constexpr,
 ):  # fmt: skip
@@ -169,7 +169,7 @@ def _give_back_kernel(
         h = tl.zeros((ELEMENTS,), tl.float32)
     z, k = tl.load(value + at, mask=inside, other=0.0), tl.load(gate + at, mask=inside, other=0.0)
     d = tl.load(back + at, mask=inside, other=0.0)
-    da, dz, rest = _give_back(d, h, tl.load(after + at, mask=inside, other=0.0), z, k, known)
+    da, dz, rest = _update_backward(d, h, tl.load(after + at, mask=inside, other=0.0), z, k, known)
     tl.store(logits + at, da, mask=inside)
     tl.store(proposals + at, dz, mask=inside)
     tl.store(back + at, rest, mask=inside)
@@ -231,7 +231,7 @@ def update(value: Tensor, gate: Tensor, mask: Tensor | None, before: Tensor | No
     )  # fmt: skip
 
 
-def give_back(
+def update_backward(
     value: Tensor,
     gate: Tensor,
     mask: Tensor | None,
@@ -243,7 +243,7 @@ def give_back(
 ) -> None:
     """The same backwards, into `logits` and `proposals`; `back` becomes what needs no product."""
     valid = _bytes(mask)
-    _give_back_kernel[(triton.cdiv(value.numel(), ELEMENTS),)](
+    _update_backward_kernel[(triton.cdiv(value.numel(), ELEMENTS),)](
         *(value, gate, _or(valid, value), _or(before, value), after, back, logits, proposals),
         *(value.numel(), value[0, 0].numel()),
         HIDDEN=value.shape[1], MASKED=valid is not None, STARTED=before is not None, ELEMENTS=ELEMENTS,

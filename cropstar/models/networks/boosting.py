@@ -69,7 +69,7 @@ class Boosting(FittedClassifier):
             on_trees(count, self.tree_count)
         return boosting_arrays(boosted, boosted.classes_, self.classes), None
 
-    def take(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
+    def load_trees(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
         trees.check(features, 1)
         start, adds_to = arrays["start"], arrays["adds_to"]
         if start.dtype != np.float64 or start.shape != (self.classes,):

@@ -113,7 +113,7 @@ class Forest(FittedClassifier):
     def _steps(self) -> Sequence[int]:
         return *range(AT_ONCE, self.tree_count, AT_ONCE), self.tree_count
 
-    def take(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
+    def load_trees(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
         trees.check(features, self.classes)
         sums = trees.leaves.sum(axis=1, dtype=np.float64)
         if (trees.leaves < 0).any() or not np.allclose(sums, 1, atol=1e-4):

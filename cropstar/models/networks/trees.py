@@ -344,7 +344,7 @@ class FittedClassifier(Classifier):
         means = features[:, : grid.values(self.columns)].mean(axis=0, dtype=np.float64).astype(np.float32)
         alone = fields is None or len(np.unique(fields)) == len(fields)
         arrays, unseen = self.grow(TreeSamples(features, labels, None if alone else fields), seed % 2**32, on_trees)
-        self.become({"season": grid.array(), "means": means, **arrays})
+        self.load_arrays({"season": grid.array(), "means": means, **arrays})
         return unseen
 
     @abstractmethod
@@ -358,10 +358,10 @@ class FittedClassifier(Classifier):
         """Probabilities (N, classes)."""
 
     @abstractmethod
-    def take(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
+    def load_trees(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
         """Check the trees and take over `own_arrays`; a ValueError says why they cannot be used."""
 
-    def become(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+    def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         """Take over what was fitted; a ValueError says why it cannot be used."""
         grid, means = DayGrid.from_array(arrays["season"]), arrays["means"]
         if means.dtype != np.float32 or means.shape != (grid.values(self.columns),):
@@ -369,11 +369,11 @@ class FittedClassifier(Classifier):
         if not np.isfinite(means).all():
             raise ValueError("one of its means is not a number")
         trees = Trees(*(arrays[f"{TREES}{field.name}"] for field in fields(Trees)))
-        self.take(arrays, trees, grid.features(self.columns))
+        self.load_trees(arrays, trees, grid.features(self.columns))
         self.grid, self.means, self.trees = grid, means, trees
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `become` takes."""
+        """What `load_arrays` takes."""
         assert self.trees is not None
         own = {name: getattr(self, name) for name in self.own_arrays}
         trees = {f"{TREES}{name}": array for name, array in self.trees.arrays().items()}
@@ -416,7 +416,7 @@ class FittedClassifier(Classifier):
         if missing:
             return
         try:
-            self.become({name: state_dict[f"{prefix}{name}"].detach().cpu().numpy() for name in names})
+            self.load_arrays({name: state_dict[f"{prefix}{name}"].detach().cpu().numpy() for name in names})
         except ValueError as failure:
             error_msgs.append(str(failure))
 

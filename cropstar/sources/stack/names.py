@@ -164,10 +164,10 @@ class TileFiles:
 def geotiffs(folder: Path) -> Iterator[PurePosixPath]:
     """GeoTIFFs below a folder, hidden files and products left out, in one order on every machine."""
     count = 0
-    for directory, below, names in os.walk(folder, onerror=_give_up):
+    for directory, below, names in os.walk(folder, onerror=_reraise):
         place = PurePosixPath(Path(directory).relative_to(folder).as_posix())
         deep = len(place.parts) >= MAXIMUM_DEPTH
-        below[:] = [] if deep else sorted(name for name in below if not _is_apart(name))
+        below[:] = [] if deep else sorted(name for name in below if not _is_skipped_folder(name))
         for name in sorted(names):
             if name.lower().endswith(ENDINGS) and not name.startswith("."):
                 yield place / name
@@ -197,7 +197,7 @@ def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
         else:
             files[name.tile].append(DatedFile(path, name.day, name.band))
     if not files:
-        raise _nothing_found(folder, options, [*others, *indices])
+        raise _no_dated_files(folder, options, [*others, *indices])
     if others:
         reason = f"not named as {options.pattern}" if pattern else "no band of a date by their names"
         logger.info(
@@ -214,11 +214,11 @@ def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
     )
 
 
-def _give_up(failure: OSError) -> None:
+def _reraise(failure: OSError) -> None:
     raise failure  # a folder passed over would be dates that are missing without a word
 
 
-def _is_apart(folder: str) -> bool:
+def _is_skipped_folder(folder: str) -> bool:
     return folder.startswith(".") or folder.upper().endswith(".SAFE")
 
 
@@ -229,7 +229,7 @@ def _guessed(relative: PurePosixPath, path: Path) -> Name | None:
         raise InputError("an unclear name", path=path, why=str(failure), remedy=HOW_TO_NAME) from None
 
 
-def _nothing_found(folder: Path, options: StackOptions, others: list[Path]) -> InputError:
+def _no_dated_files(folder: Path, options: StackOptions, others: list[Path]) -> InputError:
     if not others:
         return InputError("no GeoTIFFs", path=folder, remedy="give a folder of dated .tif files")
     if options.pattern:

@@ -462,7 +462,7 @@ def _make_table(tile: TileFiles, given: Bands | None, files: OpenRasters) -> Ban
             found = [(name, BandEntry(dated.path, index, False)) for index, name in enumerate(names, start=1)]
         for band, entry in found:
             if (dated.day, band) in table:
-                raise _twice(dated.day, band, table[dated.day, band], entry)
+                raise _duplicate_band(dated.day, band, table[dated.day, band], entry)
             table[dated.day, band] = entry
     return table
 
@@ -519,7 +519,7 @@ def _band_in(text: str, dated: DatedFile) -> str | None:
     return band_name(text) if text.isidentifier() else None
 
 
-def _twice(day: date, band: str, first: BandEntry, second: BandEntry) -> InputError:
+def _duplicate_band(day: date, band: str, first: BandEntry, second: BandEntry) -> InputError:
     if first.path == second.path:
         return InputError("a band appears twice", path=first.path, why=band, remedy="keep one of them")
     why = f"{first.path.name} and {second.path.name}"
