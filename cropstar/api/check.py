@@ -193,10 +193,10 @@ def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> 
     known = frame[column].notna().to_numpy()
     crops = rules.apply([_text(value) for value in frame[column][known]])
     keys = [key for key, kept in zip(keys_of(frame), known, strict=True) if kept]
-    found = {key: crop for key, crop in zip(keys, crops, strict=True) if crop is not None}
-    if not found:
+    declared = {key: crop for key, crop in zip(keys, crops, strict=True) if crop is not None}
+    if not declared:
         raise InputError("no declared crop", path=path, why=f"the column '{column}' is empty", remedy="name another")
-    return found
+    return declared
 
 
 def _open_parcels(path: Path) -> Any:
@@ -331,16 +331,16 @@ def _write_page(path: Path, result: CheckResult) -> None:
     from cropstar.store.store import Store
 
     def cards(rows: Sequence[CheckedField]) -> list[FieldCard]:
-        found = []
+        made = []
         for row in rows[:SHOWN]:
             curve = result.curves.get(row.parcel)
-            found.append(
+            made.append(
                 FieldCard(
                     *(row.key, row.parcel[0], row.declared, row.mapped, row.light, row.p_value),
                     *(row.declared_probability, row.probability, (curve.days, curve.values) if curve else None),
                 )
             )
-        return found
+        return made
 
     store = Store.open(result.store)
     start = store.fingerprint.season.start

@@ -183,32 +183,36 @@ class CropModel(nn.Module):
         days = _days(dates, *values.shape[:2])
         self._require_season(days[clear.any(axis=tuple(range(2, clear.ndim)))], any_dates)
         self._require_scale(reflectance, clear)
-        found = (
+        probabilities = (
             self._of_images(reflectance, clear, days) if values.ndim == 5 else self._of_series(reflectance, clear, days)
         )
-        return found[0] if single else found
+        return probabilities[0] if single else probabilities
 
     def _of_images(
         self, x: NDArray[np.float32], valid: NDArray[np.bool_], days: NDArray[np.int32]
     ) -> NDArray[np.float32]:
         """(N, K, H, W). One image at a time; a series model reads each pixel on its own."""
-        found = []
+        probabilities = []
         for values, clear, own in zip(x, valid, days, strict=True):
             if self.model.spatial:
-                found.append(self._probabilities(values[None], clear[None], own[None])[0])
+                probabilities.append(self._probabilities(values[None], clear[None], own[None])[0])
                 continue
             height, width = clear.shape[1:]
             series = values.reshape(*values.shape[:2], -1).transpose(2, 0, 1)
             pixels = self._of_series(series, clear.reshape(len(clear), -1).T, np.tile(own, (height * width, 1)))
-            found.append(pixels.T.reshape(-1, height, width))
-        return np.stack(found) if found else np.zeros((0, len(self.card.classes), *x.shape[3:]), np.float32)
+            probabilities.append(pixels.T.reshape(-1, height, width))
+        return (
+            np.stack(probabilities)
+            if probabilities
+            else np.zeros((0, len(self.card.classes), *x.shape[3:]), np.float32)
+        )
 
     def _of_series(
         self, x: NDArray[np.float32], valid: NDArray[np.bool_], days: NDArray[np.int32]
     ) -> NDArray[np.float32]:
         rows = [slice(start, start + SERIES_AT_ONCE) for start in range(0, len(x), SERIES_AT_ONCE)]
-        found = [self._probabilities(x[some], valid[some], days[some]) for some in rows]
-        return np.concatenate(found) if found else np.zeros((0, len(self.card.classes)), np.float32)
+        probabilities = [self._probabilities(x[some], valid[some], days[some]) for some in rows]
+        return np.concatenate(probabilities) if probabilities else np.zeros((0, len(self.card.classes)), np.float32)
 
     @torch.inference_mode()
     def _probabilities(
@@ -240,15 +244,15 @@ class CropModel(nn.Module):
             values[place, : end - start] = rows[start:end]
             days[place, : end - start] = moments[start:end]
             days[place, end - start :] = moments[end - 1]
-        found = self._of_arrays(values, days, None, any_dates)
-        return pd.DataFrame(found, index=pd.Index(keys, name=key), columns=list(self.card.classes))
+        probabilities = self._of_arrays(values, days, None, any_dates)
+        return pd.DataFrame(probabilities, index=pd.Index(keys, name=key), columns=list(self.card.classes))
 
     def _band_column(self, band: str, columns: Sequence[str]) -> str:
-        found = band if band in columns else next((each for each in columns if reflectance_band(each) == band), None)
-        if found is None:
+        column = band if band in columns else next((each for each in columns if reflectance_band(each) == band), None)
+        if column is None:
             why = f"the columns are {', '.join(columns)}"
             raise MismatchError(f"no column for the band {band}", why=why, remedy=f"call it {band}")
-        return found
+        return column
 
     def _require_season(self, days: NDArray[np.int32], any_dates: bool) -> None:
         season = self.card.season

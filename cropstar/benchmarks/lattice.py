@@ -203,15 +203,15 @@ def measure(
     gradient is one in every unit, so all spread comes from weights and inputs. `done` hears of places finished.
     """
     steps, width = inputs.shape[1:]
-    found: dict[str, list[Tensor]] = {loss: [] for loss in losses}
+    norms: dict[str, list[Tensor]] = {loss: [] for loss in losses}
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers stay as they were
         stack = new_cells(name, layers, width, hidden)
         torch.manual_seed(seed)  # weights are drawn run by run, so the batch changes nothing
         for part in inputs.double().split(runs_at_once(stack, steps)):
             weights = draw_weights(stack, len(part))
             for loss, magnitudes in backwards(stack, weights, part, losses, done):
-                found[loss].append(magnitudes)
-    return {loss: torch.cat(parts).numpy() for loss, parts in found.items()}
+                norms[loss].append(magnitudes)
+    return {loss: torch.cat(parts).numpy() for loss, parts in norms.items()}
 
 
 def runs_at_once(stack: Sequence[Cell], steps: int) -> int:
@@ -354,8 +354,8 @@ def table_text(patterns: Sequence[Pattern]) -> str:
     head = ("cell", "loss", "per layer", "per step", "straight down", "straight back", "spread")
     rows = [head]
     for pattern in patterns:
-        found = factors_of(pattern)
-        numbers = (found.per_layer, found.per_step, found.straight_down, found.straight_back, found.spread)
+        factors = factors_of(pattern)
+        numbers = (factors.per_layer, factors.per_step, factors.straight_down, factors.straight_back, factors.spread)
         rows.append((cell_title(pattern.cell), pattern.loss, *(f"{number:.3f}" for number in numbers)))  # type: ignore[arg-type]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     return "\n".join(
@@ -371,8 +371,8 @@ def table_rows(patterns: Sequence[Pattern]) -> list[dict[str, str | float | None
     """For programs: what is not a number is null."""
     rows: list[dict[str, str | float | None]] = []
     for pattern in patterns:
-        found = {key: value if math.isfinite(value) else None for key, value in vars(factors_of(pattern)).items()}
-        rows.append({"cell": pattern.cell, "loss": pattern.loss, **found})
+        factors = {key: value if math.isfinite(value) else None for key, value in vars(factors_of(pattern)).items()}
+        rows.append({"cell": pattern.cell, "loss": pattern.loss, **factors})
     return rows
 
 
@@ -391,11 +391,11 @@ def long_table(patterns: Sequence[Pattern]) -> str:
 
 def panel_notes(patterns: Sequence[Pattern]) -> dict[tuple[str, str, str], str]:
     """The headline of every heat map."""
-    found = {}
+    notes = {}
     for pattern in patterns:
         factors = factors_of(pattern)
         if math.isfinite(factors.per_layer):
-            found[pattern.cell, pattern.loss, "mean"] = f"{factors.per_layer:.2f} per layer"
+            notes[pattern.cell, pattern.loss, "mean"] = f"{factors.per_layer:.2f} per layer"
         if math.isfinite(factors.spread):
-            found[pattern.cell, pattern.loss, "spread"] = f"{factors.spread:.2f} on average"
-    return found
+            notes[pattern.cell, pattern.loss, "spread"] = f"{factors.spread:.2f} on average"
+    return notes

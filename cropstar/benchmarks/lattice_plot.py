@@ -92,19 +92,19 @@ def draw_lattice(
     """
     cells = list(dict.fromkeys(pattern.cell for pattern in patterns))
     losses = list(dict.fromkeys(pattern.loss for pattern in patterns))
-    found = {(pattern.cell, pattern.loss): pattern for pattern in patterns}
+    by_cell = {(pattern.cell, pattern.loss): pattern for pattern in patterns}
     kinds = [(loss, quantity) for loss in losses for quantity in QUANTITIES]
     with house_style():
         frame = _arrange(len(cells), len(kinds), patterns[0].mean.shape, caption)
         figure = new_figure(frame.width, frame.height)
         _headings(figure, frame, cells, kinds, caption)
         for number, (loss, quantity) in enumerate(kinds):
-            maps = [_positive(thin_steps(getattr(found[cell, loss], quantity)), quantity) for cell in cells]
+            maps = [_positive(thin_steps(getattr(by_cell[cell, loss], quantity)), quantity) for cell in cells]
             colours, scale = _colours(maps, quantity)
             for column, cell in enumerate(cells):
                 box = frame.box(*frame.place(column, number), *frame.panel)
                 axes = figure.add_axes(box)
-                steps = found[cell, loss].mean.shape[1]
+                steps = by_cell[cell, loss].mean.shape[1]
                 image = _heat_map(axes, maps[column], steps, colours, scale)
                 first = number == 0 if frame.lying else column == 0
                 last = column == len(cells) - 1 if frame.lying else number == len(kinds) - 1

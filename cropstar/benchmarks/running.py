@@ -489,7 +489,7 @@ def show_config(
 def headline(result: dict[str, Any]) -> str:
     """The figure on test beside the paper's; on validation where the test part was left alone."""
     if result["text"] is None:
-        said = ", ".join(f"{name} {value:.4g}" for name, value in result["chosen"]["validation"].items())
-        return f"{result['task']}: {said} on validation; the test data were not used"
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in result["chosen"]["validation"].items())
+        return f"{result['task']}: {figures} on validation; the test data were not used"
     paper = "; ".join(f"{who} {what}" for who, what in result["paper"].items())
     return f"{result['task']}: {result['text']} on test" + (f" (paper: {paper})" if paper else "")

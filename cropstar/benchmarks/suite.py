@@ -187,9 +187,9 @@ class _Suite:
         if outcome.value is None:
             logger.warning("%s failed: %s%s", outcome.cell.title, outcome.error, left)
             return
-        said, took = outcome.metric.show(outcome.value), duration(outcome.seconds)
+        figure, took = outcome.metric.show(outcome.value), duration(outcome.seconds)
         event(
-            f"  {said} on test, ended by {outcome.ended} after {took}{left}",
+            f"  {figure} on test, ended by {outcome.ended} after {took}{left}",
             title=outcome.cell.title,
             value=outcome.value,
             ended=outcome.ended,

@@ -258,11 +258,11 @@ def settings_file(suite: Path, cell: SuiteTraining) -> Path:
 
 
 def read_outcome(suite: Path, cell: SuiteTraining) -> SuiteOutcome:
-    failed, found = failure_file(suite, cell), _read_run(suite, cell)
+    failed, outcome = failure_file(suite, cell), _read_run(suite, cell)
     if not failed.exists():
-        return found
+        return outcome
     # What a budget ended before goes on where it was, once the cause is removed.
-    run = found.run if found.ended == "budget" else None
+    run = outcome.run if outcome.ended == "budget" else None
     return SuiteOutcome(cell, "failed", str(read_json(failed).get("error", "")), run)
 
 

@@ -360,10 +360,10 @@ def _depths(axes: Axes, panel: Sequence[SuiteOutcome], colours: dict[str, str]) 
         aside = 2 ** (0.05 * (place - (len(models) - 1) / 2))
         middles: dict[float, float] = {}
         for depth in depths:
-            here = [outcome for outcome in outcomes if outcome.cell.layers == depth]
-            values = [outcome.value for outcome in here if outcome.value is not None]
+            at_depth = [outcome for outcome in outcomes if outcome.cell.layers == depth]
+            values = [outcome.value for outcome in at_depth if outcome.value is not None]
             spot = depth * aside
-            if any(outcome.state == "failed" for outcome in here):
+            if any(outcome.state == "failed" for outcome in at_depth):
                 axes.plot(
                     [spot], [0.03], "x", color=colour, transform=axes.get_xaxis_transform(), markersize=5, mew=1.4
                 )

@@ -59,6 +59,6 @@ def check(as_json: bool, **options: Any) -> None:
     """
     import cropstar
 
-    found = cropstar.check(**options, progress=None)
+    checked = cropstar.check(**options, progress=None)
     if as_json:
-        click.echo(json.dumps({**found.facts, "fields": found.fields}, indent=1, ensure_ascii=False))
+        click.echo(json.dumps({**checked.facts, "fields": checked.fields}, indent=1, ensure_ascii=False))

@@ -41,9 +41,9 @@ def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_jso
         from cropstar.reports.comparison import draw_comparison
 
         draw_comparison(output, comparison)
-    found = comparison.to_json()
-    click.echo(json.dumps(found, indent=1, ensure_ascii=False) if as_json else format_comparison(comparison))
-    for warning in found["warnings"]:
+    facts = comparison.to_json()
+    click.echo(json.dumps(facts, indent=1, ensure_ascii=False) if as_json else format_comparison(comparison))
+    for warning in facts["warnings"]:
         logger.warning(warning)
     if output is not None:
         event(f"picture {output}", picture=str(output))

@@ -89,13 +89,13 @@ def _classes_with_dates(reader: TileReader) -> NDArray[np.int16]:
     labels = reader.table.labels
     if reader.date_labels is None:
         return labels
-    found = labels.copy()
+    classes = labels.copy()
     for place in np.flatnonzero(labels == UNLABELLED):
         own = reader.date_labels[reader.starts[place] : reader.starts[place + 1]]
         own = own[own != UNLABELLED]
         if len(own):
-            found[place] = np.bincount(own).argmax()
-    return found
+            classes[place] = np.bincount(own).argmax()
+    return classes
 
 
 def random_key(seed: int, *names: str) -> bytes:
@@ -199,19 +199,19 @@ def assign_units(tallies: Mapping[str, Tally], shares: Mapping[str, float], seed
     totals: Tally = sum(tallies.values(), Counter())
     lacking = {part: dict.fromkeys(totals, share) for part, share in shares.items()}
     order = sorted(tallies, key=lambda unit: (-tallies[unit].total().bit_length(), random_key(seed, unit)))
-    found: dict[str, str] = {}
+    part_of: dict[str, str] = {}
     for done, unit in enumerate(order):
-        empty = [part for part in shares if part not in found.values()]
+        empty = [part for part in shares if part not in part_of.values()]
         weights = {label: count / totals[label] for label, count in sorted(tallies[unit].items())}
 
         def wanted(part: str, weights: dict[int, float] = weights) -> float:
             return sum(weight * lacking[part][label] for label, weight in weights.items())
 
         chosen = max(empty if len(order) - done <= len(empty) else shares, key=wanted)
-        found[unit] = chosen
+        part_of[unit] = chosen
         for label, weight in weights.items():
             lacking[chosen][label] -= weight
-    return found
+    return part_of
 
 
 def hold_out_units(tallies: Mapping[str, Tally], share: float, seed: int, by: str) -> tuple[set[str], str]:
@@ -322,20 +322,20 @@ def _one_part_each(
     fields: Fields, parts: Mapping[ParcelId, str], shares: Mapping[str, float], seed: int
 ) -> dict[FieldName, str]:
     """The one part of every field that is in any."""
-    found: dict[FieldName, str] = {}
+    part_of: dict[FieldName, str] = {}
     torn = 0
     for field, pieces in fields.pieces.items():
         own = {parts[parcel] for parcel in pieces if parcel in parts}
         if len(own) > 1:
             torn += 1
-            found[field] = _weighted_choice(
+            part_of[field] = _weighted_choice(
                 [part for part in shares if part in own], shares, random_key(seed, "part", *field)
             )
         elif own:
-            found[field] = own.pop()
+            part_of[field] = own.pop()
     if torn:
         logger.warning("%d fields lie in several parts of the split: each is kept in one part only", torn)
-    return found
+    return part_of
 
 
 def _weighted_choice(candidates: list[str], shares: Mapping[str, float], ticket: bytes) -> str:

@@ -186,13 +186,13 @@ class PatchDataset:
 
     def usable_for_distillation(self, indexes: list[int]) -> NDArray[np.bool_]:
         """(B, H, W): pixels of this part and such without any label, but none that another part is judged on."""
-        found = np.zeros((len(indexes), self._size, self._size), dtype=bool)
+        usable = np.zeros((len(indexes), self._size, self._size), dtype=bool)
         for row, place in enumerate(self.places[index] for index in indexes):
             image, window = place.image(self._store), place.window
             inside = self._split.mask(image.scene, image.parcels(window), self.part, place)
             free = inside | (image.labels(window) == UNLABELLED)
-            found[row, : free.shape[0], : free.shape[1]] = free
-        return found
+            usable[row, : free.shape[0], : free.shape[1]] = free
+        return usable
 
     def _read(self, place: PatchWindow) -> dict[str, NDArray[Any]]:
         image, window = place.image(self._store), place.window

@@ -228,12 +228,12 @@ def pixels_of(parcels: NDArray[np.int32], wanted: Callable[[int], bool]) -> NDAr
 
 def named_splits(store: Store) -> dict[str, dict[tuple[str, str], str]]:
     """The data sets' own splits: of each the part of every scene's groups."""
-    found: dict[str, dict[tuple[str, str], str]] = {}
+    splits: dict[str, dict[tuple[str, str], str]] = {}
     for scene, about in store.manifest.scenes.items():
         for name, parts in about.get("splits", {}).items():
             for part, groups in parts.items():
-                found.setdefault(name, {}).update({(scene, str(group)): part for group in groups})
-    return found
+                splits.setdefault(name, {}).update({(scene, str(group)): part for group in groups})
+    return splits
 
 
 def _published(store: Store, fields: Fields, config: SplitConfig, seed: int) -> dict[ParcelId, str]:

@@ -338,10 +338,10 @@ def _require_same(client: Any) -> None:
     here = _relevant(versions["client"])
     others = [(f"the worker {address}", own, tuple(here)) for address, own in versions["workers"].items()]
     for who, own, names in [("the scheduler", versions["scheduler"], ("python", "cropstar")), *others]:
-        there = _relevant(own)
+        worker = _relevant(own)
         for name in names:
-            if there[name] != here[name]:
-                why = f"{name} {there[name] or 'is missing'} there and {here[name]} here"
+            if worker[name] != here[name]:
+                why = f"{name} {worker[name] or 'is missing'} there and {here[name]} here"
                 raise MismatchError(f"{who} does not fit", why=why, remedy=f"install the same {name} on both")
 
 
@@ -349,8 +349,8 @@ def _relevant(versions: Any) -> dict[str, str | None]:
     """Versions as far as they matter: 3.11 of Python, 2.6.0 of torch 2.6.0+cpu."""
     packages = versions["packages"] if isinstance(versions, dict) else {}
     python = packages.get("python")
-    found: dict[str, str | None] = {"python": ".".join(python.split(".")[:2]) if python else None}
-    return found | {name: (packages.get(name) or "").partition("+")[0] or None for name in PACKAGES}
+    relevant: dict[str, str | None] = {"python": ".".join(python.split(".")[:2]) if python else None}
+    return relevant | {name: (packages.get(name) or "").partition("+")[0] or None for name in PACKAGES}
 
 
 def _machines(client: Any) -> list[Machine]:

@@ -92,9 +92,9 @@ class LocalPool(WorkerPool):
     def _start(self) -> bool:
         """Start the workers, unless they are there."""
         while len(self._workers) < self._wanted:
-            here, there = multiprocessing.Pipe()
+            own_end, worker_end = multiprocessing.Pipe()
             process = multiprocessing.get_context("spawn").Process(
-                target=_run_worker, args=(there, self._shared, logger.getEffectiveLevel()), daemon=True
+                target=_run_worker, args=(worker_end, self._shared, logger.getEffectiveLevel()), daemon=True
             )
             try:
                 with _signals_held_back():
@@ -105,8 +105,8 @@ class LocalPool(WorkerPool):
                 logger.debug("the work cannot be sent to workers, using one process: %s", failure)
                 self._wanted = 1
                 return False
-            there.close()  # so that the end of the worker is the end of the connection
-            self._workers[here] = process
+            worker_end.close()  # so that the end of the worker is the end of the connection
+            self._workers[own_end] = process
         return True
 
     def _share_out(self) -> Iterator[tuple[PoolTask, Answer]]:

@@ -154,5 +154,5 @@ def degrees_of(grid: Grid) -> tuple[float, float, float, float] | None:
         west, south, east, north = transformer.transform_bounds(*grid.bounds)
     except (ProjError, ValueError):
         return None
-    found = (float(west), float(south), float(east), float(north))
-    return found if np.isfinite(found).all() else None
+    box = (float(west), float(south), float(east), float(north))
+    return box if np.isfinite(box).all() else None

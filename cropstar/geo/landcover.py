@@ -79,15 +79,15 @@ def open_land_cover(path: Path, grid: Grid) -> Iterator[LandCover]:
             raise _elsewhere(path, str(failure)) from None
         factor = max(1.0, max(grid.shape) / LOOK)
         shape = tuple(max(1, round(side / factor)) for side in grid.shape)
-        values, there = _read(warped, path, out_shape=shape)
-        if not there.any():
+        values, present = _read(warped, path, out_shape=shape)
+        if not present.any():
             raise _elsewhere(path, "it has no value anywhere on the scene")
         own, remarks = Grid.of(dataset), ""
         if own != grid and (difference := grid_difference(own, grid)):
             remarks += f"; brought to the grid of the scene by the nearest pixel ({difference})"
-        if (covered := float(there.mean())) < 0.995:
+        if (covered := float(present.mean())) < 0.995:
             remarks += f"; it covers {covered:.0%} of the scene, the rest is left out"
-        yield LandCover(path, tuple(int(value) for value in np.unique(values[there])), remarks, warped)
+        yield LandCover(path, tuple(int(value) for value in np.unique(values[present])), remarks, warped)
 
 
 def mapped_values(

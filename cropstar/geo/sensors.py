@@ -17,8 +17,8 @@ MOST_VALUE = 1e30  # of an observation: its square is a number, too
 
 def is_number(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Where there is a value: not NaN, nor the largest number there is, which many write for nodata and do not say."""
-    found: NDArray[np.bool_] = np.abs(values) <= MOST_VALUE
-    return found
+    usable: NDArray[np.bool_] = np.abs(values) <= MOST_VALUE
+    return usable
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Warmth:
 
     def of_rows(self, days: NDArray[np.int32], temperatures: Floats, starts: NDArray[np.int64]) -> Floats:
         """(rows,) of series laid end to end; a row's temperature is the mean of the days from it to the next row."""
-        found = np.zeros(len(days))
+        warmth = np.zeros(len(days))
         for first, end in pairwise(starts.tolist()):
             own, means = days[first:end].astype(np.int64), temperatures[first:end]
             if end - first < 2:
@@ -71,8 +71,8 @@ class Warmth:
             gains = np.maximum(means[np.searchsorted(own, every, side="right") - 1] - self.base, 0.0)
             sums = np.concatenate([[0.0], np.cumsum(gains)])  # of the days before each, from the first row on
             begins = self._starts_before(own)  # the last start of a year's sum, perhaps before the first row
-            found[first:end] = sums[own - own[0]] - sums[np.maximum(begins - own[0], 0)]
-        return found
+            warmth[first:end] = sums[own - own[0]] - sums[np.maximum(begins - own[0], 0)]
+        return warmth
 
     def _starts_before(self, days: NDArray[np.int64]) -> NDArray[np.int64]:
         """The last start day up to each day."""

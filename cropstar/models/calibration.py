@@ -96,13 +96,13 @@ class Calibration:
     def from_json(cls, data: dict[str, Any]) -> Calibration:
         try:
             tables = {name: Reliability.from_json(data[name]) for name in ("before", "after")}
-            found = cls(**{**data, **tables})
-            if not COOLEST <= found.temperature <= HOTTEST:
-                raise ValueError(f"a temperature of {found.temperature}")
+            read = cls(**{**data, **tables})
+            if not COOLEST <= read.temperature <= HOTTEST:
+                raise ValueError(f"a temperature of {read.temperature}")
         except (KeyError, TypeError, ValueError) as failure:
             why = f"it cannot be understood ({failure})"
             raise ArtifactError("the calibration cannot be used", why=why, remedy="train again") from None
-        return found
+        return read
 
 
 def calibrate(
@@ -303,13 +303,13 @@ class ConformalSets:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ConformalSets:
         try:
-            found = cls(data["score"], float(data["coverage"]), float(data["threshold"]), int(data["parcels"]))
-            if found.score not in get_args(Score) or not 0 <= found.threshold <= 1:
-                raise ValueError(f"score {found.score!r} up to {found.threshold}")
+            read = cls(data["score"], float(data["coverage"]), float(data["threshold"]), int(data["parcels"]))
+            if read.score not in get_args(Score) or not 0 <= read.threshold <= 1:
+                raise ValueError(f"score {read.score!r} up to {read.threshold}")
         except (KeyError, TypeError, ValueError) as failure:
             why = f"they cannot be understood ({failure})"
             raise ArtifactError("the sets of classes cannot be used", why=why, remedy="train again") from None
-        return found
+        return read
 
 
 def measure_coverage(chosen: NDArray[np.bool_], labels: NDArray[Any], parcels: NDArray[Any]) -> CoverageFigures:

@@ -130,8 +130,8 @@ class RecurrentClassifier(Classifier):
         return torch.cat([self._scores(self.pool.read(tuple(sums), own)) for own, *sums in chunks])
 
     def may_round(self, state: ModelState) -> list[bool]:
-        found = super().may_round(state)
-        return [*found[:-1], False] if self.pool.keeps_state else found  # counts are the last of pooled parts
+        parts = super().may_round(state)
+        return [*parts[:-1], False] if self.pool.keeps_state else parts  # counts are the last of pooled parts
 
     def hidden(self, state: ModelState) -> list[Tensor]:
         """What each layer passes on, (B, H, ...) each, of a streaming state."""

@@ -48,8 +48,8 @@ def export_forward(model: Classifier, bands: int, dates: int, metadata: Mapping[
     inputs = _season(model, bands, dates, batch=3, height=11, width=9, seed=1)
     with torch.inference_mode():
         wanted = model(*inputs)
-    found = _run(content, {name: part.numpy() for name, part in zip(INPUTS, inputs, strict=True)})
-    _require_same(found["scores"], wanted)
+    exported = _run(content, {name: part.numpy() for name, part in zip(INPUTS, inputs, strict=True)})
+    _require_same(exported["scores"], wanted)
     return content
 
 
@@ -116,9 +116,9 @@ def _check_steps(model: Classifier, content: bytes, names: Sequence[str], bands:
             state = model.step(*date, state)
             wanted = model.classify(state)
         feeds = dict(zip(INPUTS, (part.numpy() for part in date), strict=True)) | dict(zip(names, held, strict=True))
-        found = _run(content, feeds)
-        held = [found[f"next_{place}"] for place in range(len(names))]
-        _require_same(found["scores"], wanted)
+        exported = _run(content, feeds)
+        held = [exported[f"next_{place}"] for place in range(len(names))]
+        _require_same(exported["scores"], wanted)
         for mine, theirs in zip(held, _flat(state), strict=True):
             _require_same(mine, theirs)
 
@@ -180,8 +180,8 @@ def _run(content: bytes, feeds: Arrays) -> Arrays:
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     known = {each.name for each in session.get_inputs()}  # what a model does not look at is no input of its graph
-    found = session.run(None, {name: values for name, values in feeds.items() if name in known})
-    return {each.name: values for each, values in zip(session.get_outputs(), found, strict=True)}
+    results = session.run(None, {name: values for name, values in feeds.items() if name in known})
+    return {each.name: values for each, values in zip(session.get_outputs(), results, strict=True)}
 
 
 def _require_same(found: NDArray[Any], wanted: Tensor) -> None:

@@ -108,12 +108,12 @@ class ClassDistances:
         flat = [part.movedim(1, -1).reshape(-1, part.shape[1]) for part in features]
         device = flat[0].device
         whitening, means = (torch.from_numpy(each).to(device) for each in (self.whitening, self.means))
-        found = []
+        distances = []
         for start in range(0, len(flat[0]), ROWS):
             rows = torch.cat([part[start : start + ROWS].double() for part in flat], dim=1) @ whitening.T
             nearest = torch.stack([(rows - mean).square().sum(dim=1) for mean in means]).amin(dim=0)
-            found.append(nearest.sqrt())
-        return (torch.cat(found) if found else torch.zeros(0, dtype=torch.float64)).reshape(shape)
+            distances.append(nearest.sqrt())
+        return (torch.cat(distances) if distances else torch.zeros(0, dtype=torch.float64)).reshape(shape)
 
 
 class WithNovelty(Classifier):
@@ -163,8 +163,8 @@ class NoveltyStage:
 
     def oddness(self, distance: NDArray[Any], doubt: NDArray[Any]) -> Floats:
         """0 for the most ordinary of the held-out fields; the higher, the fewer of them are as odd."""
-        found: Floats = _surprise(distance, self.distance) + DOUBT * _surprise(doubt, self.doubt)
-        return found
+        total: Floats = _surprise(distance, self.distance) + DOUBT * _surprise(doubt, self.doubt)
+        return total
 
     def limit(self, rate: float) -> float | None:
         """The limit of the highest rate that is not above this one."""
@@ -177,8 +177,8 @@ def _surprise(values: NDArray[Any], knots: Sequence[float]) -> Floats:
     given = np.asarray(values, dtype=np.float64)
     inside = -np.log(np.maximum(1.0 - np.interp(given, knots, LEVELS), LEAST))
     most = max(knots[-1], 1e-9)
-    found: Floats = inside + BEYOND * np.maximum(given / most - 1.0, 0.0)
-    return found
+    surprise: Floats = inside + BEYOND * np.maximum(given / most - 1.0, 0.0)
+    return surprise
 
 
 @dataclass(frozen=True)

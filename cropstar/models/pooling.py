@@ -126,11 +126,11 @@ class SeasonState(LastState):
 
     def by_date(self, outputs: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         state: State | None = None
-        found = []
+        pooled = []
         for t in range(outputs.shape[0]):
             state = self.add(state, outputs[t], valid[:, t], days[:, t])
-            found.append(self.read(state, outputs[t]))
-        return torch.stack(found)
+            pooled.append(self.read(state, outputs[t]))
+        return torch.stack(pooled)
 
     def add(self, state: State | None, output: Tensor, valid: Tensor, days: Tensor) -> State:
         *sums, counts = self.initial_state(output) if state is None else state

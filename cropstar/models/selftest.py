@@ -126,8 +126,8 @@ def _try(
     def computing() -> Any:
         return half_precision(model, device, half) if half else nullcontext()
 
-    found = _results(model, _on(batch, device), computing)
-    scores, gradients = _errors(found[:1], expected[:1]), _errors(found[1:], expected[1:])
+    results = _results(model, _on(batch, device), computing)
+    scores, gradients = _errors(results[:1], expected[:1]), _errors(results[1:], expected[1:])
     large, observations = _on(many, device), many[1][:, 0].numel()
     step = _seconds(lambda: _results(model, large, computing), device)
 

@@ -111,8 +111,8 @@ def _shifted(
     with tiles_begin(0, 0):
         wider = None if state is None else _widened(state, above, left)
         larger = _widened(x, above, left, border)
-        found = convolution_step(larger, known, packed, wider, border=border)[:, :, above:, left:]
-    return found if out is None else out.copy_(found)
+        outputs = convolution_step(larger, known, packed, wider, border=border)[:, :, above:, left:]
+    return outputs if out is None else out.copy_(outputs)
 
 
 def _widened(images: Tensor, above: int, left: int, border: Tensor | None = None) -> Tensor:

@@ -91,12 +91,12 @@ class _ImageLayer(torch.autograd.Function):
         sequence, weights, kept = _Sequence(*saved[:3]), Weights(*saved[3:8]), ForwardStates(*saved[8:])
         x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
         with using(ctx.instruction_set):  # type: ignore[attr-defined]
-            x_gradient, initial_gradient, found = _backward(
+            x_gradient, initial_gradient, gradients = _backward(
                 *(sequence, weights, kept, states_gradient, last_gradient),
                 x_wanted=x_wanted,
                 initial_wanted=initial_wanted,
             )
-        parts = (part if needed else None for part, needed in zip(found, wanted, strict=True))
+        parts = (part if needed else None for part, needed in zip(gradients, wanted, strict=True))
         return (x_gradient, None, initial_gradient, *parts)
 
 
@@ -150,16 +150,16 @@ def _backward(
         last = last_gradient.contiguous()
     x_gradient = x.new_empty(x.shape) if x_wanted else None
     initial_gradient = x.new_empty(*x.shape[1:4], packed.hidden) if initial_wanted else None
-    found = Weights(*(x.new_empty(part.shape) for part in weights))
+    gradients = Weights(*(x.new_empty(part.shape) for part in weights))
     task = ConvolutionBackward(
         *(*x.shape[:4], packed.inputs, packed.hidden, packed.pointer(), x.data_ptr(), *strides(x, 4)),
         *(pointer(mask), *strides(mask, 4), pointer(initial), *(pointer(part) for part in kept)),
         *(pointer(given), *strides(given, 4), pointer(last), pointer(x_gradient), pointer(initial_gradient)),
-        **{f"{name}_gradient": part.data_ptr() for name, part in found._asdict().items()},
+        **{f"{name}_gradient": part.data_ptr() for name, part in gradients._asdict().items()},
     )
     library().run("convolution_backward", task, torch.get_num_threads())
     return (
         None if x_gradient is None else x_gradient.permute(0, 1, 4, 2, 3),
         None if initial_gradient is None else initial_gradient.permute(0, 3, 1, 2),
-        found,
+        gradients,
     )

@@ -230,10 +230,10 @@ def _find() -> Library | str:
 
 
 def library() -> Library:
-    found = _find()
-    if isinstance(found, str):
-        raise Unavailable(found)
-    return found
+    opened = _find()
+    if isinstance(opened, str):
+        raise Unavailable(opened)
+    return opened
 
 
 def available() -> bool:
@@ -243,8 +243,8 @@ def available() -> bool:
 
 def why_not() -> str:
     """The reason where they cannot; empty where they can."""
-    found = _find()
-    return found if isinstance(found, str) else ""
+    opened = _find()
+    return opened if isinstance(opened, str) else ""
 
 
 def why_refused() -> str:

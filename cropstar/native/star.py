@@ -142,16 +142,16 @@ def star_backward(
         final_gradient = final_gradient.contiguous()
     x_gradient = x.new_empty(length, batch, inputs) if x_wanted else None
     initial_gradient = x.new_empty(batch, hidden) if initial_wanted else None
-    found = Weights(*(x.new_empty(part.shape) for part in weights))
+    gradients = Weights(*(x.new_empty(part.shape) for part in weights))
     task = StarBackward(
         *(length, batch, inputs, hidden, packed.pointer(), x.data_ptr(), *strides(x, 2)),
         *(pointer(mask), *strides(mask, 2), pointer(initial), *(pointer(part) for part in forward)),
         *(pointer(outputs_gradient), *strides(outputs_gradient, 2), pointer(final_gradient)),
         *(pointer(x_gradient), pointer(initial_gradient)),
-        **{f"{name}_gradient": part.data_ptr() for name, part in found._asdict().items()},
+        **{f"{name}_gradient": part.data_ptr() for name, part in gradients._asdict().items()},
     )
     library().run("star_backward", task, torch.get_num_threads())
-    return Gradients(x_gradient, initial_gradient, found)
+    return Gradients(x_gradient, initial_gradient, gradients)
 
 
 def star_stack(
@@ -236,11 +236,11 @@ class _StarLayer(torch.autograd.Function):
         initial: Tensor | None,
         *parts: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        found = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=True)
-        ctx.save_for_backward(x, valid, initial, *parts, *found)  # type: ignore[arg-type]
+        computed = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=True)
+        ctx.save_for_backward(x, valid, initial, *parts, *computed)  # type: ignore[arg-type]
         ctx.set_materialize_grads(False)
         ctx.instruction_set = library().instruction_set  # type: ignore[attr-defined]
-        return found.outputs, found.outputs[-1].clone()
+        return computed.outputs, computed.outputs[-1].clone()
 
     @staticmethod
     def backward(
@@ -253,13 +253,13 @@ class _StarLayer(torch.autograd.Function):
             return (None,) * 8
         x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
         with using(ctx.instruction_set):  # type: ignore[attr-defined]
-            found = star_backward(
+            gradients = star_backward(
                 *(x, valid, weights, initial, kept, outputs_gradient, final_gradient),
                 x_wanted=x_wanted,
                 initial_wanted=initial_wanted,
             )
-        parts = (part if needed else None for part, needed in zip(found.weights, wanted, strict=True))
-        return (found.x, None, found.initial, *parts)
+        parts = (part if needed else None for part, needed in zip(gradients.weights, wanted, strict=True))
+        return (gradients.x, None, gradients.initial, *parts)
 
 
 def _checked(

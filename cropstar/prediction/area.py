@@ -38,10 +38,10 @@ class MapArea:
         """(h, w), True where pixels are mapped; None where all are."""
         if not self._parts:
             return None
-        found = np.ones((window.height, window.width), dtype=np.bool_)
+        mapped = np.ones((window.height, window.width), dtype=np.bool_)
         for part in self._parts:
-            found &= part.inside(window)
-        return found
+            mapped &= part.inside(window)
+        return mapped
 
 
 @contextmanager
@@ -75,9 +75,9 @@ class Mask:
     mapped: tuple[int, ...]
 
     def inside(self, window: Window) -> Flags:
-        values, there = self.cover.read(window)
-        found: Flags = there & np.isin(values, self.mapped)
-        return found
+        values, present = self.cover.read(window)
+        mapped: Flags = present & np.isin(values, self.mapped)
+        return mapped
 
 
 @dataclass(frozen=True)
@@ -116,5 +116,5 @@ class Outlines:
         if not len(near):
             return np.zeros(part.shape, dtype=np.bool_)
         burnt = rasterize(near.tolist(), part.shape, transform=part.affine, dtype="uint8")
-        found: Flags = burnt > 0
-        return found
+        mapped: Flags = burnt > 0
+        return mapped

@@ -111,13 +111,13 @@ class BlockResult:
 
 def block_layers(request: MapRequest, classes: int, dates: int) -> BlockLayers:
     """The layers that the blocks of a request hold, those of single dates among them."""
-    found = {
+    layers = {
         name: (classes if name == PROBABILITIES else 1, np.dtype(LAYERS[name].dtype))
         for name in request.layers_of_blocks
     }
     if request.stable_confidence is not None:
-        found |= {BY_DATE: (dates, np.dtype(np.uint8)), EARLIEST: (1, np.dtype(np.uint16))}
-    return found
+        layers |= {BY_DATE: (dates, np.dtype(np.uint8)), EARLIEST: (1, np.dtype(np.uint16))}
+    return layers
 
 
 def make_block(
@@ -170,8 +170,8 @@ class BlockFolder:
 
     def missing(self, windows: Sequence[Window]) -> list[Window]:
         """Those that have no block yet, in their order."""
-        there = {path.name for path in self.folder.glob("*.npz")}
-        return [window for window in windows if self.path(window).name not in there]
+        present = {path.name for path in self.folder.glob("*.npz")}
+        return [window for window in windows if self.path(window).name not in present]
 
     def write(self, block: BlockResult, state: WindowResult | None = None) -> None:
         """The state first: where a block is, its state is too."""
@@ -451,8 +451,8 @@ def require_disk_space(
         place = _existing_folder(need.place)
         disks.setdefault(os.stat(place).st_dev, []).append(DiskNeed(place, need.least, need.most))
     for device, own in disks.items():
-        there = _folder_size(work) if work is not None and work.is_dir() and os.stat(work).st_dev == device else 0
-        least, most = (max(sum(figures) - there, 0) for figures in _figures(own))
+        used = _folder_size(work) if work is not None and work.is_dir() and os.stat(work).st_dev == device else 0
+        least, most = (max(sum(figures) - used, 0) for figures in _figures(own))
         free = measure(own[0].place)
         if least > free:
             why = f"at least {_gigabytes(least)} are needed and {_gigabytes(free)} are free"

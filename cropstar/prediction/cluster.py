@@ -312,12 +312,12 @@ def _open(job: WorkerJob, *, seen: bool = True) -> Iterator[MapJob]:
 def _newly_opened(job: WorkerJob, stack: ExitStack) -> MapJob:
     request = job.request
     predictor = copy.copy(_predictor(request))  # whose weights are shared, and not how many series go at once
-    found = stack.enter_context(open_job(job.source, job.output, request, predictor, job.plan))
-    if found.key != job.key:
+    opened = stack.enter_context(open_job(job.source, job.output, request, predictor, job.plan))
+    if opened.key != job.key:
         why = "its model, its images or its backend differ from those of the client"
         remedy = "run workers with the same folders and the same cropstar as the client"
         raise MismatchError("the worker sees another job", path=job.source.path, why=why, remedy=remedy)
-    return found
+    return opened
 
 
 def _predictor(request: MapRequest) -> Predictor:

@@ -322,14 +322,14 @@ class MapJob:
             return make_block(self.request, window, answer, counts, inside), None
         history = None if stable is None else ClassHistory(window, self.files.dates, stable)
         on_date = None if history is None else _after_each_day(self.series.dates, history)
-        found = advance(
+        result = advance(
             *(self.predictor, self.series, window, observations), on_date=on_date, keep_state=keep_state, half=self.half
         )
-        answer = Answer(found.probabilities, found.unknown, found.seen)
-        block = make_block(self.request, window, answer, found.counts, inside)
+        answer = Answer(result.probabilities, result.unknown, result.seen)
+        block = make_block(self.request, window, answer, result.counts, inside)
         if history is not None:
             block.layers.update(history.layers(inside))
-        return block, found if keep_state else None
+        return block, result if keep_state else None
 
     def assemble(self) -> MapResult:
         """The map and all that belongs to it, of blocks that are all there."""
@@ -345,8 +345,8 @@ class MapJob:
             if self.request.state is not None:  # takes its name last, when the map is there
                 writer = stack.enter_context(writing_season(self.request.state, self._season_card()))
                 assert self.layout is not None
-                for found in folder.read_states(windows, self.layout, self.half):
-                    writer.write(*found)
+                for states in folder.read_states(windows, self.layout, self.half):
+                    writer.write(*states)
             stable = self.request.stable_confidence
             if stable is not None:
                 write_map_per_date(
@@ -424,9 +424,9 @@ class MapJob:
 
     def result(self, written: MapContents | None) -> MapResult:
         """Of what was written, or None where nothing was."""
-        there = written is not None or self.is_complete()
+        complete = written is not None or self.is_complete()
         written = written or MapContents(np.zeros(256, dtype=np.int64), None)
-        return MapResult.of(self.files, written, len(self.predictor.card.fingerprint.classes), finished=there)
+        return MapResult.of(self.files, written, len(self.predictor.card.fingerprint.classes), finished=complete)
 
 
 def _after_each_day(dates: Sequence[date], history: ClassHistory) -> OnDate:

@@ -140,7 +140,7 @@ def write_outputs(
             write_page(files.page, thinned, confidence, grid, shown, counts, title=title, parcels=parcels, trust=trust)
         if options.picture:
             tested = [f"Tested {trust.accuracy}"] if trust.accuracy else []
-            notes = [*tested, *(f"Caution: {said}" for said in (*trust.caveats, trust.note) if said)]
+            notes = [*tested, *(f"Caution: {text}" for text in (*trust.caveats, trust.note) if text)]
             draw_map(files.picture, thinned, grid, shown, title=title, counts=counts, notes=notes)
         write_text(names_file(files.map), describe_names(shown, counts, hectares))
         write_text(style_file(files.map), describe_style(shown))

@@ -132,8 +132,8 @@ def classify_parcels(parcels: Path, product: ParcelProduct, classes_raster: Path
     shapes, usable = on_grid(frame, grid, parcels)
     means, pixels, shares = _statistics(shapes[usable], grid, classes_raster, stored, len(classes))
     unknown = shares[:, UNKNOWN] > MOSTLY if len(classes) <= UNKNOWN else np.zeros(len(shares), dtype=np.bool_)
-    said = ParcelAnswers(usable, means, pixels, shares[:, : len(classes)], unknown)
-    return write_classes(frame, said, parcels, product)
+    answers = ParcelAnswers(usable, means, pixels, shares[:, : len(classes)], unknown)
+    return write_classes(frame, answers, parcels, product)
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ def write_classes(frame: Any, said: ParcelAnswers, parcels: Path, product: Parce
     style = parcel_style(product.classes, unknown=bool(said.unknown.any()))
     write_frame(frame.assign(**_in_order(columns)), product.path, product.notes, style)
     write_text(product.path.with_suffix(".qml"), style)
-    found = int(np.sum(columns[PIXELS] > 0))
-    text = f"{found:,} of {len(frame):,} parcels have a class"
-    (event if found or not len(frame) else logger.warning)(text)
+    classified = int(np.sum(columns[PIXELS] > 0))
+    text = f"{classified:,} of {len(frame):,} parcels have a class"
+    (event if classified or not len(frame) else logger.warning)(text)
     if product.rate is not None:
         _warn_of_unknown(columns, product.classes, product.rate)
-    return ParcelCount(found, len(frame))
+    return ParcelCount(classified, len(frame))
 
 
 def _warn_of_unknown(columns: Mapping[str, Any], classes: ClassTable, rate: float) -> None:
@@ -231,14 +231,14 @@ def _declared_columns(declared: Any, mapped: NDArray[Any], product: ParcelProduc
     texts = product.rules.rename(texts)
     known = {name.casefold(): name for name in classes.names}
     strange: dict[str, int] = {}
-    for row, (text, found) in enumerate(zip(texts, mapped, strict=True)):
-        if text is None or found is None:
+    for row, (text, crop) in enumerate(zip(texts, mapped, strict=True)):
+        if text is None or crop is None:
             continue
         own = known.get(text.casefold())
         if own is None:
             strange[text] = strange.get(text, 0) + 1
-        elif found in classes.names:
-            agrees[row] = own == found
+        elif crop in classes.names:
+            agrees[row] = own == crop
     if strange:
         shown = ", ".join(sorted(strange, key=lambda name: (-strange[name], name))[:5])
         logger.warning("%d parcels declare a crop that the model does not know: %s", sum(strange.values()), shown)
@@ -247,17 +247,17 @@ def _declared_columns(declared: Any, mapped: NDArray[Any], product: ParcelProduc
 
 def _log_agreement(agrees: Any, parts: NDArray[np.object_]) -> None:
     """How many parcels are mapped as declared, and how many of those that the model did not learn from."""
-    told = ~np.asarray(agrees.isna())
-    if not told.any():
+    comparable = ~np.asarray(agrees.isna())
+    if not comparable.any():
         return
     right = np.asarray(agrees.fillna(False), dtype=bool)
-    unseen = told & np.isin(parts.astype(str), ["test", NEW])
-    text = f"{int(right[told].sum()):,} of {int(told.sum()):,} parcels are mapped as declared"
-    if 0 < unseen.sum() < told.sum():
+    unseen = comparable & np.isin(parts.astype(str), ["test", NEW])
+    text = f"{int(right[comparable].sum()):,} of {int(comparable.sum()):,} parcels are mapped as declared"
+    if 0 < unseen.sum() < comparable.sum():
         text += f"; of those that training never saw, {int(right[unseen].sum()):,} of {int(unseen.sum()):,}"
     elif not unseen.any():
         text += "; the model may have learnt from them"
-    event(text, agreeing=int(right[told].sum()))
+    event(text, agreeing=int(right[comparable].sum()))
 
 
 def parts_of(product: ParcelProduct, frame: Any) -> NDArray[np.object_]:
@@ -290,14 +290,14 @@ def _parts_of_run(folder: Path, grid: Grid) -> dict[str, str] | None:
         by_number = {
             (scene, int(number)): part for part in PARTS for scene, own in members[part].items() for number in own
         }
-        found = {}
+        parts = {}
         for _, reader in store.readers():
             if not _meet(reader.grid, grid):
                 continue
             for number, key in zip(reader.table.numbers.tolist(), reader.table.keys, strict=True):
                 if (part := by_number.get((reader.scene, int(number)))) is not None:
-                    found[key] = part
-        return found
+                    parts[key] = part
+        return parts
     except (KeyError, TypeError, ValueError, AttributeError, CropstarError):
         return None
     finally:
@@ -345,8 +345,8 @@ def write_frame(frame: Any, output: Path, notes: Mapping[str, str] | None = None
             own = {"FID": "gpkg_fid"} if "fid" in names else {}
             # In memory first: where the disk is full GDAL blames a column, or leaves out the index and says nothing.
             image = io.BytesIO()
-            said = {**notes, "DESCRIPTION": " | ".join(notes.values())} if notes else {}
-            _write_geopackage(frame.drop(columns=others), image, layer=output.stem, layer_metadata=said, **own)
+            metadata = {**notes, "DESCRIPTION": " | ".join(notes.values())} if notes else {}
+            _write_geopackage(frame.drop(columns=others), image, layer=output.stem, layer_metadata=metadata, **own)
             partial.write_bytes(image.getbuffer())
             if style is not None:
                 _embed_style(partial, output.stem, style)

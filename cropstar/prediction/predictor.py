@@ -103,16 +103,16 @@ class Predictor:
         fingerprint = self.card.fingerprint
         if not fingerprint.sensors:
             return of_one_sensor(series, fingerprint.bands)
-        found = ModelSeries(series, fingerprint, path)
-        for own, learnt in found.renamed:
+        matched = ModelSeries(series, fingerprint, path)
+        for own, learnt in matched.renamed:
             logger.warning("%s: images of %s are read as the model's %s", path, own, learnt)
-        if found.missing and not alone:
-            why = f"there is no date of {', '.join(found.missing)}"
+        if matched.missing and not alone:
+            why = f"there is no date of {', '.join(matched.missing)}"
             if not self.card.provenance.get("sensor_dropout"):
                 remedy = "add its images with --add, or train with augmentation.sensor_dropout"
                 raise MismatchError("the data do not fit the model", path=path, why=why, remedy=remedy)
             logger.warning("%s: %s; the model can do without, with lower confidence", path, why)
-        return found
+        return matched
 
     def use_stage_of(self, dates: Sequence[datetime.date]) -> None:
         """Tell known from unknown as at the last of these dates of a season: half a season looks like no whole one."""

@@ -444,10 +444,10 @@ def expand_patterns(texts: Sequence[str]) -> list[Path]:
         if given.exists() or not glob.has_magic(text):
             paths[given] = None
             continue
-        found = sorted(glob.glob(text, recursive=True))
-        if not found:
+        matches = sorted(glob.glob(text, recursive=True))
+        if not matches:
             raise InputError("no such file", path=text, why="nothing matches the pattern", remedy="check the pattern")
-        paths |= dict.fromkeys(map(Path, found))
+        paths |= dict.fromkeys(map(Path, matches))
     return list(paths)
 
 

@@ -208,15 +208,15 @@ def pixel_checks(window: Window, width: int, counts: NDArray[np.uint16], parts: 
     """A number per pixel, which changes with every byte of it and with its place: sums, modulo 2 to the power of 64."""
     rows = np.arange(window.top, window.top + window.height, dtype=np.uint64)[:, None]
     columns = np.arange(window.left, window.left + window.width, dtype=np.uint64)
-    found: NDArray[np.uint64] = (rows * np.uint64(width) + columns) * np.uint64(PLACE)
-    found += counts.astype(np.uint64) * np.uint64(COUNT)
+    checks: NDArray[np.uint64] = (rows * np.uint64(width) + columns) * np.uint64(PLACE)
+    checks += counts.astype(np.uint64) * np.uint64(COUNT)
     for number, part in enumerate(parts):
         if part.shape[2] * part.itemsize % 8:
             total = part.view(f"u{part.itemsize}").sum(axis=2, dtype=np.uint64)
         else:  # rows as short as these three times as fast as by sum
             total = np.einsum("ijk->ij", part.view(np.uint64))
-        found += total * np.uint64(2 * number + 1)
-    return found
+        checks += total * np.uint64(2 * number + 1)
+    return checks
 
 
 class _ArrayOnDisk:
@@ -228,11 +228,11 @@ class _ArrayOnDisk:
         self._pixel = kind.itemsize * math.prod(self._channels)
 
     def read(self, window: Window) -> NDArray[Any]:
-        found = np.empty((window.height, window.width, *self._channels), dtype=self._kind)
-        for place, row in self._places(window, found):
+        arrays = np.empty((window.height, window.width, *self._channels), dtype=self._kind)
+        for place, row in self._places(window, arrays):
             if os.preadv(self._descriptor, [row], place) != len(row):
                 raise ValueError("it is cut off")
-        return found
+        return arrays
 
     def write(self, window: Window, values: NDArray[Any]) -> None:
         for place, row in self._places(window, np.ascontiguousarray(values, dtype=self._kind)):
@@ -278,9 +278,9 @@ class SeasonReader:
     def read(self, window: Window) -> EarlierState:
         """All that is known of a window."""
         try:
-            found = {name: array.read(window) for name, array in self._arrays.items()}
-            counts, checks = found.pop(VALID_DATES), found.pop(CHECKS)
-            parts: StateArrays = list(found.values())
+            arrays = {name: array.read(window) for name, array in self._arrays.items()}
+            counts, checks = arrays.pop(VALID_DATES), arrays.pop(CHECKS)
+            parts: StateArrays = list(arrays.values())
             wrong = np.argwhere(pixel_checks(window, self.card.grid.width, counts, parts) != checks)
             if len(wrong):
                 row, column = wrong[0] + (window.top, window.left)
@@ -577,8 +577,8 @@ class _Update:
         started = time.monotonic()
 
         def write(made: tuple[Window, WindowResult]) -> None:
-            window, found = made
-            writer.write(window, found.counts, found.state)
+            window, result = made
+            writer.write(window, result.counts, result.state)
 
         with (
             progress_bar(total, "update", "px", scale=True) as bar,
@@ -586,13 +586,13 @@ class _Update:
             read_ahead(windows, self._read) as ready,
         ):
             for window, (observations, earlier) in ready:
-                found = advance(self.predictor, self.series, window, observations, earlier=earlier, half=half)
+                result = advance(self.predictor, self.series, window, observations, earlier=earlier, half=half)
                 del observations, earlier
-                behind.put((window, found))
-                answer = Answer(found.probabilities, found.unknown, found.seen)
-                yield make_block(self.request, window, answer, found.counts, self.area.inside(window))
+                behind.put((window, result))
+                answer = Answer(result.probabilities, result.unknown, result.seen)
+                yield make_block(self.request, window, answer, result.counts, self.area.inside(window))
                 del answer
-                del found
+                del result
                 if len(self.series.dates) > 1:  # else windows are of one size all the time, and leave no holes
                     release_free_memory()
                 bar.update(window.height * window.width)

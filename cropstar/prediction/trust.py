@@ -127,12 +127,12 @@ def _other_years(record: TestRecord, dates: Sequence[date]) -> list[str]:
 
 
 def _other_region(record: TestRecord, grid: Grid) -> list[str]:
-    here = degrees_of(grid)
-    if record.bounds is None or here is None:
+    box = degrees_of(grid)
+    if record.bounds is None or box is None:
         return []
     west, south, east, north = record.bounds
-    apart_x = max(west - here[2], here[0] - east, 0.0) * np.cos(np.radians((here[1] + here[3]) / 2))
-    apart_y = max(south - here[3], here[1] - north, 0.0)
+    apart_x = max(west - box[2], box[0] - east, 0.0) * np.cos(np.radians((box[1] + box[3]) / 2))
+    apart_y = max(south - box[3], box[1] - north, 0.0)
     kilometres = float(np.hypot(apart_x, apart_y)) * KILOMETRES_PER_DEGREE
     if kilometres < 1:
         return []

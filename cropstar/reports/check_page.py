@@ -134,9 +134,9 @@ def _span(lines: Sequence[Line], curves: Sequence[Line]) -> tuple[float, float, 
 def _months(first: float, last: float, start: int) -> list[tuple[str, int]]:
     """The first letters of months and the days of the season that they begin on, every second one of a long season."""
     begins = date(2021, 1, 1) + timedelta(days=start - 1)
-    found = []
+    months = []
     for day in range(int(first), int(last) + 1):
         when = begins + timedelta(days=day)
         if when.day == 1:
-            found.append((when.strftime("%b"), day))
-    return found[:: 1 if len(found) <= 6 else 2]
+            months.append((when.strftime("%b"), day))
+    return months[:: 1 if len(months) <= 6 else 2]

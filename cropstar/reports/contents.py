@@ -151,14 +151,14 @@ def tile_set_facts(tile_set: TileSet) -> dict[str, Any]:
 
 def _labelled_dates(readers: Sequence[TileReader], classes: int) -> list[int] | None:
     """The number of labelled dates of each class; None where only whole series have one."""
-    counts, found = np.zeros(classes, dtype=np.int64), False
+    counts, labelled = np.zeros(classes, dtype=np.int64), False
     for reader in readers:
         labels = reader.date_labels if reader.layout == "series" else None
         if labels is not None:
-            found = True
+            labelled = True
             counts += np.bincount(labels[labels >= 0], minlength=classes)
             reader.close()
-    return counts.tolist() if found and counts.any() else None
+    return counts.tolist() if labelled and counts.any() else None
 
 
 def model_facts(path: Path, kind: str) -> dict[str, Any]:
@@ -188,8 +188,8 @@ def crs_name(wkt: str) -> str:
     from rasterio.crs import CRS
     from rasterio.errors import CRSError
 
-    found = re.match(r'\s*\w+\["([^"]+)"', wkt)
-    name = found[1] if found else ""
+    match = re.match(r'\s*\w+\["([^"]+)"', wkt)
+    name = match[1] if match else ""
     try:
         code = CRS.from_wkt(wkt).to_epsg() if wkt else None
     except CRSError:
@@ -380,17 +380,17 @@ def summarise(folder: Path) -> None:
         logger.info("  %-*s %s", width, row["name"], _counts_text(row))
     if len(present) < len(rows):
         logger.info("  and %s without %s", plural(len(rows) - len(present), "class", "classes"), what)
-    found = samples or sum(row[what] for row in rows)
+    total = samples or sum(row[what] for row in rows)
     seen = sum(row["observations"] for row in dates)
     clear = sum(row["clear"] * row["observations"] for row in dates) / max(seen, 1)
-    holds = [plural(tiles, "tile"), *([plural(images, "image")] if images else []), plural(found, what[:-1])]
+    holds = [plural(tiles, "tile"), *([plural(images, "image")] if images else []), plural(total, what[:-1])]
     span = f"{plural(len(dates), 'date')} from {dates[0]['date']} to {dates[-1]['date']}"
     word = "valid" if series else "clear"
     event(
         f"{', '.join(holds)}, {span}, bands {bands}, {clear:.0%} of the observations {word}",
         tiles=tiles,
         dates=len(dates),
-        **{what: found},
+        **{what: total},
     )
 
 
@@ -478,8 +478,8 @@ def _class_lines(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _class_names(tags: dict[str, str]) -> dict[int, str]:
-    found = {int(match[1]): text for name, text in tags.items() if (match := re.fullmatch(r"CLASS_(\d{1,3})", name))}
-    return {number: name for number, name in sorted(found.items()) if number < NODATA}
+    names = {int(match[1]): text for name, text in tags.items() if (match := re.fullmatch(r"CLASS_(\d{1,3})", name))}
+    return {number: name for number, name in sorted(names.items()) if number < NODATA}
 
 
 def _classes(dataset: Any, grid: Grid, names: dict[int, str], path: Path) -> list[dict[str, Any]]:

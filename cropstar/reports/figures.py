@@ -369,8 +369,8 @@ def season_curve(
 
 def day_words(start: int, day: int) -> str:
     """A day of the season without its year: "3 Jun"."""
-    there = date(COMMON_YEAR, 1, 1) + timedelta(days=start - 1 + day)
-    return f"{there.day} {MONTHS[there.month - 1]}"
+    shown = date(COMMON_YEAR, 1, 1) + timedelta(days=start - 1 + day)
+    return f"{shown.day} {MONTHS[shown.month - 1]}"
 
 
 def _season_curves(axes: Axes, earliness: dict[str, Any]) -> None:

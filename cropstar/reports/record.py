@@ -81,17 +81,17 @@ class TestRecord:
         """As a card has it; None where it cannot be understood, for then there is nothing to say."""
         try:
             given: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
-            found = cls(**given)
-            if len(found.days) != len(found.accuracy_by_day) or len(found.days) != len(found.macro_f1_by_day):
+            record = cls(**given)
+            if len(record.days) != len(record.accuracy_by_day) or len(record.days) != len(record.macro_f1_by_day):
                 return None
-            if not all(isinstance(day, int) for day in (*found.days, *found.years, *found.season, found.parcels)):
+            if not all(isinstance(day, int) for day in (*record.days, *record.years, *record.season, record.parcels)):
                 return None
-            figures = (found.accuracy, found.macro_f1, *found.accuracy_by_day, *found.macro_f1_by_day)
+            figures = (record.accuracy, record.macro_f1, *record.accuracy_by_day, *record.macro_f1_by_day)
             if not all(figure is None or isinstance(figure, float | int) for figure in figures):
                 return None
         except TypeError:
             return None
-        return found
+        return record
 
     @property
     def year_text(self) -> str:

@@ -221,15 +221,15 @@ class CoarserLevel:
 
 def coarser_levels(test: dict[str, Any], *, split_by_pixel: bool = False) -> list[CoarserLevel]:
     """The coarsest first; none of a flat class table."""
-    found = []
+    levels = []
     for level in test.get("levels") or ():
         names = [str(name) for name in level["classes"]]
         # Two of one name under different parents are two classes, and get two colours.
         colours = choose_colours([f"{name} {names[:place].count(name)}" for place, name in enumerate(names)])
         classes = tidy_classes([{"name": name, "colour": colour} for name, colour in zip(names, colours, strict=True)])
         own = accuracy_tables({**level, "unit": test.get("unit")}, split_by_pixel=split_by_pixel)
-        found.append(CoarserLevel(str(level["name"]), classes, own))
-    return found
+        levels.append(CoarserLevel(str(level["name"]), classes, own))
+    return levels
 
 
 # --- areas by class, adjusted for the errors of the map
@@ -262,23 +262,23 @@ class AreaTable:
 
 def area_table(estimates: dict[str, Any], classes: list[dict[str, Any]]) -> AreaTable:
     """From the areas of an evaluation; a class that the map does not show and the sample did not find has no row."""
-    found = [entry["value"] for entry in estimates["area"]]
+    values = [entry["value"] for entry in estimates["area"]]
     margins = [entry["margin"] for entry in estimates["area"]]
     # One precision for all of them.
-    texts = areas([*estimates["mapped"], *(value or 0.0 for value in found), *(value or 0.0 for value in margins)])
+    texts = areas([*estimates["mapped"], *(value or 0.0 for value in values), *(value or 0.0 for value in margins)])
     size = len(classes)
     rows = [
         AreaRow(
             entry["name"],
             entry["colour"],
             texts[place],
-            texts[size + place] if found[place] is not None else DASH,
+            texts[size + place] if values[place] is not None else DASH,
             f"\u00b1 {texts[2 * size + place]}" if margins[place] else DASH,
             _share(estimates["users_accuracy"][place]),
             _share(estimates["producers_accuracy"][place]),
         )
         for place, entry in enumerate(classes)
-        if estimates["mapped"][place] or found[place]
+        if estimates["mapped"][place] or values[place]
     ]
     return AreaTable(
         rows,

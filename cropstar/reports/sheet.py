@@ -309,8 +309,8 @@ def _place_image(figure: Figure, axes: Axes, picture: NDArray[np.uint8], left: f
 
 def _date_words(day: int, *, year: bool = True) -> str:
     """'3 Apr 2019'."""
-    found = from_days([int(day)])[0]
-    return f"{found.day} {MONTHS[found.month - 1]}" + (f" {found.year}" if year else "")
+    shown = from_days([int(day)])[0]
+    return f"{shown.day} {MONTHS[shown.month - 1]}" + (f" {shown.year}" if year else "")
 
 
 # --- pictures of dates and labels

@@ -90,16 +90,18 @@ def _tile_set_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _scene(scene: dict[str, Any]) -> str:
-    said = scene["provenance"]
+    provenance = scene["provenance"]
     parts = [plural(scene["tiles"], "tile")]
     if "shape" in scene:
         size = f"{scene['shape'][1]:,} \u00d7 {scene['shape'][0]:,} pixels"
         parts.append(f"{plural(scene['images'], 'image')} of {size}" if "images" in scene else size)
     parts.append(plural(len(scene["dates"]), "date"))
-    if "source" in said:
-        parts.append(f"from {said['source']}" + (f" {Path(str(said['file'])).name}" if "file" in said else ""))
-    if said.get("products"):
-        parts.append(plural(len(said["products"]), "product"))
+    if "source" in provenance:
+        parts.append(
+            f"from {provenance['source']}" + (f" {Path(str(provenance['file'])).name}" if "file" in provenance else "")
+        )
+    if provenance.get("products"):
+        parts.append(plural(len(provenance["products"]), "product"))
     return f"{scene['name']} ({scene['recipe'][:8]}): {', '.join(parts)}"
 
 
@@ -135,8 +137,8 @@ def _model_lines(facts: dict[str, Any]) -> list[str]:
         lines += _fact("refit", "on training and validation; the figures are of the model before it")
     if fields := _field_words(facts):
         lines += _fact("fields", fields)
-    told = ("scenes", "refit", "class_fields", "out_of_fold", "record")
-    others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in told]
+    elsewhere = ("scenes", "refit", "class_fields", "out_of_fold", "record")
+    others = [f"{name} {value}" for name, value in sorted(provenance.items()) if name not in elsewhere]
     lines += _fact("made by", f"cropstar, {', '.join(others)}" if others else "cropstar")
     lines += _fact("digest", f"{facts['digest']} (verified)")
     lines += _test_lines(facts["test"], provenance) if finished else []
@@ -292,7 +294,7 @@ def format_models(facts: Sequence[ModelFacts], left_out: Collection[str]) -> str
         words = textwrap.wrap(_brief(description), MODELS_ROOM, max_lines=2, placeholder=ELLIPSIS)
         rows += [""] * (len(words) - len(rows))
         words += [""] * (len(rows) - len(words))
-        lines += [f"{row:<{len(MODELS_HEAD)}}{said}" for row, said in zip(rows, words, strict=True)]
+        lines += [f"{row:<{len(MODELS_HEAD)}}{text}" for row, text in zip(rows, words, strict=True)]
     if left_out:
         why = "too large, or without such a setting: 'cropstar models NAME' with the same options says why"
         lines += ["", *_model_fact("left out", f"{', '.join(left_out)} ({why})")]

@@ -216,11 +216,11 @@ class RasterScene:
 
     def _describe_others(self) -> dict[str, Any]:
         others = zip(self.fingerprint.sensors[1:], self._others, strict=False)
-        told = {
+        sensors = {
             sensor.name: {"dates": [day.isoformat() for day in series.dates], **series.provenance}
             for sensor, series in others
         }
-        return {"sensors": told} if told else {}
+        return {"sensors": sensors} if sensors else {}
 
     def close(self) -> None:
         for series in (self._series, *self._others):
@@ -300,8 +300,8 @@ def _digests(files: Sequence[Path]) -> dict[Path, bytes]:
             _feed(own, path, bar)
             return own.digest()
 
-        found = dict(zip(chosen, threads.map(digested, chosen.values()), strict=True))
-    return {path: found[inode] for path, inode in inodes.items()}
+        digests = dict(zip(chosen, threads.map(digested, chosen.values()), strict=True))
+    return {path: digests[inode] for path, inode in inodes.items()}
 
 
 def _feed(digest: Any, path: Path, bar: Any = None) -> None:
@@ -433,12 +433,12 @@ def choose_bands(
 
     `each` is what has them: a date or an item.
     """
-    there = {band for bands in present for band in bands}
-    bands = wanted or tuple(band for band in usual if band in there)
+    available = {band for bands in present for band in bands}
+    bands = wanted or tuple(band for band in usual if band in available)
     if bands and not wanted and bands != usual:
         missing = [band for band in usual if band not in bands]
         warnings.append(f"no {each} has {', '.join(missing)}: the bands are {', '.join(bands)}")
-    with_mask = SCENE_CLASSIFICATION in there
+    with_mask = SCENE_CLASSIFICATION in available
     if bands and not with_mask:
         warnings.append(f"no {each} has a scene classification (SCL): clouds are not masked")
     return bands, with_mask

@@ -249,22 +249,22 @@ def open_breizhcrops(path: Path, options: BreizhCropsOptions | None = None) -> l
 
 def _choose_regions(path: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
     present = find_regions(path)
-    found = [files for files in present if options.year in (None, files.year) and options.level in (None, files.level)]
+    chosen = [files for files in present if options.year in (None, files.year) and options.level in (None, files.level)]
     wanted = options.regions
-    missing = [name for name in wanted or () if name not in {files.region for files in found}]
-    if missing or not found:
+    missing = [name for name in wanted or () if name not in {files.region for files in chosen}]
+    if missing or not chosen:
         what = f"no region '{missing[0]}'" if missing else "no BreizhCrops region"
         asked = " ".join(str(value) for value in (options.year, options.level) if value is not None)
         why = f"there is {short_list(files.name for files in present) or 'none'}"
         remedy = "choose one of these, or get others with --regions and --download"
         raise InputError(f"{what}{f' of {asked}' if asked else ''}", path=path, why=why, remedy=remedy)
-    found = [files for files in found if wanted is None or files.region in wanted]
-    levels = sorted({files.level for files in found})
+    chosen = [files for files in chosen if wanted is None or files.region in wanted]
+    levels = sorted({files.level for files in chosen})
     if len(levels) > 1:
         raise UsageError(
             "several levels", path=path, why=f"{' and '.join(levels)} have different bands", remedy="name it"
         )
-    return found
+    return chosen
 
 
 def _without_parts(
@@ -364,15 +364,15 @@ def looks_like_breizhcrops(path: Path) -> bool:
     """Whether a folder is laid out as one of the above; of the raw csv only together with a class mapping."""
     if not path.is_dir():
         return False
-    if any(found.region in REGIONS for found in _packaged(path)):
+    if any(files.region in REGIONS for files in _packaged(path)):
         return True
     return (path / MAPPING_FILE).is_file() and any(path.glob("csv/*/*.csv"))
 
 
 def find_regions(root: Path) -> list[RegionFiles]:
     """All that a folder holds, in the order of year, level and region."""
-    found = [*_packaged(root), *_loose(root)]
-    return sorted(found, key=lambda files: (files.year, files.level, files.region))
+    regions = [*_packaged(root), *_loose(root)]
+    return sorted(regions, key=lambda files: (files.year, files.level, files.region))
 
 
 def _packaged(root: Path) -> Iterator[RegionFiles]:
@@ -397,8 +397,8 @@ def _loose(root: Path) -> Iterator[RegionFiles]:
             if not YEAR.fullmatch(year):
                 raise InputError("no date", path=first, why="its first row has no doa", remedy="write it as YYYY-MM-DD")
             level = "L2A" if "CLD" in row else "L1C"
-            here = folder.parent.parent
-            yield RegionFiles(folder.name, int(year), level, here / "index.csv", here / "data.h5", folder)
+            top = folder.parent.parent
+            yield RegionFiles(folder.name, int(year), level, top / "index.csv", top / "data.h5", folder)
 
 
 def _first_row(path: Path) -> dict[str, str]:
@@ -531,17 +531,17 @@ def _open(path: Path) -> Any:
 def _dataset(handle: Any, parcel: _Parcel, files: RegionFiles) -> NDArray[np.float64]:
     wanted = len(COLUMNS[files.level])
     with reading("damaged h5 file", files.h5, "download it again"):
-        found = handle.get(parcel.place)
-        if not isinstance(found, h5py.Dataset):
+        dataset = handle.get(parcel.place)
+        if not isinstance(dataset, h5py.Dataset):
             why, remedy = f"the index names '{parcel.place}'", "use the index and h5 file of one download"
             raise InputError("a parcel is missing", path=files.h5, why=why, remedy=remedy)
-        require_plain(found.id)
-        if found.file.filename != handle.filename:
+        require_plain(dataset.id)
+        if dataset.file.filename != handle.filename:
             raise ValueError(f"'{parcel.place}' is a link to another file")
-        if found.ndim != 2 or found.shape[1] != wanted:
-            why = f"'{parcel.place}' has the shape {found.shape}, {files.level} has {wanted} columns"
+        if dataset.ndim != 2 or dataset.shape[1] != wanted:
+            why = f"'{parcel.place}' has the shape {dataset.shape}, {files.level} has {wanted} columns"
             raise InputError("wrong number of columns", path=files.h5, why=why, remedy="check the level")
-        return np.asarray(found[()], dtype=np.float64)
+        return np.asarray(dataset[()], dtype=np.float64)
 
 
 def _read_csv(path: Path, level: str) -> _ParcelSeries:
@@ -644,8 +644,8 @@ def _explain_codes(counts: Counter[str], root: Path) -> str:
         frame = read_text_table(root / CODES_FILE, separator=";")
         if frame.shape[1] > 1:
             meanings = dict(zip(frame.iloc[:, 0], frame.iloc[:, 1], strict=True))
-    told = [
+    explained = [
         f"{code or 'no code'}{f' ({meanings[code]})' if code in meanings else ''} {count}"
         for code, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_CODES]
     ]
-    return ", ".join(told) + (" and others" if len(counts) > MOST_CODES else "")
+    return ", ".join(explained) + (" and others" if len(counts) > MOST_CODES else "")

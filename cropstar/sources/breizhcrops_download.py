@@ -64,8 +64,8 @@ def download_missing(root: Path, options: BreizhCropsOptions) -> None:
 def _region_files(root: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
     """The files of each region as they are or as they shall be."""
     present = find_regions(root) if root.is_dir() else []
-    found = [files for files in present if options.year in (None, files.year) and options.level in (None, files.level)]
-    levels = sorted({files.level for files in found})
+    chosen = [files for files in present if options.year in (None, files.year) and options.level in (None, files.level)]
+    levels = sorted({files.level for files in chosen})
     level = options.level or (levels[0] if len(levels) == 1 else LEVEL)
     if options.level is None and len(levels) > 1:
         raise UsageError("several levels", path=root, why=f"there are {' and '.join(levels)}", remedy="name it")
@@ -73,7 +73,7 @@ def _region_files(root: Path, options: BreizhCropsOptions) -> list[RegionFiles]:
     for region in dict.fromkeys(options.regions or ()):
         folder = root / str(options.year or YEAR) / level
         new = RegionFiles(region, options.year or YEAR, level, folder / f"{region}.csv", folder / f"{region}.h5")
-        own = [files for files in found if files.region == region]
+        own = [files for files in chosen if files.region == region]
         wanted += [files for files in own if _is_complete(files)][:1] or own[:1] or [new]
     return wanted
 
@@ -202,10 +202,10 @@ def read_tables() -> _UrlTables:
     Importing the package would import torch, and none of its code is wanted: its file of tables is found without
     being run and read as the literals that it consists of.
     """
-    found = importlib.util.find_spec("breizhcrops")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("breizhcrops")
+    if package is None or not package.submodule_search_locations:
         raise UsageError("cannot download", why="the package breizhcrops knows the addresses", remedy=INSTALL)
-    path = Path(next(iter(found.submodule_search_locations))) / "datasets" / "urls.py"
+    path = Path(next(iter(package.submodule_search_locations))) / "datasets" / "urls.py"
     try:
         values = _literals(path.read_text(encoding="utf-8"))
         tables = {name: values[name] for name in _ORIGINS}
@@ -334,8 +334,8 @@ def _extract_h5(archive: Path, final: Path, size: int) -> None:
         members = {PurePosixPath(member.name).name: member for member in tar if member.isreg()}
         member = members.get(final.name)
         if member is None or member.size != size:
-            there = "is not in it" if member is None else f"has {member.size} bytes, not {size}"
-            raise ValueError(f"{final.name} {there}")
+            problem = "is not in it" if member is None else f"has {member.size} bytes, not {size}"
+            raise ValueError(f"{final.name} {problem}")
         source = tar.extractfile(member)
         assert source is not None
         with partial.open("wb") as handle, progress_bar(size, f"unpack {final.name}", "B", scale=True) as bar:

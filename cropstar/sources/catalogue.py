@@ -126,8 +126,8 @@ def cube(request: IngestRequest) -> Sequence[Scene]:
     names = ("bands", "resampling", "clear")
     options = CubeOptions(**{name: value for name, value in given.items() if name in names})
     labels = request.label_options()
-    if labels.parcels is None and (found := label_cube(path)) is not None:
-        labels = replace(labels, parcels=found)
+    if labels.parcels is None and (labelled := label_cube(path)) is not None:
+        labels = replace(labels, parcels=labelled)
     series = open_cubes(path, options)
     pieces = series.pieces if isinstance(series, SensorSeries) else [series]
     opened = [OpenedSeries(pieces[0], [file for piece in pieces for file in piece.files], {}, pieces[1:])]

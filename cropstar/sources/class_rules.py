@@ -79,8 +79,8 @@ class ClassRules:
             remedy = "add it to a class or to 'drop', or write 'others: drop'"
             raise InputError(f"the label '{first}' is not in the class table", path=self.path, why=why, remedy=remedy)
         if unknown and self.others == "drop":
-            told = (f"{label} ({counts[label]})" for label in unknown)
-            logger.info("labels left out by %s: %s", self.path, short_list(told, LABELS_NAMED))
+            counted = (f"{label} ({counts[label]})" for label in unknown)
+            logger.info("labels left out by %s: %s", self.path, short_list(counted, LABELS_NAMED))
         if unused := [label for label in known if label not in counts]:
             logger.info("labels in %s that no parcel has: %s", self.path, short_list(unused, LABELS_NAMED))
 

@@ -104,11 +104,11 @@ class ImageContext:
         """(E, h, w): what a pixel has on all dates. Where a raster has no value, its mean on the scene."""
         if not self.options.rasters:
             return None
-        found = []
+        layers = []
         for name, path in self.options.rasters.items():
-            values, there = _read_raster(path, self._grid, window)
-            found.append(np.where(there, values, self._means[name]))
-        return np.stack(found).astype(np.float32)
+            values, present = _read_raster(path, self._grid, window)
+            layers.append(np.where(present, values, self._means[name]))
+        return np.stack(layers).astype(np.float32)
 
 
 class ContextSeries:
@@ -176,22 +176,22 @@ def _read_raster(
                 values: NDArray[np.float32] = warped.read(1, **how)
                 # GDAL's mask of decimal numbers does not look at the transparency that marks where the raster ends.
                 cover = warped.read(2, **how) if dataset.nodata is None else warped.read_masks(1, **how)
-                there = (cover > 0) & is_number(values)
+                present = (cover > 0) & is_number(values)
         except GDAL_ERRORS as failure:
             raise _elsewhere(path, str(failure)) from None
-    return values, there
+    return values, present
 
 
 def _mean_on(path: Path, grid: Grid) -> float:
     """The mean of a raster on a scene, by a reduced picture of it; said where it leaves a part out."""
     factor = max(1.0, max(grid.shape) / LOOK)
     shape = (max(1, round(grid.height / factor)), max(1, round(grid.width / factor)))
-    values, there = _read_raster(path, grid, Window(0, 0, grid.height, grid.width), shape)
-    if not there.any():
+    values, present = _read_raster(path, grid, Window(0, 0, grid.height, grid.width), shape)
+    if not present.any():
         raise _elsewhere(path, "it has no value anywhere on the scene")
-    if (covered := float(there.mean())) < 0.995:
+    if (covered := float(present.mean())) < 0.995:
         logger.warning("%s covers %.0f %% of the scene; the rest gets its mean", path, 100 * covered)
-    return float(values[there].mean())
+    return float(values[present].mean())
 
 
 def _elsewhere(path: Path, why: str) -> InputError:
@@ -248,8 +248,8 @@ def _of_cube(path: Path, grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.floa
             raise InputError("temperatures that cannot be read", path=path, why=why, remedy="give time, y and x alone")
         numbers = np.asarray(array.values)
         own = Radiometry.of(cube.dataset[chosen])
-        found = np.where(own.present(numbers), own.physical(numbers), np.nan).astype(np.float64)
-        return cube.times(axes), found
+        physical = np.where(own.present(numbers), own.physical(numbers), np.nan).astype(np.float64)
+        return cube.times(axes), physical
     finally:
         cube.close()
 

@@ -98,14 +98,14 @@ def cube_files(path: Path) -> list[Path]:
 
 def label_cube(path: Path) -> Path | None:
     """The cube of labels in a folder: the one whose variables are whole numbers without time."""
-    found = []
+    labelled = []
     for file in cube_files(path) if path.is_dir() and path.suffix.lower() not in ZARR else []:
         cube = Cube(file)
         own = cube.variables()
         if own and all(each.times is None for each in own) and file.is_file():
-            found += [file] if any(cube.dataset[each.name].dtype.kind in "ui" for each in own) else []
+            labelled += [file] if any(cube.dataset[each.name].dtype.kind in "ui" for each in own) else []
         cube.close()
-    return found[0] if len(found) == 1 else None
+    return labelled[0] if len(labelled) == 1 else None
 
 
 def open_cubes(path: Path, options: CubeOptions | None = None) -> Series:
@@ -146,7 +146,7 @@ class Cube:
 
     def variables(self) -> list[Variable]:
         """All that lie on a grid; angles and other numbers a date are passed over."""
-        found = []
+        listed = []
         dataset = self.dataset
         for name, array in dataset.data_vars.items():
             axes = axes_of(array.dims)
@@ -163,12 +163,12 @@ class Cube:
                     why = f"'{axes['band']}' has no coordinate, or an empty one"
                     raise InputError(f"bands without names in '{name}'", path=self.path, why=why, remedy=FORMATS_REMEDY)
             for place, label in enumerate(labels):
-                found.append(
+                listed.append(
                     Variable(
                         self.path, str(name), str(label or name), place if label else None, axes, grid, flips, times
                     )
                 )
-        return found
+        return listed
 
     def _grid(self, axes: Mapping[str, str], crs: str | None = None) -> tuple[Grid, tuple[bool, bool]]:
         """The grid from north to south and west to east, and whether rows and columns must be turned for that."""
@@ -359,11 +359,14 @@ class Radiometry:
     @classmethod
     def of(cls, array: Any) -> Radiometry:
         """As the attributes of a variable say."""
-        said = array.attrs
-        fills = [said.get(key) for key in ("_FillValue", "missing_value", "nodata", "NoData")]
+        attributes = array.attrs
+        fills = [attributes.get(key) for key in ("_FillValue", "missing_value", "nodata", "NoData")]
         fills += [array.encoding.get("_FillValue")]
         numbers = {float(value) for each in fills if each is not None for value in np.ravel(each) if _is_number(value)}
-        scale, offset = _first_number(said.get("scale_factor"), 1.0), _first_number(said.get("add_offset"), 0.0)
+        scale, offset = (
+            _first_number(attributes.get("scale_factor"), 1.0),
+            _first_number(attributes.get("add_offset"), 0.0),
+        )
         if not (1 / LARGEST_SCALE <= abs(scale) <= LARGEST_SCALE and abs(offset) <= LARGEST_SCALE):
             why = f"scale_factor {scale:g}, add_offset {offset:g} of '{array.name}'"
             raise InputError("no usable scale", why=why, remedy="write a scale_factor such as 0.0001")
@@ -375,10 +378,10 @@ class Radiometry:
         )
 
     def present(self, numbers: NDArray[Any]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = is_number(numbers) if self.kind == "f" else np.ones(numbers.shape, dtype=bool)
+        usable: NDArray[np.bool_] = is_number(numbers) if self.kind == "f" else np.ones(numbers.shape, dtype=bool)
         for nodata in self.nodata:
-            found &= numbers != nodata
-        return found
+            usable &= numbers != nodata
+        return usable
 
     def physical(self, numbers: NDArray[Any]) -> NDArray[np.float32]:
         values: NDArray[np.float32] = (numbers.astype(np.float64) * self.scale + self.offset).astype(np.float32)
@@ -394,8 +397,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _first_number(value: Any, default: float) -> float:
-    found = [] if value is None else np.ravel(value)[:1].tolist()
-    return float(found[0]) if found and _is_number(found[0]) else default
+    numbers = [] if value is None else np.ravel(value)[:1].tolist()
+    return float(numbers[0]) if numbers and _is_number(numbers[0]) else default
 
 
 def _turned(part: slice, size: int, flipped: bool) -> slice:
@@ -407,12 +410,12 @@ def _wanted(variables: Sequence[Variable], options: CubeOptions, path: Path) -> 
     """Those that are asked for by name; else Sentinel-2's bands and radar, or all where there are none of these."""
     if options.bands is not None:
         names = {_band_of(band): band for band in options.bands}
-        found = [each for each in variables if _band_of(each.label) in (*names, SCENE_CLASSIFICATION)]
-        missing = [band for name, band in names.items() if name not in {_band_of(each.label) for each in found}]
+        chosen = [each for each in variables if _band_of(each.label) in (*names, SCENE_CLASSIFICATION)]
+        missing = [band for name, band in names.items() if name not in {_band_of(each.label) for each in chosen}]
         if missing:
             why = f"the variables are {short_list(dict.fromkeys(each.label for each in variables))}"
             raise UsageError(f"no band {', '.join(missing)}", path=path, why=why, remedy="correct --bands")
-        return found
+        return chosen
     known = [each for each in variables if sentinel2_band(each.label) or radar_band(each.label)]
     if not known:
         return list(variables)
@@ -429,16 +432,16 @@ def _band_of(label: str) -> str:
 
 def _by_sensor(variables: Sequence[Variable], path: Path) -> dict[str, list[Variable]]:
     """Optical bands first, then radar by its orbit, which the name of the band or of the file tells."""
-    found: dict[str, list[Variable]] = {}
+    groups: dict[str, list[Variable]] = {}
     for each in variables:
         radar = radar_band(each.label)
         name = OPTICAL
         if radar is not None:
             name = radar[1] if radar[1] != "S1" else radar_name(f"{each.path.stem} {each.name}".replace("_", " "))
-        found.setdefault(name, []).append(each)
-    if OPTICAL in found and all(_band_of(each.label) == SCENE_CLASSIFICATION for each in found[OPTICAL]):
-        del found[OPTICAL]  # a mask of nothing
-    return {name: found[name] for name in sorted(found, key=lambda name: (name != OPTICAL, name))}
+        groups.setdefault(name, []).append(each)
+    if OPTICAL in groups and all(_band_of(each.label) == SCENE_CLASSIFICATION for each in groups[OPTICAL]):
+        del groups[OPTICAL]  # a mask of nothing
+    return {name: groups[name] for name in sorted(groups, key=lambda name: (name != OPTICAL, name))}
 
 
 # --- one sensor as a series
@@ -502,16 +505,16 @@ class CubeSeries:
         clear = self._clear(window) if self._mask else None
         for turn in range(count):  # the acquisitions of a day, one after the other
             for place, day in enumerate(self._days):
-                found = [band.get((day, turn)) for band in read]
-                if any(each is None for each in found):
+                bands = [band.get((day, turn)) for band in read]
+                if any(each is None for each in bands):
                     continue
                 seen = ~valid[place]
-                for each in found:
+                for each in bands:
                     assert each is not None
                     seen &= each[1]
                 if clear is not None:
                     seen &= clear.get((day, turn), np.zeros(shape, dtype=bool))
-                for band, each in enumerate(found):
+                for band, each in enumerate(bands):
                     assert each is not None
                     np.copyto(values[place, band], each[0], where=seen)
                 valid[place] |= seen
@@ -565,8 +568,8 @@ class CubeSeries:
         filled = set()
         for layer in first:
             numbers = layer.variable.read(self._dataset(layer.variable.path))
-            there = layer.radiometry.present(numbers)
-            filled |= {day for day, steps in layer.steps.items() if any(there[step].any() for step in steps)}
+            present = layer.radiometry.present(numbers)
+            filled |= {day for day, steps in layer.steps.items() if any(present[step].any() for step in steps)}
         empty = [day for day in self._days if day not in filled]
         kept = [day for day in self._days if day in filled]
         for note in empty_dates_note(from_days(empty), len(kept)):
@@ -580,7 +583,7 @@ class CubeSeries:
         self, part: Sequence[CubeLayer], window: Window
     ) -> dict[tuple[int, int], tuple[NDArray[Any], NDArray[Any]]]:
         """Values and where there are any (h, w), by day and the acquisition's turn on it."""
-        found: dict[tuple[int, int], tuple[NDArray[Any], NDArray[Any]]] = {}
+        layers: dict[tuple[int, int], tuple[NDArray[Any], NDArray[Any]]] = {}
         turns: dict[int, int] = {}
         for layer in part:
             place = layer.alignment.source(window)
@@ -595,8 +598,8 @@ class CubeSeries:
                     piece = RasterPart(stored[step], place, layer.alignment)
                     method = "nearest" if self.radar else self._options.resampling
                     values, present = resample(piece, window, method)
-                    found[day, turn] = to_values(values, darkest=0), present
-        return found
+                    layers[day, turn] = to_values(values, darkest=0), present
+        return layers
 
     def _stored(self, layer: CubeLayer, numbers: NDArray[Any]) -> NDArray[np.uint16]:
         if self.radar:
@@ -608,7 +611,7 @@ class CubeSeries:
         return to_values(numbers, offset, gain).copy()
 
     def _clear(self, window: Window) -> dict[tuple[int, int], NDArray[np.bool_]]:
-        found: dict[tuple[int, int], NDArray[np.bool_]] = {}
+        clear: dict[tuple[int, int], NDArray[np.bool_]] = {}
         turns: dict[int, int] = {}
         for layer in self._mask:
             place = layer.alignment.source(window)
@@ -618,8 +621,8 @@ class CubeSeries:
                     turn = turns.get(day, 0)
                     turns[day] = turn + 1
                     classes = nearest(RasterPart(np.ascontiguousarray(numbers[step]), place, layer.alignment), window)
-                    found[day, turn] = clear_sky(classes, self._options.clear)
-        return found
+                    clear[day, turn] = clear_sky(classes, self._options.clear)
+        return clear
 
     def _look(self, layer: CubeLayer) -> NDArray[np.float32]:
         """Some physical values of a band, from the middle of all dates."""

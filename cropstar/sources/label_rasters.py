@@ -141,16 +141,16 @@ def _read_netcdf(path: Path, grid: Grid, layer: str | None) -> tuple[NDArray[Any
 
 def _variable(file: Any, layer: str | None, path: Path) -> str:
     """The variable of labels: rasters of whole numbers may be."""
-    found = [name for name in file if _is_raster(file[name])]
-    if layer is not None and layer in found:
+    rasters = [name for name in file if _is_raster(file[name])]
+    if layer is not None and layer in rasters:
         return layer
-    if layer is None and len(found) == 1:
-        return str(found[0])
-    if layer is None and set(found) >= WORLDCEREAL:
+    if layer is None and len(rasters) == 1:
+        return str(rasters[0])
+    if layer is None and set(rasters) >= WORLDCEREAL:
         logger.info("%s: labels are the crop types (CT); --label-column LC takes land cover", path.name)
         return "CT"
     what = "cannot tell which variable has the labels" if layer is None else f"no variable '{layer}'"
-    why = f"the rasters of whole numbers are {', '.join(found) or 'none'}"
+    why = f"the rasters of whole numbers are {', '.join(rasters) or 'none'}"
     raise UsageError(what, path=path, why=why, remedy="name it with --label-column")
 
 

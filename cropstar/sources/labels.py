@@ -108,7 +108,7 @@ def label_scenes(
             companions = [*companions, labels.background]
 
         def read(series: Series) -> Parcels:
-            found = read_parcels(
+            parcels = read_parcels(
                 parcel_file,
                 series.grid,
                 label_column=labels.label_column,
@@ -118,8 +118,8 @@ def label_scenes(
                 **grouping,
             )
             if labels.background is None:
-                return found
-            return with_background(found, labels.background, series.grid, labels.background_classes)
+                return parcels
+            return with_background(parcels, labels.background, series.grid, labels.background_classes)
 
         labelled = _read_all_parcels(opened, read)
         names = [name for _, parcels in labelled for name in parcels.classes.names]
@@ -192,11 +192,11 @@ def _parcels_beside(path: Path | None) -> Path:
     """The one vector file beside the raster, or in or beside its folder; more than one is no guess to make."""
     places = [] if path is None else [path, path.parent] if path.is_dir() else [path.parent]
     for place in places:
-        found = sorted(entry for entry in place.iterdir() if entry.suffix.lower() in VECTOR_ENDINGS)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            why = f"{len(found)} lie {'in the folder' if place == path else 'beside the raster'}"
+        vectors = sorted(entry for entry in place.iterdir() if entry.suffix.lower() in VECTOR_ENDINGS)
+        if len(vectors) == 1:
+            return vectors[0]
+        if vectors:
+            why = f"{len(vectors)} lie {'in the folder' if place == path else 'beside the raster'}"
             raise UsageError("several vector files", why=why, remedy="choose one with --parcels parcels.gpkg")
     raise UsageError(
         "no parcels given", why="there is none beside the raster", remedy="give them with --parcels parcels.gpkg"
@@ -565,18 +565,18 @@ def _appended(classes: ClassTable) -> ClassTable:
 
 def _uniform_squares(cover: LandCover, grid: Grid, wanted: tuple[int, ...]) -> dict[int, NDArray[np.int64]]:
     """Rows and columns (n, 2) of the upper left pixels of squares that hold one value alone, for each value."""
-    found: dict[int, list[NDArray[np.int64]]] = {value: [] for value in wanted}
+    squares: dict[int, list[NDArray[np.int64]]] = {value: [] for value in wanted}
     across = grid.width // SQUARE
     for top in range(0, grid.height - SQUARE + 1, SQUARE):
-        values, there = cover.read(Window(top, 0, SQUARE, grid.width))
+        values, present = cover.read(Window(top, 0, SQUARE, grid.width))
         blocks = values[:, : across * SQUARE].reshape(SQUARE, across, SQUARE)
-        whole = there[:, : across * SQUARE].reshape(SQUARE, across, SQUARE).all(axis=(0, 2))
+        whole = present[:, : across * SQUARE].reshape(SQUARE, across, SQUARE).all(axis=(0, 2))
         first = blocks[0, :, 0]
         whole &= (blocks == first[None, :, None]).all(axis=(0, 2))
         for value in wanted:
             columns = np.flatnonzero(whole & (first == value)) * SQUARE
-            found[value].append(np.stack([np.full(len(columns), top), columns], axis=1))
-    return {value: np.concatenate(parts) for value, parts in found.items() if parts}
+            squares[value].append(np.stack([np.full(len(columns), top), columns], axis=1))
+    return {value: np.concatenate(parts) for value, parts in squares.items() if parts}
 
 
 def _square(grid: Grid, row: int, column: int) -> Any:
@@ -714,8 +714,8 @@ def _count_without_pixel(shapes: Shapes, grid: Grid) -> int:
     on_grid = (columns >= 0) & (columns < grid.width) & (rows >= 0) & (rows < grid.height)
     a, b, c, d, e, f = grid.transform
     columns, rows = columns + 0.5, rows + 0.5
-    found = on_grid & shapely.contains_xy(shapes, a * columns + b * rows + c, d * columns + e * rows + f)
-    return sum(not _has_pixel(shape, grid) for shape in shapes[~found])
+    covered = on_grid & shapely.contains_xy(shapes, a * columns + b * rows + c, d * columns + e * rows + f)
+    return sum(not _has_pixel(shape, grid) for shape in shapes[~covered])
 
 
 def _has_pixel(shape: Any, grid: Grid) -> bool:

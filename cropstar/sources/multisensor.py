@@ -50,9 +50,9 @@ def context_of(series: Series) -> tuple[str, ...]:
 
 def sensor_name(series: Series) -> str:
     """What a series of one sensor says that it is of, else what its bands are known by."""
-    said: str | None = getattr(series, "sensor_name", None)
-    if said is not None:
-        return said
+    name: str | None = getattr(series, "sensor_name", None)
+    if name is not None:
+        return name
     if is_radar(series.bands):
         return radar_name(f"{series.name} {series.provenance.get('folder', '')} {series.provenance.get('file', '')}")
     return OPTICAL if set(series.bands) <= set(SENTINEL2) else "optical"

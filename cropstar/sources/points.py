@@ -66,7 +66,7 @@ def read_point_table(path: Path) -> Any:
         )
     known = np.isfinite(x) & np.isfinite(y)
     places = geopandas.points_from_xy(np.where(known, x, 0), np.where(known, y, 0))
-    shapes = [place if there else None for place, there in zip(places, known, strict=True)]
+    shapes = [place if placed else None for place, placed in zip(places, known, strict=True)]
     return geopandas.GeoDataFrame(frame.drop(columns=list(pair)), geometry=shapes, crs=WGS84)
 
 
@@ -128,18 +128,18 @@ def outside_of_season(frame: Any, dates: Sequence[date], path: Path) -> Flags:
 
 def _days(column: Any, path: Path) -> NDArray[np.float64]:
     """Days since 1970, NaN where there is no date."""
-    found = np.full(len(column), np.nan)
+    days = np.full(len(column), np.nan)
     missing = column.isna().to_numpy()
     for row, value in enumerate(column):
         text = "" if missing[row] else str(value).strip()
         if not text:
             continue
         try:
-            found[row] = (_parse_day(text) - EPOCH).days
+            days[row] = (_parse_day(text) - EPOCH).days
         except ValueError:
             why = f"'{text[:40]}' in row {row + 1} of column '{column.name}'"
             raise InputError("not a date", path=path, why=why, remedy="write dates as YYYY-MM-DD") from None
-    return found
+    return days
 
 
 def _parse_day(text: str) -> date:
@@ -190,9 +190,9 @@ def fields_by_distance(shapes: Any, names: Sequence[str | None], keys: Sequence[
     same = codes[order][1:] == codes[order][:-1]
     field = _joined(field, order[:-1][same], order[1:][same])
     names_of = np.array(keys, dtype=object)
-    found = names_of.copy()
-    found[present] = names_of[present][field]
-    return [str(name) for name in found]
+    fields = names_of.copy()
+    fields[present] = names_of[present][field]
+    return [str(name) for name in fields]
 
 
 def _joined(field: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -212,5 +212,5 @@ def _distance(x: Any, y: Any, other_x: Any, other_y: Any) -> NDArray[np.float64]
     """Metres along the great circle."""
     a, b, c, d = (np.radians(each) for each in (x, y, other_x, other_y))
     half = np.sin((d - b) / 2) ** 2 + np.cos(b) * np.cos(d) * np.sin((c - a) / 2) ** 2
-    found: NDArray[np.float64] = 2 * EARTH * np.arcsin(np.sqrt(np.minimum(half, 1)))
-    return found
+    metres: NDArray[np.float64] = 2 * EARTH * np.arcsin(np.sqrt(np.minimum(half, 1)))
+    return metres

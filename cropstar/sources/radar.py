@@ -122,8 +122,8 @@ class RadarSeries:
             "files": len(self.files),
             "backscatter": self._kind,
         }
-        told = BACKSCATTER_KINDS[self._kind]
-        event(f"{self.name}: {self.sensor_name} {' '.join(self.bands)} taken for {told}, stored in dB")
+        description = BACKSCATTER_KINDS[self._kind]
+        event(f"{self.name}: {self.sensor_name} {' '.join(self.bands)} taken for {description}, stored in dB")
 
     def read(self, window: Window) -> Observations:
         """Values (T, C, h, w) and validity (T, h, w); invalid pixels hold zero."""

@@ -64,10 +64,10 @@ class SampleFilesScene(SampleScene):
 
     def _some(self) -> list[SampleFile]:
         """Series of every group, to learn the season from."""
-        found: dict[str, list[SampleFile]] = {}
+        groups: dict[str, list[SampleFile]] = {}
         for sample in self._samples:
-            found.setdefault(sample.group, []).append(sample)
-        return [sample for own in found.values() for sample in own[:: max(len(own) // 50, 1)]]
+            groups.setdefault(sample.group, []).append(sample)
+        return [sample for own in groups.values() for sample in own[:: max(len(own) // 50, 1)]]
 
     @property
     def volume(self) -> int:
@@ -198,9 +198,9 @@ def read_series(path: Path) -> Rows:
 @lru_cache(maxsize=64)
 def _dates(path: Path) -> tuple[date, ...]:
     try:
-        found = tuple(date(int(y), int(m), int(d)) for y, m, d in DAY.findall(read_small_text(path)))
+        dates = tuple(date(int(y), int(m), int(d)) for y, m, d in DAY.findall(read_small_text(path)))
     except ValueError:
-        found = ()
-    if not found:
+        dates = ()
+    if not dates:
         raise InputError("no dates", path=path, why="no line has a date such as 20170905", remedy=TIMESEN2CROP_REMEDY)
-    return found
+    return dates

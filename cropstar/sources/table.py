@@ -216,9 +216,9 @@ def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, pat
 
 
 def _further_columns(columns: Columns) -> str:
-    told = [f"sensor {name} {' '.join(bands)} in dB" for name, bands in columns.radar.items()]
-    told += [f"context {' '.join(columns.context)}"] if columns.context else []
-    return "".join(f"{text}; " for text in told)
+    notes = [f"sensor {name} {' '.join(bands)} in dB" for name, bands in columns.radar.items()]
+    notes += [f"context {' '.join(columns.context)}"] if columns.context else []
+    return "".join(f"{text}; " for text in notes)
 
 
 # --- Columns: named by the user, or guessed when the name is plain
@@ -316,28 +316,28 @@ def find_columns(present: Sequence[str], options: TableOptions, path: Path) -> C
     }
     unguessed = {"field": options.field_column, "mask": options.mask_column}
     taken = {column for column in (*named.values(), *unguessed.values()) if column is not None}
-    found: dict[str, str | None] = {}
+    chosen: dict[str, str | None] = {}
     for role, name in named.items():
         if name is not None and not (role == "group" and name == NO_GROUP):
             _require_column(name, present, path, f"--{role}-column")
-        found[role] = (
+        chosen[role] = (
             name if name is not None else guess_column(role, [column for column in present if column not in taken])
         )
-    found["id"] = found["id"] or options.field_column  # one series per field, or one in each group
+    chosen["id"] = chosen["id"] or options.field_column  # one series per field, or one in each group
     for role in ("id", "date", *(["label"] if options.needs_labels else [])):
-        if found[role] is None:
+        if chosen[role] is None:
             remedy = f"name it with --{role}-column"
             raise InputError(f"no {role} column", path=path, why=_listed(present), remedy=remedy)
     for role, column in unguessed.items():
         if column is not None:
             _require_column(column, present, path, f"--{role}-column")
-    group = None if found["group"] == NO_GROUP else found["group"]
+    group = None if chosen["group"] == NO_GROUP else chosen["group"]
     optical, radar = _named_bands(present, options.bands, path) if options.bands else _guessed_bands(present, path)
     context = {column.strip(): column for column in options.context}
     for column in [*options.context, *([options.temperature] if options.temperature is not None else [])]:
         _require_column(column, present, path, "--context" if column in options.context else "--temperature")
-    key, date = str(found["id"]), str(found["date"])
-    plain = Columns(key, date, found["label"], group, options.mask_column, optical, options.field_column)
+    key, date = str(chosen["id"]), str(chosen["date"])
+    plain = Columns(key, date, chosen["label"], group, options.mask_column, optical, options.field_column)
     return replace(plain, radar=radar, context=context, temperature=options.temperature)
 
 
@@ -360,11 +360,11 @@ BandColumns = tuple[dict[str, str], dict[str, dict[str, str]]]  # of optical ban
 
 def _guessed_bands(present: Sequence[str], path: Path) -> BandColumns:
     """Sentinel-2's bands and radar's in their own order, so that tables with other orders of columns agree."""
-    found: dict[str, str] = {}
+    bands: dict[str, str] = {}
     radar: dict[str, dict[str, str]] = {}
     for column in present:
         band, backscatter = reflectance_band(column), radar_band(column)
-        own = found
+        own = bands
         if backscatter is not None:
             band, own = backscatter[0], radar.setdefault(backscatter[1], {})
         if band in own:
@@ -372,10 +372,10 @@ def _guessed_bands(present: Sequence[str], path: Path) -> BandColumns:
             raise InputError("a band appears twice", path=path, why=why, remedy="choose the columns with --bands")
         if band is not None:
             own[band] = column
-    if not found and not radar:
+    if not bands and not radar:
         remedy = "name them with --bands, such as --bands B04=red,B08=nir"
         raise InputError("no band columns", path=path, why=_listed(present), remedy=remedy)
-    return {band: found[band] for band in in_order(found)}, _radar_in_order(radar)
+    return {band: bands[band] for band in in_order(bands)}, _radar_in_order(radar)
 
 
 def _radar_in_order(radar: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
@@ -649,9 +649,9 @@ class _Values:
 
 def _read_sensors(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> list[_Values]:
     """Optical bands first; a missing value of one sensor leaves the others as they are."""
-    found = [_read_values(frame, columns, options, path)] if columns.bands else []
-    found += [_read_radar(frame, name, bands, options, path) for name, bands in columns.radar.items()]
-    return [_read_for(sensor, found, len(frame), path) for sensor in options.sensors] or found
+    sensors = [_read_values(frame, columns, options, path)] if columns.bands else []
+    sensors += [_read_radar(frame, name, bands, options, path) for name, bands in columns.radar.items()]
+    return [_read_for(sensor, sensors, len(frame), path) for sensor in options.sensors] or sensors
 
 
 def _read_for(wanted: Sensor, found: Sequence[_Values], rows: int, path: Path) -> _Values:
@@ -689,8 +689,8 @@ def _read_radar(frame: pd.DataFrame, name: str, bands: dict[str, str], options: 
         raise InputError("decibels and linear power are mixed", path=path, why=why, remedy=DECIBELS)
     decibels = to_decibels(numbers, next(iter(kinds.values())))
     valid &= np.isfinite(decibels).all(axis=1)
-    told = BACKSCATTER_KINDS[next(iter(kinds.values()))]
-    event(f"{path.name}: {name} {' '.join(bands)} taken for {told}, stored in dB")
+    description = BACKSCATTER_KINDS[next(iter(kinds.values()))]
+    event(f"{path.name}: {name} {' '.join(bands)} taken for {description}, stored in dB")
     values = decibel_counts(decibels)
     values[~valid] = 0
     return _Values(Sensor(name, tuple(bands), DECIBEL_SCALE, DECIBEL_OFFSET), values, valid)
@@ -709,7 +709,7 @@ def _read_context(
     named = [*columns.context.values(), *([columns.temperature] if columns.temperature is not None else [])]
     if not named:
         return None
-    found = []
+    layers = []
     sample = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     for column in named:
         numbers = _numbers_of(frame[column], path)
@@ -719,15 +719,15 @@ def _read_context(
         if filled.isna().all():
             why = "it has no value"
             raise InputError(f"nothing in the column '{column}'", path=path, why=why, remedy="leave it out")
-        found.append(filled.fillna(filled.median()).to_numpy(np.float64))
+        layers.append(filled.fillna(filled.median()).to_numpy(np.float64))
     if columns.temperature is not None:
         try:
-            daily = to_celsius(found.pop())
+            daily = to_celsius(layers.pop())
         except ValueError as failure:
             what = f"no temperature in the column '{columns.temperature}'"
             raise InputError(what, path=path, why=str(failure), remedy="give degrees, or kelvins") from None
-        found.append(options.warmth.of_rows(days[order], daily, starts))
-    return np.stack(found, axis=1).astype(np.float32)
+        layers.append(options.warmth.of_rows(days[order], daily, starts))
+    return np.stack(layers, axis=1).astype(np.float32)
 
 
 def _without_empty_bands(frame: pd.DataFrame, columns: Columns, options: TableOptions, path: Path) -> Columns:
@@ -739,14 +739,14 @@ def _without_empty_bands(frame: pd.DataFrame, columns: Columns, options: TableOp
     }
     if not empty:
         return columns
-    told = ", ".join(f"{column} ({band})" if column != band else band for band, column in empty.items())
+    listed = ", ".join(f"{column} ({band})" if column != band else band for band, column in empty.items())
     if options.bands:
-        why = f"{told} hold nodata in every row"
+        why = f"{listed} hold nodata in every row"
         raise InputError("a band without any value", path=path, why=why, remedy="leave it out of --bands")
     if len(empty) == len(columns.bands) and not columns.radar:
-        why = f"all bands hold nodata in every row: {told}"
+        why = f"all bands hold nodata in every row: {listed}"
         raise InputError("no valid observation", path=path, why=why, remedy="check the band columns and --nodata")
-    logger.warning("%s: left out, nodata in every row: %s", path.name, told)
+    logger.warning("%s: left out, nodata in every row: %s", path.name, listed)
     return replace(columns, bands={band: column for band, column in columns.bands.items() if band not in empty})
 
 

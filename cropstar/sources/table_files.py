@@ -196,12 +196,12 @@ class WideTable:
         )
 
     def _days(self, column: pd.Series[Any]) -> NDArray[np.datetime64]:
-        found = pd.to_datetime(column, errors="coerce", format="ISO8601").to_numpy().astype("datetime64[D]")
-        if np.isnat(found).any():
-            row = int(np.argmax(np.isnat(found)))
+        days = pd.to_datetime(column, errors="coerce", format="ISO8601").to_numpy().astype("datetime64[D]")
+        if np.isnat(days).any():
+            row = int(np.argmax(np.isnat(days)))
             why = f"'{str(column.iloc[row])[:40]}' in row {row + 1} of column '{column.name}'"
             raise InputError("not a date", path=self._path, why=why, remedy="write dates as YYYY-MM-DD")
-        return found
+        return days
 
 
 def _as_texts(days: NDArray[np.datetime64]) -> NDArray[np.object_]:

@@ -166,14 +166,14 @@ def _read(files: _Files) -> tuple[list[str], list[str], list[str], list[NDArray[
 
 def _class_table(labels: Sequence[str], path: Path) -> ClassTable:
     """The labels as they are: numbers by their size, others in the natural order, 2 before 10."""
-    found = sorted(set(labels))
-    if len(found) > MAXIMUM_CLASSES:
-        why = f"{len(found)} different labels, at most {MAXIMUM_CLASSES} can be told apart"
+    distinct = sorted(set(labels))
+    if len(distinct) > MAXIMUM_CLASSES:
+        why = f"{len(distinct)} different labels, at most {MAXIMUM_CLASSES} can be told apart"
         raise InputError("too many classes", path=path, why=why, remedy="give a data set with classes")
-    if all(WHOLE.fullmatch(label) for label in found):
-        names = sorted(found, key=int)
+    if all(WHOLE.fullmatch(label) for label in distinct):
+        names = sorted(distinct, key=int)
     else:
-        names = [found[place] for place in np.argsort(natural_ranks(found))]
+        names = [distinct[place] for place in np.argsort(natural_ranks(distinct))]
     return ClassTable.in_order(names)
 
 
@@ -212,8 +212,8 @@ def looks_like_ucr(path: Path) -> bool:
 def _find_files(path: Path) -> _Files:
     """The data set that a folder holds, or that one of its files belongs to."""
     if path.is_dir():
-        found = _listed(path)
-        kinds = sorted({_kind(file) for file in found})
+        listed = _listed(path)
+        kinds = sorted({_kind(file) for file in listed})
         if not kinds:
             raise InputError("no data set of the UCR archive", path=path, why="there is no NAME_TRAIN", remedy=REMEDY)
         if len(kinds) > 1:
@@ -229,9 +229,9 @@ def _find_files(path: Path) -> _Files:
     members = {_group(file): file for file in _listed(folder) if _kind(file) == chosen}
     missing = [group for group in GROUPS if group not in members]
     if missing:
-        there = next(iter(members.values()))
+        present = next(iter(members.values()))
         why = f"there is no {chosen[0]}_{missing[0].upper()}{chosen[1]} beside it"
-        raise InputError(f"the {missing[0]} part is missing", path=there, why=why, remedy="put both into one folder")
+        raise InputError(f"the {missing[0]} part is missing", path=present, why=why, remedy="put both into one folder")
     return _Files(chosen[0], members["train"], members["test"])
 
 

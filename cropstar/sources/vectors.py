@@ -81,9 +81,9 @@ class LinkedCrs(Exception):
 
 def _names_crs(crs: dict[str, Any]) -> bool:
     """Whether it is `{"type": "name", "properties": {"name": "EPSG:4326"}}`, and no more than that."""
-    said = {key.lower(): value for key, value in crs.items()}
-    properties = said.get("properties")
-    if str(said.get("type")).lower() not in ("name", "epsg") or not isinstance(properties, dict):
+    members = {key.lower(): value for key, value in crs.items()}
+    properties = members.get("properties")
+    if str(members.get("type")).lower() not in ("name", "epsg") or not isinstance(properties, dict):
         return False
     texts = [str(value) for value in properties.values()]
     return {key.lower() for key in properties} <= {"name", "code"} and all(map(CRS_NAME.fullmatch, texts))
@@ -93,21 +93,21 @@ def find_label_column(frame: Any, wanted: str | None, path: Path) -> str:
     """The column that names the crop."""
     columns = [str(name) for name in frame.columns if name != frame.geometry.name]
     if wanted is not None:
-        found = wanted if wanted in columns else None
+        column = wanted if wanted in columns else None
         what = f"no column '{wanted}'"
     else:
-        found = guess_label_column(columns)
+        column = guess_label_column(columns)
         what = "no label column"
-    if found is None:
+    if column is None:
         why = f"the columns are {', '.join(columns) or 'none'}"
         raise InputError(what, path=path, why=why, remedy="name it with --label-column")
-    return found
+    return column
 
 
 def guess_label_column(columns: Sequence[str]) -> str | None:
     """The first column that is called as people call the crop, else one that a public register or survey has."""
-    found = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
-    return found or next((name for known in REGISTER_LABELS for name in columns if name.lower() == known), None)
+    column = next((name for name in columns if name.lower() in LABEL_COLUMNS), None)
+    return column or next((name for known in REGISTER_LABELS for name in columns if name.lower() == known), None)
 
 
 def keys_of(frame: Any) -> list[str]:

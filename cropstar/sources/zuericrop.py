@@ -324,16 +324,16 @@ def _codes_of_rows(frame: pd.DataFrame, path: Path) -> NDArray[np.int64]:
 def _lineages(paths: list[tuple[str, ...]], path: Path) -> dict[str, tuple[str, ...]]:
     """The coarser classes of each class; a class on any level has one place in the hierarchy."""
     for depth in range(1, len(paths[0]) + 1):
-        found: dict[str, tuple[str, ...]] = {}
+        parents: dict[str, tuple[str, ...]] = {}
         for names in paths:
             *above, name = names[:depth]
             if not name:
                 why = f"'{names[-1]}' has no class in {TIERS[depth - 1]}"
                 raise InputError("a gap in the hierarchy", path=path, why=why, remedy="fill it in")
-            if found.setdefault(name, tuple(above)) != tuple(above):
-                why = f"'{name}' is under '{found[name][-1]}' and '{above[-1]}'"
+            if parents.setdefault(name, tuple(above)) != tuple(above):
+                why = f"'{name}' is under '{parents[name][-1]}' and '{above[-1]}'"
                 raise InputError("not a hierarchy", path=path, why=why, remedy="give the two different names")
-    return found
+    return parents
 
 
 # --- Dates: from the user's list, or assumed
@@ -400,10 +400,12 @@ def _find_file(path: Path) -> Path:
         raise InputError("no such file or folder", path=path, remedy="give ZueriCrop.hdf5 or the folder that holds it")
     if not path.is_dir():
         return path
-    found = _candidates(path)
-    fitting = [entry for entry in found if _has_datasets(entry)] or found  # a damaged file is named as such later
+    candidates = _candidates(path)
+    fitting = [
+        entry for entry in candidates if _has_datasets(entry)
+    ] or candidates  # a damaged file is named as such later
     if len(fitting) != 1:
-        why = "it holds no .hdf5 file" if not found else f"it holds {short_list(entry.name for entry in fitting)}"
+        why = "it holds no .hdf5 file" if not candidates else f"it holds {short_list(entry.name for entry in fitting)}"
         raise UsageError("no single file", path=path, why=why, remedy="give the path of ZueriCrop.hdf5 itself")
     return fitting[0]
 
@@ -421,11 +423,11 @@ def _open_datasets(path: Path) -> Iterator[dict[str, Any]]:
 
 def _check_shape(datasets: dict[str, Any], path: Path) -> _Shape:
     """The common shape of the datasets."""
-    found = datasets["data"].shape
-    if len(found) != 5 or found[4] != len(FILE_BANDS) or 0 in found:
-        why = f"'data' is {found}, not images x dates x rows x columns x {len(FILE_BANDS)} bands"
+    sizes = datasets["data"].shape
+    if len(sizes) != 5 or sizes[4] != len(FILE_BANDS) or 0 in sizes:
+        why = f"'data' is {sizes}, not images x dates x rows x columns x {len(FILE_BANDS)} bands"
         raise InputError("not ZueriCrop", path=path, why=why, remedy=REMEDY)
-    shape = _Shape(*(int(side) for side in found[:4]))
+    shape = _Shape(*(int(side) for side in sizes[:4]))
     plane = (shape.height, shape.width)
     labels, clouds = (shape.images, *plane, 1), (shape.images, shape.dates, *plane)
     for name, wanted in (("gt", labels), ("gt_instance", labels), ("cloud_cover", clouds)):
@@ -433,7 +435,7 @@ def _check_shape(datasets: dict[str, Any], path: Path) -> _Shape:
             why = f"'{name}' is {datasets[name].shape}, with this 'data' it would be {wanted}"
             raise InputError("datasets of different shapes", path=path, why=why, remedy=REMEDY)
     if shape.images * shape.height * shape.width > LARGEST_NUMBER:
-        raise InputError("too many images", path=path, why=f"'data' is {found}", remedy="cut the file into several")
+        raise InputError("too many images", path=path, why=f"'data' is {sizes}", remedy="cut the file into several")
     return shape
 
 

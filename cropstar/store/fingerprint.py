@@ -135,19 +135,19 @@ class Fingerprint:
 
     def differences(self, other: Fingerprint) -> list[str]:
         """The differences between two fingerprints that prevent training on both, in words."""
-        found = []
+        different = []
         for field in ("bands", "sensors", "scale", "offset", "resolution"):
             mine, theirs = getattr(self, field), getattr(other, field)
             if field == "sensors":
                 mine, theirs = ([sensor.name for sensor in each] for each in (mine, theirs))
             if mine != theirs:
-                found.append(f"{field} {_show(mine)} against {_show(theirs)}")
+                different.append(f"{field} {_show(mine)} against {_show(theirs)}")
         radiometry = [[(each.scale, each.offset) for each in own.sensors] for own in (self, other)]
-        if not found and radiometry[0] != radiometry[1]:
-            found.append("the scale or offset of a sensor")
+        if not different and radiometry[0] != radiometry[1]:
+            different.append("the scale or offset of a sensor")
         if self.classes != other.classes:
-            found.append(f"classes {_show(self.classes.names)} against {_show(other.classes.names)}")
-        return found
+            different.append(f"classes {_show(self.classes.names)} against {_show(other.classes.names)}")
+        return different
 
     def require_same(self, other: Fingerprint, what: str, path: Path, remedy: str) -> None:
         different = self.differences(other)

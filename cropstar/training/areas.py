@@ -352,16 +352,16 @@ def _read_table(path: Path, names: Sequence[str]) -> tuple[float, ...]:
     if not rows or not set(AREA_COLUMNS) <= rows[0].keys():
         why = "no rows" if not rows else f"its columns are {', '.join(str(name) for name in rows[0])}"
         raise InputError("not a table of areas", path=path, why=why, remedy=AREA_TABLE)
-    found: dict[str, float] = {}
+    hectares: dict[str, float] = {}
     for place, row in enumerate(rows, start=2):
         name, text = (str(row[column] or "").strip() for column in AREA_COLUMNS)
-        if name in found:
+        if name in hectares:
             raise InputError(f"'{name}' is listed twice", path=path, why=f"line {place}", remedy="keep one of them")
-        found[name] = _hectares(path, place, text)
-    strange = [name for name in found if name not in names]
+        hectares[name] = _hectares(path, place, text)
+    strange = [name for name in hectares if name not in names]
     if strange:
         raise _unknown_classes(path, strange)
-    return tuple(found.get(name, 0.0) for name in names)
+    return tuple(hectares.get(name, 0.0) for name in names)
 
 
 def _hectares(path: Path, place: int, text: str) -> float:

@@ -257,12 +257,12 @@ def _rows(
     rank = {suspect.place: place for place, suspect in enumerate(suspects, 1)}
     visit = {row: place for place, row in enumerate(survey, 1)}
     order = np.argsort(-fields.probabilities, axis=1, kind="stable")
-    found = []
+    rows = []
     for row, parcel in enumerate(fields.parcels):
         best, second = int(order[row, 0]), int(order[row, min(1, len(names) - 1)])
         label = int(fields.labels[row])
         known = places is not None and bool(np.isfinite(places[row]).all())
-        found.append(
+        rows.append(
             CheckedField(
                 parcel,
                 keys[parcel],
@@ -278,7 +278,7 @@ def _rows(
                 (float(places[row, 0]), float(places[row, 1])) if known and places is not None else None,
             )
         )
-    return found
+    return rows
 
 
 # --- what the user is told of the promise
@@ -288,28 +288,28 @@ def _other_years(subject: EvaluatedModel, store: Store) -> list[str]:
     """A warning where the fields are of years that the model did not learn: nothing is promised across years."""
     assert subject.result is not None
     learnt = {str(day)[:4] for day in subject.result["data"]["dates"]}
-    here = {str(day.year) for reader in store.tiles for day in from_days(reader.observed_days)}
-    if not here - learnt:
+    years = {str(day.year) for reader in store.tiles for day in from_days(reader.observed_days)}
+    if not years - learnt:
         return []
     return [
-        f"the fields are of {_join(here)}, the model learnt {_join(learnt)}: across years the rate of false alarms is "
+        f"the fields are of {_join(years)}, the model learnt {_join(learnt)}: across years the rate of false alarms is "
         "not promised and may be many times higher; label fields of this year and train with them"
     ]
 
 
 def _warnings(groups: ConformalGroups, names: Sequence[str], rate: float, *, other: bool) -> list[str]:
-    found = []
+    warnings = []
     if other:
-        found.append(
+        warnings.append(
             "the fields are not those of the training: the rate of false alarms holds as far as they are like them"
         )
     undecidable = [names[number] for number in groups.undecidable if number < len(names)]
     if undecidable and len(groups.odd[-1]):
-        found.append(
+        warnings.append(
             f"too few fields of {', '.join(undecidable)} ({len(groups.odd[-1])}) to reject them at a rate of {rate:g}: "
             "they are never red"
         )
-    return found
+    return warnings
 
 
 def _warn_of_low_p_values(held: Floats, rate: float) -> list[str]:
@@ -430,17 +430,17 @@ def _series(store: Store, wanted: set[ParcelId]) -> tuple[str, dict[ParcelId, tu
         kept = np.isfinite(line)
         return days[valid][kept], line[kept]
 
-    found: dict[ParcelId, tuple[NDArray[Any], Floats]] = {}
+    series: dict[ParcelId, tuple[NDArray[Any], Floats]] = {}
     if all(entry.layout == "series" for entry in store.manifest.tiles):
         for reader in store.tiles:
             for index, number in enumerate(reader.table.numbers.tolist()):
                 if (reader.scene, number) in wanted:
                     values, valid, days = reader.sample(index)
-                    found[reader.scene, number] = of(days, values, valid)
+                    series[reader.scene, number] = of(days, values, valid)
     else:
         pooled = pool_parcels(store, Split(dict.fromkeys(wanted, "all"), dict.fromkeys(wanted, 0)))
-        found = {parcel: of(each.days, each.values, each.valid) for parcel, each in pooled.items()}
-    return ("NDVI" if red is not None and infrared is not None else fingerprint.bands[0]), found
+        series = {parcel: of(each.days, each.values, each.valid) for parcel, each in pooled.items()}
+    return ("NDVI" if red is not None and infrared is not None else fingerprint.bands[0]), series
 
 
 def summary_lines(facts: Mapping[str, Any]) -> list[str]:

@@ -280,10 +280,10 @@ class OutOfFold:
             "calibration": calibration.judged(scores, labels, parcel_weights(parcels), "out of fold").to_json(),
             "sets": {**sets.to_json(), "test": measure_coverage(chosen, labels, parcels).to_json()},
         }
-        found = self.evaluation
-        if streaming and found.unit != "date":
+        evaluation = self.evaluation
+        if streaming and evaluation.unit != "date":
             facts["earliness"] = self._earliness.result().to_json()
-        return CalibratedEvaluation(found, calibration, sets, facts, None)
+        return CalibratedEvaluation(evaluation, calibration, sets, facts, None)
 
     def facts(self) -> dict[str, Any]:
         matrix = self.evaluation.parcel

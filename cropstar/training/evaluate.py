@@ -90,7 +90,7 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
         seen, judged = seen_in_training(subject, store, split, part)
         _warn(seen, judged, certain=subject.result is not None)
         samples = open_samples(subject.card, store, split, part, subject.config, numbers)
-        found, confidence = _judge(subject, samples, part, options.device)
+        evaluation, confidence = _judge(subject, samples, part, options.device)
         return {
             "version": __version__,
             "model": {"path": str(subject.file), "digest": subject.digest, **subject.card.model},
@@ -100,12 +100,12 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
             "split": {key: value for key, value in split.about.items() if key != "units"},
             "parcels": judged,
             "seen_in_training": seen,
-            "pixels": found.unit == "pixel",
+            "pixels": evaluation.unit == "pixel",
             "classes": subject.card.fingerprint.classes.to_json(),
-            "figures": found.to_json(subject.config.seed),
+            "figures": evaluation.to_json(subject.config.seed),
             **confidence,
-            "areas": _areas(subject, store, found, mapped, options) if mapped else None,
-            "errors": error_map_facts(store, split, found, part),
+            "areas": _areas(subject, store, evaluation, mapped, options) if mapped else None,
+            "errors": error_map_facts(store, split, evaluation, part),
         }
 
 
@@ -206,8 +206,8 @@ def _judge(
     classes = subject.card.fingerprint.classes
     sample = ScoreSample(len(classes))
     model = subject.model.to(device)
-    found = evaluate(model, samples, len(classes), device, Collectors(sample), levels_of(classes))
-    if not len(found.parcel_counts.parcels):
+    evaluation = evaluate(model, samples, len(classes), device, Collectors(sample), levels_of(classes))
+    if not len(evaluation.parcel_counts.parcels):
         why = "none of its pixels has a clear observation"
         raise InputError(f"nothing to evaluate in the part '{part}'", why=why, remedy="choose another --part or store")
     facts: dict[str, Any] = {"calibration": None, "sets": None}
@@ -218,7 +218,7 @@ def _judge(
         coverage = sets.judged(calibration.probabilities(scores), labels, parcels)
         facts["calibration"] = calibration.judged(scores, labels, parcel_weights(parcels), part).to_json()
         facts["sets"] = {**sets.to_json(), part: coverage.to_json()}
-    return found, facts
+    return evaluation, facts
 
 
 def _mapped(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> MappedAreas | None:

@@ -113,21 +113,21 @@ class FieldProbabilities:
                 (scenes[place], number)
                 for place, number in zip(arrays["scene"].tolist(), arrays["number"].tolist(), strict=True)
             ]
-            found = cls(
+            fields = cls(
                 parcels,
                 arrays["label"].astype(np.int64),
                 arrays["probabilities"].astype(np.float64),
                 arrays["in_folds"].astype(bool),
             )
-            if found.probabilities.shape != (len(parcels), len(classes)) or len(found.labels) != len(parcels):
+            if fields.probabilities.shape != (len(parcels), len(classes)) or len(fields.labels) != len(parcels):
                 raise ValueError("its arrays do not fit each other")
-            if not np.isfinite(found.probabilities).all() or (found.labels < 0).any():
+            if not np.isfinite(fields.probabilities).all() or (fields.labels < 0).any():
                 raise ValueError("its values are not probabilities")
         except (KeyError, ValueError, IndexError, TypeError) as failure:
             raise ArtifactError(
                 "the probabilities of the run cannot be used", path=path, why=str(failure), remedy="train again"
             ) from None
-        return found
+        return fields
 
 
 # --- suspects
@@ -151,9 +151,9 @@ def find_suspects(fields: FieldProbabilities) -> list[Suspect]:
     sure = np.where(likely >= thresholds, likely, -1.0)
     # Where the label itself is likeliest, nothing speaks against it, however sure of another class one may be.
     other = sure.argmax(axis=1)
-    found = (sure.max(axis=1) > 0) & (other != labels) & (likely.argmax(axis=1) != labels)
+    suspect = (sure.max(axis=1) > 0) & (other != labels) & (likely.argmax(axis=1) != labels)
     margins = suspicion(fields)
-    order = [place for place in np.argsort(-margins, kind="stable").tolist() if found[place]]
+    order = [place for place in np.argsort(-margins, kind="stable").tolist() if suspect[place]]
     return [
         Suspect(fields.parcels[place], place, int(labels[place]), int(other[place]), float(margins[place]))
         for place in order
@@ -162,10 +162,10 @@ def find_suspects(fields: FieldProbabilities) -> list[Suspect]:
 
 def usual_confidence(fields: FieldProbabilities) -> Floats:
     """(K,) the mean probability of each class among the fields labelled so; infinite of a class without fields."""
-    found: Floats = np.full(fields.probabilities.shape[1], np.inf)
+    usual: Floats = np.full(fields.probabilities.shape[1], np.inf)
     for number in np.unique(fields.labels).tolist():
-        found[number] = fields.probabilities[fields.labels == number, number].mean()
-    return found
+        usual[number] = fields.probabilities[fields.labels == number, number].mean()
+    return usual
 
 
 def suspicion(fields: FieldProbabilities) -> Floats:
@@ -235,7 +235,7 @@ class ConformalGroups:
     def p_values(self, probabilities: Floats, labels: Integers | None = None) -> Floats:
         """(N, K): of every class of every field. `labels` where the fields are the known ones: none judges itself."""
         odd = nonconformity(probabilities, "lac")
-        found: Floats = np.ones_like(odd)
+        p_values: Floats = np.ones_like(odd)
         for number in range(odd.shape[1]):
             group = int(self.group_of[number])
             known = self.odd[group]
@@ -247,8 +247,8 @@ class ConformalGroups:
                 mine = odd[np.arange(len(odd)), labels]
                 total = total - own
                 count = count - (own & (mine >= odd[:, number] - 1e-12))
-            found[:, number] = (count + 1) / (total + 1)
-        return found
+            p_values[:, number] = (count + 1) / (total + 1)
+        return p_values
 
     def lights(self, p_values: Floats, declared: Integers) -> list[Light]:
         """Red: the declared crop is rejected. Green: no other crop is possible. Yellow: others are possible too."""

@@ -168,8 +168,8 @@ class _FeatureTally:
     def distances(self) -> ClassDistances:
         assert self._sums is not None
         assert self._squares is not None
-        there = self._counts > 0
-        counts, sums = self._counts[there], self._sums[there]
+        present = self._counts > 0
+        counts, sums = self._counts[present], self._sums[present]
         means = sums / counts[:, None]
         total = counts.sum()
         within = (self._squares - (means * counts[:, None]).T @ means) / total
@@ -212,10 +212,10 @@ def features_by_stage(
         reached = np.flatnonzero((newest == t).any(axis=1))
         if not len(reached):
             continue
-        found = features_of_state(model, state)
+        features = features_of_state(model, state)
         for stage in reached.tolist():
-            there = torch.from_numpy(newest[stage] == t)
-            seen = _labelled(*found, batch, clear & there.reshape(-1, *(1,) * (clear.dim() - 1)))
+            ends_here = torch.from_numpy(newest[stage] == t)
+            seen = _labelled(*features, batch, clear & ends_here.reshape(-1, *(1,) * (clear.dim() - 1)))
             if seen is not None:
                 yield stage, seen
 

@@ -318,12 +318,12 @@ def learning_rate(config: OptimiserConfig, step: int, total: int, history: Seque
 
 def _plateaus(scores: Sequence[float], patience: int) -> int:
     """How often the best score was not bettered for `patience` epochs in a row."""
-    best, waited, found = -math.inf, 0, 0
+    best, waited, plateaus = -math.inf, 0, 0
     for score in scores:
         if score > best:
             best, waited = score, 0
         else:
             waited += 1
             if waited == patience:
-                found, waited = found + 1, 0
-    return found
+                plateaus, waited = plateaus + 1, 0
+    return plateaus

@@ -133,14 +133,14 @@ def current_values(config: TrainConfig, space: Space) -> dict[str, Any] | None:
 
 
 def _keys(section: type[Section], prefix: str) -> list[str]:
-    found: list[str] = []
+    keys: list[str] = []
     for name, field in section.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
-            found += _keys(kind, f"{prefix}{name}.")
+            keys += _keys(kind, f"{prefix}{name}.")
         else:
-            found.append(f"{prefix}{name}")
-    return found
+            keys.append(f"{prefix}{name}")
+    return keys
 
 
 def _entry(key: str, entry: Any, path: Path) -> Categorical | Range:

@@ -147,14 +147,14 @@ def forest_baseline(config: TrainConfig, setup: Setup, split: Split, run: Run) -
     own = own.model_copy(update={"refit": False, "cross_fit": 0, "clean": False})
     folds = setup.folds(split, config, config.cross_fit) if config.split.out_of_fold else [split.with_validation()]
     part = "validation" if config.split.out_of_fold else "test"
-    found = []
+    predicted = []
     for fold in folds:
         model = setup.build(own)
         parts, _ = setup.open(fold, own, model)
         task = Task(own, run, model, parts["train"], parts[part], setup.classes, setup.device, 0.0)
         fit_model(task, lambda _, __: None)
-        found.append(evaluate(model, parts[part], setup.classes, setup.device))
-    tested = Evaluation.merged(found)
+        predicted.append(evaluate(model, parts[part], setup.classes, setup.device))
+    tested = Evaluation.merged(predicted)
     return {"name": "random forest", "parcel": _figures(tested.parcel), "pixel": _figures(tested.pixel)}
 
 

@@ -342,8 +342,8 @@ class _Training:
         if self.alone:
             task, save = self._task(member, self.parts["train"], member.run, self.best(member))
             whole_units = bool(self.split.about.get("units", {}).get("validation"))
-            found = fit_model(task, save, self.parts["validation"], whole_units=whole_units)
-            return Outcome(found.progress, held_out=found.held_out)
+            fitted = fit_model(task, save, self.parts["validation"], whole_units=whole_units)
+            return Outcome(fitted.progress, held_out=fitted.held_out)
         event(f"member {member.number} of {len(self.members)}: {member.config.model.name}, seed {member.config.seed}")
         known = self.processes.broadcast(bool(finished_outcome(member.run)))
         if not known:
@@ -364,13 +364,13 @@ class _Training:
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
         out_of_fold = OutOfFold(folds[0], classes, device, store, levels_of(store.fingerprint.classes))
-        found = [self._fold(fold, number, kinds) for number, fold in enumerate(folds, 1)]
+        folds_done = [self._fold(fold, number, kinds) for number, fold in enumerate(folds, 1)]
         for place in range(len(kinds) if len(kinds) > 1 else 0):
             own = OutOfFold(folds[0], classes, device, store)
-            for models, parts, outcomes in found:
+            for models, parts, outcomes in folds_done:
                 own.add(models[place], parts["validation"], outcomes[place].progress)
             out_of_fold.temperatures.append(own.calibrated()[0])
-        for models, parts, outcomes in found:
+        for models, parts, outcomes in folds_done:
             model = models[0]
             if out_of_fold.temperatures:
                 model = Ensemble(models, self.setup.shape(kinds[0]).bands)
@@ -642,9 +642,9 @@ def _reading(store: Store) -> dict[str, Any]:
     names = {"resampling": "resampling", "scene_classes": "clear", "warmth": "warmth"}
     for scene in store.manifest.scenes.values():
         columns = scene.get("columns", {})
-        found = {own: scene[name] for name, own in names.items() if name in scene}
-        if found:
-            return found | ({"temperature": columns["temperature"]} if columns.get("temperature") else {})
+        reading = {own: scene[name] for name, own in names.items() if name in scene}
+        if reading:
+            return reading | ({"temperature": columns["temperature"]} if columns.get("temperature") else {})
     return {}
 
 

@@ -219,14 +219,14 @@ class Tuning:
 
     def _log(self, number: int, wanted: int) -> None:
         trial, best = self._journal.trials()[number], self._best()
-        said = {
+        outcome = {
             "COMPLETE": lambda: f"macro-F1 {trial.value:.3f}",
             "PRUNED": lambda: f"pruned at {max(trial.intermediate_values.values()):.3f}",
             "FAIL": lambda: f"failed: {trial.user_attrs['why']}",
         }[trial.state.name]()
         leading = f"; best {best.value:.3f} of trial {best.number + 1}" if best is not None else ""
         event(
-            f"trial {number + 1}/{wanted}  {said}  ({format_values(trial.params)}){leading}",
+            f"trial {number + 1}/{wanted}  {outcome}  ({format_values(trial.params)}){leading}",
             trial=number + 1,
             state=STATES[trial.state.name],
             score=trial.value,
@@ -344,8 +344,8 @@ class Journal:
 
     def unfinished(self) -> Any | None:
         """The unfinished trial of a killed tuning, to resume."""
-        found = [trial for trial in self.trials() if not trial.state.is_finished()]
-        return self._optuna.trial.Trial(self._study, found[0]._trial_id) if found else None
+        running = [trial for trial in self.trials() if not trial.state.is_finished()]
+        return self._optuna.trial.Trial(self._study, running[0]._trial_id) if running else None
 
     def begin(self, first: dict[str, Any] | None) -> Any:
         """A new trial. The first one has the values that are given, if any, so that the search begins where one is."""

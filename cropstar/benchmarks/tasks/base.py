@@ -100,14 +100,14 @@ TASKS: Registry[BenchTask | StoreTask] = Registry("task")
 
 def digest_of(files: Iterable[Path]) -> dict[str, str]:
     """A short digest of each file."""
-    found = {}
+    digests = {}
     for file in files:
         digest = hashlib.blake2b(digest_size=8)
         with file.open("rb") as handle:
             while block := handle.read(BLOCK):
                 digest.update(block)
-        found[file.name] = digest.hexdigest()
-    return found
+        digests[file.name] = digest.hexdigest()
+    return digests
 
 
 # --- metrics and objectives

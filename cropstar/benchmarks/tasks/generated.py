@@ -114,12 +114,12 @@ class Copying(GeneratedTask):
 
     def sample(self, random: np.random.Generator, length: int) -> Sample:
         word = random.integers(1, SYMBOLS + 1, WORD)
-        told = np.zeros(length + 2 * WORD, dtype=np.int64)
-        told[:WORD] = word
-        told[length + WORD - 1] = SIGN
-        wanted = np.zeros_like(told)
+        symbols = np.zeros(length + 2 * WORD, dtype=np.int64)
+        symbols[:WORD] = word
+        symbols[length + WORD - 1] = SIGN
+        wanted = np.zeros_like(symbols)
         wanted[-WORD:] = word
-        return np.eye(SIGN + 1, dtype=np.float32)[told], wanted
+        return np.eye(SIGN + 1, dtype=np.float32)[symbols], wanted
 
     def shape(self, length: int) -> Shape:
         return Shape(bands=SIGN + 1, classes=SYMBOLS + 1, length=length + 2 * WORD)

@@ -207,8 +207,8 @@ def _parts(published: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
 def _require_folders(root: Path, rows: dict[str, int]) -> None:
     """One listing instead of a look at each of a hundred thousand folders."""
     with os.scandir(root) as entries:
-        there = {entry.name for entry in entries}
-    missing = [clip for clip in rows if clip not in there]
+        folders = {entry.name for entry in entries}
+    missing = [clip for clip in rows if clip not in folders]
     if missing:
         why = f"{len(missing):,} of {len(rows):,} are missing, the first is {missing[0]}"
         raise InputError("clips without folders", path=root, why=why, remedy=REMEDY)

@@ -89,13 +89,13 @@ class _StarInTorch(torch.autograd.Function):
         computed = _Computed(value, gate, weights.state_weight, mask, start, outputs)
         run = _fused_return if ctx.fused else _plain_return  # type: ignore[attr-defined]
         logits, proposals, back = run(computed, outputs_gradient, back, onward=initial_wanted)
-        found = _weight_gradients(sequence, start, outputs, logits, proposals, weights, wanted)
+        gradients = _weight_gradients(sequence, start, outputs, logits, proposals, weights, wanted)
         x_gradient = None
         if x_wanted:
             x_gradient = _input_gradient(proposals.flatten(0, 1), weights.value_weight)
             x_gradient += _input_gradient(logits.flatten(0, 1), weights.gate_weight)
             x_gradient = x_gradient.reshape(sequence.shape)
-        return (None, x_gradient, None, back if initial_wanted else None, *found)
+        return (None, x_gradient, None, back if initial_wanted else None, *gradients)
 
 
 def _plain_recurrence(
@@ -203,7 +203,7 @@ def _weight_gradients(
     """The gradients of the weights, sums over all dates."""
     flat, gates, values = sequence.flatten(0, 1), logits.flatten(0, 1), proposals.flatten(0, 1)
     others = [0, *range(2, gates.dim())]
-    found: list[Tensor | None] = [
+    gradients: list[Tensor | None] = [
         _weight_gradient(values, flat, weights.value_weight) if wanted[0] else None,
         values.sum(dim=others) if wanted[1] else None,
         _weight_gradient(gates, flat, weights.gate_weight) if wanted[2] else None,
@@ -214,8 +214,8 @@ def _weight_gradients(
         total = _weight_gradient(logits[0], start, weights.state_weight)
         if len(outputs) > 1:  # without a copy of all states
             total = total + _weight_gradient(logits[1:].flatten(0, 1), outputs[:-1].flatten(0, 1), weights.state_weight)
-        found[4] = total
-    return found
+        gradients[4] = total
+    return gradients
 
 
 def _channel_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -241,8 +241,8 @@ def _weight_gradient(gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """The gradient of a product's weight."""
     if weight.dim() == 2:
         return gradient.T @ x
-    found: Tensor = conv2d_weight(x, list(weight.shape), gradient, padding=weight.shape[-1] // 2)
-    return found
+    result: Tensor = conv2d_weight(x, list(weight.shape), gradient, padding=weight.shape[-1] // 2)
+    return result
 
 
 # --- Triton's kernels, where they can be used

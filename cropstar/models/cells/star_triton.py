@@ -74,14 +74,14 @@ def _forward_kernel(
     square = (columns[:, None] < HIDDEN) & (columns[None, :] < HIDDEN)
     # (from, to): W_h is (to, from)
     w = tl.load(weight + columns[None, :] * HIDDEN + columns[:, None], mask=square, other=0.0)
-    here = rows[:, None] * HIDDEN + columns[None, :]
+    places = rows[:, None] * HIDDEN + columns[None, :]
     if STARTED:
-        h = tl.load(initial + here, mask=inside, other=0.0)
+        h = tl.load(initial + places, mask=inside, other=0.0)
     else:
         h = tl.zeros((ROWS, WIDTH), tl.float32)
     step = batch * HIDDEN
     for t in range(steps):
-        at = here.to(tl.int64) + t * step
+        at = places.to(tl.int64) + t * step
         logits = tl.load(gate + at, mask=inside, other=0.0) + tl.dot(h, w, input_precision=PRECISION)
         known = rows[:, None] < batch
         if MASKED:
@@ -103,12 +103,12 @@ def _backward_kernel(
     inside = (rows[:, None] < batch) & (columns[None, :] < HIDDEN)
     square = (columns[:, None] < HIDDEN) & (columns[None, :] < HIDDEN)
     w = tl.load(weight + columns[:, None] * HIDDEN + columns[None, :], mask=square, other=0.0)
-    here = rows[:, None] * HIDDEN + columns[None, :]
-    d = tl.load(back + here, mask=inside, other=0.0)
+    places = rows[:, None] * HIDDEN + columns[None, :]
+    d = tl.load(back + places, mask=inside, other=0.0)
     step = batch * HIDDEN
     for backwards in range(steps):
         t = steps - 1 - backwards
-        at = here.to(tl.int64) + t * step
+        at = places.to(tl.int64) + t * step
         if GIVEN:
             d += tl.load(given + at, mask=inside, other=0.0)
         if t > 0:
@@ -116,7 +116,7 @@ def _backward_kernel(
         else:
             before = tl.zeros((ROWS, WIDTH), tl.float32)
             if STARTED:
-                before = tl.load(initial + here, mask=inside, other=0.0)
+                before = tl.load(initial + places, mask=inside, other=0.0)
         after = tl.load(outputs + at, mask=inside, other=0.0)
         known = rows[:, None] < batch
         if MASKED:
@@ -126,7 +126,7 @@ def _backward_kernel(
         tl.store(logits + at, da, mask=inside)
         tl.store(proposals + at, dz, mask=inside)
         d = rest + tl.dot(da, w, input_precision=PRECISION)
-    tl.store(back + here, d, mask=inside)
+    tl.store(back + places, d, mask=inside)
 
 
 @triton.jit

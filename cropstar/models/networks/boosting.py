@@ -94,10 +94,10 @@ def boosting_arrays(boosted: Any, seen: NDArray[np.int64], classes: int) -> dict
     stump: TreeArrays = (no, zero, no, zero, np.zeros((1, 1)))
     parts, adds_to = [stump], [int(seen[0])]
     if boosted is not None:
-        told = seen[1:] if len(seen) == 2 else seen
-        start[told] = boosted._baseline_prediction.ravel()
+        scored = seen[1:] if len(seen) == 2 else seen
+        start[scored] = boosted._baseline_prediction.ravel()
         parts = [_one_tree(tree.nodes) for stage in boosted._predictors for tree in stage]
-        adds_to = [int(crop) for _ in boosted._predictors for crop in told]
+        adds_to = [int(crop) for _ in boosted._predictors for crop in scored]
     trees = {f"{TREES}{name}": array for name, array in Trees.join(parts).arrays().items()}
     return {"start": start, "adds_to": np.array(adds_to, dtype=np.int64), **trees}
 

@@ -206,11 +206,11 @@ class Trees:
             sum_leaves(self.packed, self.leaves, features, sums, adds_to)
             return
         for tree in range(len(self)):
-            found = self.leaf_of(features, tree)
+            values = self.leaf_of(features, tree)
             if adds_to is None:
-                sums += found
+                sums += values
             else:
-                sums[:, adds_to[tree]] += found[:, 0]
+                sums[:, adds_to[tree]] += values[:, 0]
 
     @cached_property
     def packed(self) -> PackedTrees | None:
@@ -232,8 +232,8 @@ class Trees:
             rows, at = rows[~ended], at[~ended]
             above = features[rows, feature[at]] > threshold[at]
             at = np.where(above, right[at], left[at])
-        found: Floats = self.leaves[arrived]
-        return found
+        reached: Floats = self.leaves[arrived]
+        return reached
 
     def check(self, features: int, columns: int) -> None:
         """A ValueError says why trees from a file cannot be asked: no walk leaves its tree or goes in circles."""

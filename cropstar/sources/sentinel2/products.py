@@ -129,7 +129,7 @@ def _make_product(place: ProductFile, root: str, metadata: Metadata, granule: st
     """Of tile and date alone, what the metadata lack is taken from the names of folders and files."""
     name = metadata.product or PurePosixPath(root).name or place.container.name
     names = [granule, name, *(PurePosixPath(file.member).name for file in files)]
-    tiles = metadata.tiles if len(metadata.tiles) == 1 else [found[1] for text in names if (found := TILE.search(text))]
+    tiles = metadata.tiles if len(metadata.tiles) == 1 else [match[1] for text in names if (match := TILE.search(text))]
     if not tiles:
         raise InputError("no tile", path=place.label, why="neither metadata nor file names have it", remedy=REMEDY)
     return Product(
@@ -147,9 +147,9 @@ def _make_product(place: ProductFile, root: str, metadata: Metadata, granule: st
 
 def _day_by_name(names: list[str], place: ProductFile) -> date:
     for text in names[1:]:  # a granule's name has the orbit's time
-        if found := SENSING.search(text):
+        if match := SENSING.search(text):
             try:
-                return date(int(found[1]), int(found[2]), int(found[3]))
+                return date(int(match[1]), int(match[2]), int(match[3]))
             except ValueError:
                 continue
     raise InputError("no date", path=place.label, why="neither metadata nor file names have it", remedy=REMEDY)
@@ -160,11 +160,11 @@ def _by_band(files: list[ProductFile]) -> dict[str, ProductFile]:
     native = NATIVE_WITH_CLASSES
     ranked: dict[str, tuple[tuple[bool, int, bool], ProductFile]] = {}
     for file in files:
-        found = BAND_FILE.search(file.member)
-        if found is None or "QI_DATA" in PurePosixPath(file.member).parts:
+        match = BAND_FILE.search(file.member)
+        if match is None or "QI_DATA" in PurePosixPath(file.member).parts:
             continue
-        band, resolution = found[1].upper(), int(found[2])
-        rank = (resolution != native.get(band), resolution, found[3].lower() != "jp2")
+        band, resolution = match[1].upper(), int(match[2])
+        rank = (resolution != native.get(band), resolution, match[3].lower() != "jp2")
         if band in ranked and ranked[band][0] == rank:
             why = f"{file.label} and {PurePosixPath(ranked[band][1].member).name}"
             raise InputError("a band appears twice", path=file.container, why=why, remedy="keep one of them")
@@ -218,10 +218,10 @@ def _read_metadata(place: ProductFile) -> Metadata:
 
 def parse_metadata(content: bytes, label: str) -> Metadata:
     """Read the XML; one with a document type or entities is refused, since these can grow without bound."""
-    found = _collect(content, label)
-    texts = found.texts
+    collected = _collect(content, label)
+    texts = collected.texts
     product = texts.get("PRODUCT_URI") or texts.get("PRODUCT_URI_2A")
-    tiles = {match[1] for granule in found.granules if (match := TILE.search(granule))}
+    tiles = {match[1] for granule in collected.granules if (match := TILE.search(granule))}
     if not tiles and product and (match := TILE.search(product)):
         tiles = {match[1]}
     return Metadata(
@@ -231,7 +231,7 @@ def parse_metadata(content: bytes, label: str) -> Metadata:
         baseline=_baseline(texts.get("PROCESSING_BASELINE"), label),
         generation=_generation(texts.get("GENERATION_TIME")),
         quantification=_quantification(texts, label),
-        offsets=_offsets(found, label),
+        offsets=_offsets(collected, label),
     )
 
 

@@ -178,14 +178,14 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
 
     def decode(self, number: int, scratch: Scratch) -> bool:
         place = self._layers.all[number].place
-        found = False
+        has_data = False
         for first_row, rows in self._files.strips(place, scratch.places[number]):
             scratch.write(number, first_row, rows)
-            if not found:
+            if not has_data:
                 seen = clear_sky(rows, self.options.clear) if number in self._layers.masks else rows
-                found = bool(seen.any())
+                has_data = bool(seen.any())
         self._files.release(place)
-        return found
+        return has_data
 
     def read_from(self, scratch: Scratch | None) -> None:
         self._scratch = scratch

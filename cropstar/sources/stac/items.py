@@ -223,18 +223,18 @@ LANDSAT_4 = Product(TM, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # to 7
 
 def product_of(identifier: str, collection: str, properties: Json) -> Product | None:
     """Landsat Collection 2 or HLS; None of anything else, which is taken for Sentinel-2."""
-    if found := HLS_NAME.search(identifier) or HLS_NAME.search(collection):
-        return HLS_PRODUCTS[found["part"].upper()]
+    if match := HLS_NAME.search(identifier) or HLS_NAME.search(collection):
+        return HLS_PRODUCTS[match["part"].upper()]
     name = LANDSAT_NAME.match(identifier)
-    found = name or LANDSAT_PLATFORM.fullmatch(str(properties.get("platform", "")))
-    if found is None:
+    match = name or LANDSAT_PLATFORM.fullmatch(str(properties.get("platform", "")))
+    if match is None:
         return None
     level = name["level"] if name else str(properties.get("landsat:correction", "L2"))
     if not level.startswith("L2"):
         why = f"it is of level {level[:10]}, before the correction of the atmosphere"
         remedy = "choose a collection of Level-2, such as landsat-c2-l2"
         raise InputError("not surface reflectance", path=f"the item {identifier}", why=why, remedy=remedy)
-    return LANDSAT_8 if found["satellite"] in "89" else LANDSAT_4
+    return LANDSAT_8 if match["satellite"] in "89" else LANDSAT_4
 
 
 # --- Which asset is which band: catalogues call B04 also red, B04_10m or red-jp2
@@ -300,8 +300,8 @@ def _asset_resolution(key: str, asset: Json) -> float | None:
     transform = asset.get("proj:transform")
     if isinstance(transform, list) and transform and isinstance(transform[0], int | float):
         return abs(float(transform[0]))
-    if found := RESOLUTION.search(key):
-        return float(found[1])
+    if match := RESOLUTION.search(key):
+        return float(match[1])
     listed = [band.get("spatial_resolution") for band in _described_bands(asset, "raster:bands")]
     for value in (*listed, asset.get("raster:spatial_resolution"), asset.get("gsd")):
         if isinstance(value, int | float):
@@ -341,11 +341,11 @@ class _Reflectance:
 def _baseline_of(identifier: str, properties: Json) -> tuple[int, int] | None:
     """The processing baseline, of properties or of the product's name."""
     for name in (*BASELINES, VERSION):
-        if found := re.fullmatch(r"(\d{1,2})\.(\d{1,2})", str(properties.get(name, ""))):
-            return int(found[1]), int(found[2])
+        if match := re.fullmatch(r"(\d{1,2})\.(\d{1,2})", str(properties.get(name, ""))):
+            return int(match[1]), int(match[2])
     for text in (*(str(properties.get(name, "")) for name in PRODUCTS), identifier):
-        if found := BASELINE_IN_NAME.search(text):
-            return int(found[1]), int(found[2])
+        if match := BASELINE_IN_NAME.search(text):
+            return int(match[1]), int(match[2])
     return None
 
 

@@ -399,7 +399,7 @@ def tile_name(text: str) -> str:
 
 def _nearest(parts: Iterable[list[T]]) -> list[T]:
     """What the first part that says anything says."""
-    return next((found for found in parts if found), [])
+    return next((part for part in parts if part), [])
 
 
 # --- Patterns such as "S2_{tile}_{band}_{date}.tif"
@@ -445,11 +445,11 @@ class NamePattern:
 
     def match(self, relative: PurePosixPath) -> Name | None:
         """What the name of a file says, if it fits; a pattern with a slash is for the path below the folder."""
-        found = self.expression.fullmatch(str(relative) if "/" in self.text else relative.name)
-        day = _parse_day(found["date"]) if found else None
-        if found is None or day is None:
+        matched = self.expression.fullmatch(str(relative) if "/" in self.text else relative.name)
+        day = _parse_day(matched["date"]) if matched else None
+        if matched is None or day is None:
             return None
-        texts = found.groupdict()
+        texts = matched.groupdict()
         band, tile = texts.get("band"), texts.get("tile")
         return Name(day, band and band_name(band), tile and tile_name(tile))
 
@@ -499,11 +499,11 @@ def rename(
     """The table with the names that `given` has for the file's bands, and these names."""
     if given is None or not has_renaming(given):
         return dict(table), given
-    there = in_order(band for _, band in table)
-    pairs = [_new_and_own_name(entry, there) for entry in given]
+    available = in_order(band for _, band in table)
+    pairs = [_new_and_own_name(entry, available) for entry in given]
     for new, own in pairs:
-        if own not in there:
-            raise UsageError(f"no band '{own}'", path=where, remedy=did_you_mean(own, there))
+        if own not in available:
+            raise UsageError(f"no band '{own}'", path=where, remedy=did_you_mean(own, available))
         if [each for each, _ in pairs].count(new) > 1 or [each for _, each in pairs].count(own) > 1:
             raise UsageError("--bands names a band twice", path=where, why=", ".join(given), remedy=BANDS_EXAMPLE)
     names = {own: new for new, own in pairs}

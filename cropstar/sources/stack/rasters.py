@@ -83,9 +83,9 @@ def split_empty_days(days: Days, files: OpenRasters, where: Path) -> tuple[Days,
         for day, groups in needs.items()
         if day not in empty and not all(seen & group for group in groups)
     }:
-        found = _with_data((layer for group in unclear.values() for layer in group), files)
-        empty |= {day for day, group in unclear.items() if not found & group}
-        seen |= found
+        with_data = _with_data((layer for group in unclear.values() for layer in group), files)
+        empty |= {day for day, group in unclear.items() if not with_data & group}
+        seen |= with_data
     if len(empty) == len(days):
         why = f"none of {len(days)} dates has any data"
         raise InputError("no usable date", path=where, why=why, remedy="get other images")

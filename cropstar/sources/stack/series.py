@@ -456,11 +456,11 @@ def _make_table(tile: TileFiles, given: Bands | None, files: OpenRasters) -> Ban
     table: BandTable = {}
     for dated in sorted(tile.files, key=lambda each: (each.day, each.path)):
         if dated.band:
-            found = [(dated.band, BandEntry(dated.path, 1, True))]
+            entries = [(dated.band, BandEntry(dated.path, 1, True))]
         else:
             names = _names_of(read_header(dated.path, files), dated, given)
-            found = [(name, BandEntry(dated.path, index, False)) for index, name in enumerate(names, start=1)]
-        for band, entry in found:
+            entries = [(name, BandEntry(dated.path, index, False)) for index, name in enumerate(names, start=1)]
+        for band, entry in entries:
             if (dated.day, band) in table:
                 raise _duplicate_band(dated.day, band, table[dated.day, band], entry)
             table[dated.day, band] = entry
@@ -479,8 +479,8 @@ def _names_of(header: Header, dated: DatedFile, given: Bands | None) -> list[str
         return list(given)
     for index, (name, text) in enumerate(zip(own, header.names, strict=True), start=1):
         if not name:
-            said = f"is described as '{text}'" if text else "has no description"
-            why = f"band {index} of {header.count} {said}"
+            description = f"is described as '{text}'" if text else "has no description"
+            why = f"band {index} of {header.count} {description}"
             raise InputError("unknown bands", path=header.path, why=why, remedy=NAME_BANDS)
     return [name for name in own if name]
 
@@ -488,8 +488,8 @@ def _names_of(header: Header, dated: DatedFile, given: Bands | None) -> list[str
 def _choose_bands(table: BandTable, given: Bands | None, wanted: Bands | None, where: Path) -> tuple[Bands, bool]:
     """The reflectance bands to read, and whether there is a scene classification. Every date must have them all."""
     days = sorted({day for day, _ in table})
-    there = in_order(band for _, band in table)
-    reflectance = tuple(band for band in there if band != SCENE_CLASSIFICATION)
+    available = in_order(band for _, band in table)
+    reflectance = tuple(band for band in available if band != SCENE_CLASSIFICATION)
     bands = tuple(band for band in given if band != SCENE_CLASSIFICATION) if given else reflectance
     if not given and wanted and set(wanted) <= set(reflectance):
         bands = wanted
@@ -497,8 +497,8 @@ def _choose_bands(table: BandTable, given: Bands | None, wanted: Bands | None, w
         raise InputError("no reflectance bands", path=where, why="there are only masks", remedy="add the bands")
     for band in bands:
         if band not in reflectance:
-            raise UsageError(f"no band '{band}'", path=where, remedy=did_you_mean(band, there))
-    with_classes = SCENE_CLASSIFICATION in there
+            raise UsageError(f"no band '{band}'", path=where, remedy=did_you_mean(band, available))
+    with_classes = SCENE_CLASSIFICATION in available
     for day in days:
         missing = [band for band in (*bands, *([SCENE_CLASSIFICATION] * with_classes)) if (day, band) not in table]
         if missing:
@@ -550,7 +550,7 @@ def _table_by_hand(texts: Sequence[str], path: Path, dates: Dates, given: Bands 
             places = [(day, band) for day in dates for band in given]
     table: BandTable = {}
     for index, ((day, band), text) in enumerate(zip(places, texts, strict=True), start=1):
-        if (said := days_in(text)) and said != [day]:
+        if (named := days_in(text)) and named != [day]:
             why = f"band {index} is described as '{text}', and --dates makes it one of {day}"
             remedy = "leave out --dates, or correct them"
             raise InputError("the file has other dates", path=path, why=why, remedy=remedy)
@@ -565,8 +565,8 @@ def _places_by_names(
     places = []
     for index, (band, text) in enumerate(zip(own, texts, strict=True), start=1):
         if not band:
-            said = f"is described as '{text}'" if text else "has no description"
-            why, remedy = f"band {index} of {len(own)} {said}", "name them in order with --bands B02,B03,B04,B08"
+            description = f"is described as '{text}'" if text else "has no description"
+            why, remedy = f"band {index} of {len(own)} {description}", "name them in order with --bands B02,B03,B04,B08"
             raise InputError("unknown bands", path=path, why=why, remedy=remedy)
         places.append((dates[min(counts[band], len(dates) - 1)], band))
         counts[band] += 1

@@ -19,11 +19,11 @@ def open_tum(path: Path, options: TumOptions | None = None) -> list[Scene]:
     options = options or TumOptions()
     if not path.is_dir():
         raise InputError("no such folder", path=path, remedy="give the folder of the data set")
-    found = find_data(path)
-    if not found:
+    folders = find_data(path)
+    if not folders:
         why = "there are no <tile>.tfrecord.gz, no folders of GeoTIFFs with y.tif or labels.tif and no b0.pkl"
         raise InputError("no TUM data", path=path, why=why, remedy="give the folder of the data set")
-    chosen = _choose(found, path, options)
+    chosen = _choose(folders, path, options)
     if chosen[0].kind == BATCHES:
         series = SeriesScene([folder.path for folder in _in_order(chosen)], options.year)
         series.log_summary(chosen=options.year is not None)

@@ -56,8 +56,8 @@ class DataFolder:
     def root(self) -> Path:
         """The folder with class names, places and folds; the one above where there are none."""
         folders = [self.path, *self.path.parents][: ANCESTORS + 1]
-        found = (folder for folder in folders if any((folder / name).exists() for name in COMPANIONS))
-        return next(found, self.path.parent)
+        candidates = (folder for folder in folders if any((folder / name).exists() for name in COMPANIONS))
+        return next(candidates, self.path.parent)
 
     @property
     def label(self) -> str:

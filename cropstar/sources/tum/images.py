@@ -259,9 +259,9 @@ def _nearest(count: int, wanted: int) -> NDArray[np.int64]:
 
 
 def _renumber(tile: _RawTile, numbers: dict[int, int]) -> NDArray[np.int16]:
-    found, places = np.unique(tile.labels, return_inverse=True)
-    new = np.full(len(found), UNLABELLED, dtype=np.int16)
-    for rank, label in enumerate(found):
+    ids, places = np.unique(tile.labels, return_inverse=True)
+    new = np.full(len(ids), UNLABELLED, dtype=np.int16)
+    for rank, label in enumerate(ids):
         if label != 0:
             if int(label) not in numbers:
                 why = f"the id {int(label)} is not among {', '.join(map(str, sorted(numbers)))}"
@@ -330,17 +330,17 @@ RASTER_REMEDY = "get or convert the tile again"
 
 def _list_dates(folder: Path) -> dict[date, dict[int, Path]]:
     """The file of each resolution by date, in order."""
-    found: dict[date, dict[int, Path]] = {}
+    files_of: dict[date, dict[int, Path]] = {}
     places = [(folder, FLAT, 0), *((folder / f"{resolution}m", NESTED, resolution) for resolution in BANDS)]
     for place, pattern, resolution in places:
         for path in place.iterdir() if place.is_dir() else ():
             if match := pattern.fullmatch(path.name):
-                found.setdefault(_date(match[1], path), {})[resolution or int(match[2])] = path
-    for day, files in found.items():
+                files_of.setdefault(_date(match[1], path), {})[resolution or int(match[2])] = path
+    for day, files in files_of.items():
         missing = [f"{resolution} m" for resolution in BANDS if resolution not in files]
         if missing:
             raise InputError(f"no raster of {missing[0]} on {day}", path=folder, remedy=RASTER_REMEDY)
-    return dict(sorted(found.items()))
+    return dict(sorted(files_of.items()))
 
 
 def _all_files(folder: Path) -> list[Path]:
@@ -492,8 +492,8 @@ def year_of(folder: Path, root: Path) -> int | None:
             named = Path(settings[section].get("datadir", "")).name == folder.name
             if named and re.fullmatch(r"20\d\d", section, re.ASCII):
                 return int(section)
-    found = YEAR.search(folder.name) or YEAR.search(root.name)
-    return 2000 + int(found[1] or found[2]) if found else None
+    match = YEAR.search(folder.name) or YEAR.search(root.name)
+    return 2000 + int(match[1] or match[2]) if match else None
 
 
 def _parse_classes(path: Path) -> dict[int, str]:

@@ -81,8 +81,8 @@ def _find_inputs(system: Any, remote: Remote) -> Iterator[list[RemoteFile]]:
         yield [_remote_file(info, remote.url, PurePosixPath(remote.name), remote.key)]
         return
     if remote.is_pattern:
-        found = system.glob(remote.url, detail=True)
-        roots = [found[name] for name in sorted(found)]
+        listed = system.glob(remote.url, detail=True)
+        roots = [listed[name] for name in sorted(listed)]
     else:
         roots = [system.info(remote.url.rstrip("/"))]
     for root in roots:
@@ -234,7 +234,7 @@ def _link_view(files: Sequence[RemoteFile], scratch: Path) -> Path:
 
 def with_copies(arguments: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
     """A pattern among several becomes all that fits it."""
-    found: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
     for name, value in arguments.items():
         several = isinstance(value, tuple)
         copies = [copy for each in (value if several else (value,)) for copy in _copies(each, scratch)]
@@ -242,8 +242,8 @@ def with_copies(arguments: Mapping[str, Any], scratch: Path) -> dict[str, Any]:
             raise UsageError(
                 f"a pattern where one {name} is expected", path=str(value), remedy="give one file or folder"
             )
-        found[name] = tuple(copies) if several else copies[0]
-    return found
+        replaced[name] = tuple(copies) if several else copies[0]
+    return replaced
 
 
 def _copies(value: Any, scratch: Path) -> list[Any]:
@@ -342,11 +342,11 @@ class Delivery:
     def _files(self) -> list[Path]:
         """All that was made, but no work in progress. What readers look for first comes last."""
         root = self.folder if self.is_file else self.local
-        found = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path.relative_to(root))]
-        if not found:
+        files = [path for path in sorted(root.rglob("*")) if path.is_file() and not _is_hidden(path.relative_to(root))]
+        if not files:
             raise UsageError("nothing was made", path=str(self.remote), remedy="see the messages above")
-        names = {str(path) for path in found}
-        return sorted(found, key=lambda path: path.name == MANIFEST or f"{path}.aux.xml" in names)
+        names = {str(path) for path in files}
+        return sorted(files, key=lambda path: path.name == MANIFEST or f"{path}.aux.xml" in names)
 
     def _address(self, path: Path) -> str:
         url = self.remote.url.rstrip("/")
