@@ -247,8 +247,13 @@ def _can_cross_fit(config: TrainConfig, facts: DataFacts) -> bool:
     other_use = config.refit or config.beside or facts.processes > 1
     asked_for = any(_is_set(config, key) for key in ("split.validation", "patience", "choose_after"))
     # A training on images takes minutes, and of a handful of fields no fold has enough pixels.
-    few = 10 * FOLDS <= facts.fields < 150 if facts.pixels else 2 * FOLDS <= facts.fields < FEW
+    few = 10 * FOLDS <= facts.fields < 150 if facts.pixels else 2 * FOLDS <= facts.fields < _most_cross_fitted(facts)
     return few and not (other_use or asked_for or config.split.by == "pixel" or config.target == "date")
+
+
+def _most_cross_fitted(facts: DataFacts) -> int:
+    """Series from which on a validation part is held out: a whole region or year is a dearer loss than some fields."""
+    return FEW if facts.shares else 2 * FEW
 
 
 def _quick(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:

@@ -68,6 +68,9 @@ def test_few_fields_are_cross_fitted_unless_validation_has_another_use(given: di
     assert fill(config_of("star", **given), FIELDS)[0].cross_fit == 0
     assert fill(config_of("star"), replace(FIELDS, fields=5000, samples=5000))[0].cross_fit == 0
     assert fill(config_of("star", cross_fit=0), FIELDS)[0].patience is not None
+    many = replace(FIELDS, fields=3000, samples=3000)
+    assert fill(config_of("star"), many)[0].cross_fit == 0
+    assert fill(config_of("star"), replace(many, shares=False))[0].cross_fit == 3, "validation would be a whole group"
 
 
 def test_labels_of_few_series_are_softened_unless_somebody_else_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
