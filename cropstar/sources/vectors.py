@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ LABEL_COLUMNS = ("crop", "crop_name", "crop_type", "croptype", "label", "class",
 KEY_COLUMNS = ("parcel_id", "id_parcel", "parcel", "field_id", "point_id", "sample_id", "id", "fid")
 # How the files begin that may be read. GDAL follows other ones (OGR VRT, GDALG, WFS) to any file or host.
 BINARY_FORMATS = (b"SQLite format 3\0", b"\x00\x00\x27\x0a", b"fgb")  # GeoPackage, shapefile, FlatGeobuf
-SHAPEFILE = BINARY_FORMATS[1]
+GEOPACKAGE, SHAPEFILE = BINARY_FORMATS[:2]
 PARQUET = b"PAR1"
 # A code, a name, or one of OGC's, which looks like an address and is not fetched.
 CRS_NAME = re.compile(r"(https?://www\.opengis\.net/)?((?!//)[\w:./ ()+-])*", re.ASCII)
@@ -38,7 +41,12 @@ def open_vector(path: Path) -> Any:
     if name.startswith("GeoJSON:"):
         _require_own_crs(path)
     try:
-        frame = geopandas.read_parquet(path) if _is_parquet(path) else geopandas.read_file(name)
+        parquet = _is_parquet(path)
+        if not parquet and not name.startswith("GeoJSON:"):
+            _require_own_features(path, name)
+        frame = geopandas.read_parquet(path) if parquet else geopandas.read_file(name)
+    except InputError:
+        raise
     except ImportError:
         remedy = "install it with: pip install 'cropstar[parquet]'"
         raise InputError("GeoParquet files need pyarrow", path=path, remedy=remedy) from None
@@ -48,6 +56,33 @@ def open_vector(path: Path) -> Any:
     if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
         raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
     return frame
+
+
+def _require_own_features(path: Path, name: str) -> None:
+    """Refuse a file that claims more features than fit in it, room for which would be made, or computes them.
+
+    In a GeoPackage a view can have rows without end, and a generated column texts of any length.
+    """
+    import pyogrio
+
+    layer = str(pyogrio.list_layers(name)[0][0])
+    remedy = "write the parcels to a new file with QGIS or ogr2ogr"
+    with path.open("rb") as handle:
+        is_database = handle.read(len(GEOPACKAGE)) == GEOPACKAGE
+    if is_database:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
+            kinds = base.execute("select type, sql from sqlite_master where name = ?", (layer,)).fetchall()
+            hidden = base.execute("select hidden from pragma_table_xinfo(?)", (layer,)).fetchall()
+        if any(kind == "view" or str(sql).lower().startswith("create virtual") for kind, sql in kinds) or any(
+            map(any, hidden)
+        ):
+            why = f"'{layer}' is not stored there but computed"
+            raise InputError("not a plain table of parcels", path=path, why=why, remedy=remedy)
+    claimed = pyogrio.read_info(name, layer=layer)["features"]
+    size = sum(each.stat().st_size for each in path.parent.glob(f"{glob.escape(path.stem)}.*") if each.is_file())
+    if claimed > size:
+        why = f"it claims {claimed:,} parcels and has {size:,} bytes"
+        raise InputError("damaged parcels", path=path, why=why, remedy=remedy)
 
 
 def _require_own_crs(path: Path) -> None:
@@ -133,7 +168,7 @@ def _vector_name(path: Path) -> str:
     with path.open("rb") as handle:
         start = handle.read(64)
     name = str(path) if path.is_absolute() else f"./{path}"  # or it could begin like an address or a database
-    if start.startswith(SHAPEFILE):
+    if start.startswith((GEOPACKAGE, SHAPEFILE)):
         _require_companions(path)
     if start.startswith(BINARY_FORMATS):
         if MISREAD.search(name):
@@ -153,9 +188,13 @@ def _is_parquet(path: Path) -> bool:
 
 
 def _require_companions(path: Path) -> None:
-    """GDAL opens what lies beside a shapefile under its name, and would wait for a pipe."""
+    """GDAL opens what lies beside a shapefile or database under its name, and would wait for a pipe."""
     for entry in path.parent.iterdir():
-        if entry.stem == path.stem and entry.exists() and not entry.is_dir():
+        if (
+            (entry.stem == path.stem or entry.name.startswith(f"{path.name}-"))
+            and entry.exists()
+            and not entry.is_dir()
+        ):
             require_file(entry)
 
 

@@ -52,7 +52,7 @@ def fuzz_once(workshop: Workshop, target: Target, dice: random.Random, findings:
     if findings.problems[kind] > 1:
         return
     print(f"{target.name}: {command.replace('{}', file)}: {problem}", flush=True)
-    smaller = minimise(workshop, target, file, command, changed, kind[1])
+    smaller = changed if answer.late else minimise(workshop, target, file, command, changed, kind[1])
     place = findings.keep / target.name
     place.mkdir(parents=True, exist_ok=True)
     name = f"{len(list(place.iterdir())):03d}-{Path(file).name}"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +20,7 @@ import shapely
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rasterio.crs import CRS
-from shapely.geometry import GeometryCollection, LineString, MultiPolygon, Point, Polygon
+from shapely.geometry import GeometryCollection, LineString, MultiPolygon, Point, Polygon, box
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
@@ -29,6 +32,7 @@ from cropstar.sources.catalogue import SOURCES, IngestRequest
 from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
 from cropstar.sources.labels import Parcels, read_parcels
 from cropstar.sources.stack import StackSeries
+from cropstar.sources.vectors import open_vector
 from cropstar.store.classes import UNLABELLED, ClassTable
 from tests.examples import a_grid
 from tests.sources.examples.safe import CORNER, write_product
@@ -736,3 +740,45 @@ def test_many_vertices_are_eroded_in_little_memory(vertices: int, tmp_path: Path
     burnt, _ = read_parcels(path, grid, erode=10).burn(grid)
     assert peak_memory_megabytes() - before < 1000
     assert (burnt == 0).sum() > 10_000
+
+
+# --- GeoPackages that are not what they seem
+
+ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select stored.* from c, stored"
+
+
+@pytest.mark.parametrize(
+    ("statements", "words"),
+    [
+        (["update gpkg_ogr_contents set feature_count = 2147483647"], "claims 2,147,483,647 parcels"),
+        (
+            [
+                "alter table parcels rename to stored",
+                f"create view parcels as {ENDLESS}",
+                "delete from gpkg_ogr_contents",
+                "delete from gpkg_extensions",
+            ],
+            "not stored there but computed",
+        ),
+        (["alter table parcels add column more text generated always as (hex(zeroblob(500000000)))"], "but computed"),
+    ],
+)
+def test_geopackages_that_have_no_end(statements: list[str], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "parcels.gpkg"
+    geopandas.GeoDataFrame({"crop": ["maize"]}, geometry=[box(0, 0, 1, 1)], crs="EPSG:32632").to_file(path)
+    with closing(sqlite3.connect(path)) as base:
+        for (trigger,) in base.execute("select name from sqlite_master where type = 'trigger'").fetchall():
+            base.execute(f'drop trigger "{trigger}"')  # they call functions that only GDAL has
+        for statement in statements:
+            base.execute(statement)
+        base.commit()
+    with pytest.raises(InputError, match=words):
+        open_vector(path)
+
+
+def test_a_pipe_beside_a_geopackage(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.gpkg"
+    geopandas.GeoDataFrame({"crop": ["maize"]}, geometry=[box(0, 0, 1, 1)], crs="EPSG:32632").to_file(path)
+    os.mkfifo(tmp_path / "parcels.gpkg-wal")
+    with pytest.raises(InputError, match="pipe"):
+        open_vector(path)
