@@ -19,7 +19,7 @@ def harmless(text: str) -> str:
 
 
 def one_line(failure: BaseException, most: int = 200) -> str:
-    """What a library's error says, as the reason in one of ours."""
+    """The message of a library's error, shortened to one line."""
     text = f"{failure} is missing" if isinstance(failure, KeyError) else str(failure)
     return " ".join(text.split())[:most] or type(failure).__name__
 
@@ -171,7 +171,7 @@ def from_os_error(failure: OSError) -> CropstarError:
 
 
 def write_error(failure: Exception, path: str | os.PathLike[str]) -> ResourceError:
-    """What a library says when it cannot write a file of ours; few of them say whether the disk is full."""
+    """The ResourceError for a library's failure to write; few libraries say whether the disk is full."""
     error = machine_error(failure)
     if error is not None:
         return ResourceError("cannot write", path=path, why=error.why, remedy=error.remedy)

@@ -37,7 +37,7 @@ def require_file(path: Path) -> None:
 
 
 def require_file_or_folder(path: Path) -> None:
-    """Likewise, where a folder will do; what is missing is left to those who know what it should have been."""
+    """Refuse what is neither a file nor a folder; a path that does not exist is left to the caller."""
     if path.exists() and not path.is_file() and not path.is_dir():
         why = "it is a pipe or device"
         raise InputError("neither a file nor a folder", path=path, why=why, remedy="give a file or folder on a disk")
@@ -55,7 +55,7 @@ def require_name(path: Path) -> None:
 
 @contextmanager
 def reading(what: str, path: Path, remedy: str = "get the file again") -> Iterator[None]:
-    """Whatever a library raises over the content of a file is `what` in it: parsers raise all sorts of errors."""
+    """Turn any error that a library raises over the content of a file into an InputError that says `what` is wrong."""
     try:
         yield
     except (CropstarError, MemoryError):

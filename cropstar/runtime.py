@@ -101,7 +101,7 @@ _progress_shown: ContextVar[bool | None] = ContextVar("progress", default=None)
 
 @contextmanager
 def showing_progress(shown: bool | None) -> Iterator[None]:
-    """Within, progress bars are drawn or not; None leaves it to the terminal, as on the command line."""
+    """Draw progress bars, or not; None draws them on a terminal, as the command line does."""
     token = _progress_shown.set(shown)
     try:
         yield
@@ -141,7 +141,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_request(*, alone: bool = True) -> Iterator[StopRequest]:
-    """Within, SIGINT or SIGTERM only set the request; further ones change nothing.
+    """Within this context, SIGINT and SIGTERM only set the request; further signals change nothing.
 
     Where a process is not `alone`, torchrun signals it when another one died: that failure is then reported as such.
 
@@ -208,7 +208,7 @@ def peak_memory_megabytes() -> float:
 
 
 def processors() -> int:
-    """Those that the scheduler lets it run on."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

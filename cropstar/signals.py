@@ -31,7 +31,7 @@ class StopSignal(BaseException):
 
 
 class _Command:
-    """What the process does that runs a command, and the signal that it got."""
+    """The state of the running command, and the signal that it received."""
 
     watched = False
     working = False

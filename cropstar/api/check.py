@@ -180,7 +180,7 @@ def _require_free(output: Path, overwrite: bool) -> None:
 def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> dict[str, str]:
     """The declared crop of each field, by its key; fields without one are left out."""
     from cropstar.sources.class_rules import EVERY_LABEL, read_rules
-    from cropstar.sources.vectors import keys_of
+    from cropstar.sources.vectors import keys_of, label_text
 
     if parcels is None:
         raise UsageError("--declared without --parcels", remedy="give the file that has the column")
@@ -191,7 +191,7 @@ def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> 
         raise InputError(f"no column '{column}'", path=path, remedy=remedy)
     rules = EVERY_LABEL if classes is None else read_rules(Path(classes))
     known = frame[column].notna().to_numpy()
-    crops = rules.apply([_text(value) for value in frame[column][known]])
+    crops = rules.apply([label_text(value) for value in frame[column][known]])
     keys = [key for key, kept in zip(keys_of(frame), known, strict=True) if kept]
     declared = {key: crop for key, crop in zip(keys, crops, strict=True) if crop is not None}
     if not declared:
@@ -214,13 +214,6 @@ def _open_parcels(path: Path) -> Any:
     except (ValueError, OSError) as failure:
         raise InputError("not a table", path=path, why=str(failure), remedy="give a CSV file with a header") from None
     return frame
-
-
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
-
-
-# --- files
 
 
 def _row(checked: CheckedField) -> dict[str, Any]:

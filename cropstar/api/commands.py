@@ -474,7 +474,7 @@ class MapProduct:
 
     @classmethod
     def of(cls, result: MapResult, *more: Path) -> MapProduct:
-        """What `predict` or `update` made."""
+        """The product of `predict` or `update`."""
         files = (*result.files.all(), *more)
         pixels = tuple(map(int, result.pixels))
         return cls(result.raster, files, pixels, result.unseen, result.unknown, result.masked, result.finished)
@@ -688,7 +688,7 @@ def _trained(model: AnyPath | None) -> Path:
 
 
 def _mention_run(run: Run, *, headline: bool = False) -> None:
-    """Name the report of a model that lies in its run; with its headline where nothing better was said before."""
+    """Name the report of a model that is still in its run folder; with its headline if nothing else was printed."""
     if run.finished:
         event(f"report  {run.report}", report=str(run.report))
         if headline:

@@ -350,7 +350,7 @@ def mean_ratio(magnitudes: NDArray[np.float64]) -> float:
 
 
 def table_text(patterns: Sequence[Pattern]) -> str:
-    """For people."""
+    """The factors as a text table."""
     head = ("cell", "loss", "per layer", "per step", "straight down", "straight back", "spread")
     rows = [head]
     for pattern in patterns:
@@ -368,7 +368,7 @@ def table_text(patterns: Sequence[Pattern]) -> str:
 
 
 def table_rows(patterns: Sequence[Pattern]) -> list[dict[str, str | float | None]]:
-    """For programs: what is not a number is null."""
+    """The factors as JSON rows; what is not finite is null."""
     rows: list[dict[str, str | float | None]] = []
     for pattern in patterns:
         factors = {key: value if math.isfinite(value) else None for key, value in vars(factors_of(pattern)).items()}

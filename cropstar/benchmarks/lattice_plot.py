@@ -75,7 +75,7 @@ class Frame:
         )
 
     def box(self, left: float, top: float, width: float, height: float) -> tuple[float, float, float, float]:
-        """As matplotlib wants it."""
+        """In matplotlib's order: left, bottom, width, height, as shares of the figure."""
         return left / self.width, 1 - (top + height) / self.height, width / self.width, height / self.height
 
 

@@ -85,7 +85,7 @@ def _layer_from(
 
 
 def _kernel_weights(cell: Cell) -> Weights | None:
-    """Of a layer of series that the compiled kernel computes."""
+    """The weights of a series layer that the compiled kernel computes."""
     if not isinstance(cell, StarCell) or cell.options.variant != "paper" or cell.dated or cell.spatial:
         return None
     if not available():

@@ -243,7 +243,7 @@ def _build(task: BenchTask, config: TrainConfig, chosen: Any, material: TaskData
 
 
 def _resolved(task: BenchTask, options: BenchOptions) -> tuple[TrainConfig, Settings]:
-    """The configuration as asked for, or the one of the run that is to go on."""
+    """The configuration that was given, or that of the run to resume."""
     if options.resume is None:
         folder = options.data or DATA / (task.folder or "")
         return resolve_bench(task, options.config, options.options, options.assignments, options.own, folder)

@@ -100,7 +100,7 @@ class SuiteTraining:
 
     @property
     def place(self) -> Path:
-        """Its folder within that of the suite."""
+        """Its folder, relative to that of the suite."""
         return Path("cells") / self.entry.title / f"{self.model}-{self.layers}-seed{self.seed}"
 
     @property
@@ -117,7 +117,7 @@ class SuiteTraining:
         return None if self.entry.config is None else Path(self.entry.config)
 
     def described(self) -> dict[str, Any]:
-        """All that decides its outcome, but for the data: a suite goes on with the same alone."""
+        """All settings that decide the outcome, without the data. A suite continues only with the same ones."""
         task, settings, somewhere = self.entry.kind, {}, Path("data")
         config: TrainConfig
         if isinstance(task, StoreTask):

@@ -84,13 +84,14 @@ def format_figure(metric: Metric, values: Sequence[float]) -> str:
 
 def _section(outcomes: Sequence[SuiteOutcome]) -> list[str]:
     entry, metric = outcomes[0].cell.entry, outcomes[0].metric
+    about = entry.kind.about
     better = "larger" if metric.larger_is_better else "smaller"
     baseline = next((outcome.baseline for outcome in outcomes if outcome.baseline is not None), None)
     without = "" if baseline is None else f" Baseline without memory: {format_figure(metric, [baseline])}."
     return [
         f"## {entry.title}",
         "",
-        f"{_sentence(entry.kind.about)} The {metric.words}; {better} is better.{without}{_settings(entry, outcomes)}",
+        f"{about[:1].upper()}{about[1:]}. The {metric.words}; {better} is better.{without}{_settings(entry, outcomes)}",
         "",
         *_matrix(entry, outcomes, metric),
         "",
@@ -172,7 +173,7 @@ def _details(outcomes: Sequence[SuiteOutcome]) -> list[str]:
 
 
 def _failures(failed: Sequence[SuiteOutcome]) -> dict[str, str]:
-    """The cells by the one line that tells why: missing data fail many alike."""
+    """The failed cells, grouped by their error line: missing data fails many cells in the same way."""
     alike: dict[str, list[str]] = {}
     for outcome in failed:
         alike.setdefault(outcome.error, []).append(outcome.cell.title)
@@ -195,12 +196,8 @@ def _span(values: Sequence[int | None]) -> str:
     return count(known[0]) if len(known) == 1 else f"{count(known[0])} to {count(known[-1])}"
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
-
-
 def _plain(text: str) -> str:
-    """Within a table or a list nothing of it is markup."""
+    """Text with Markdown characters escaped, for a table or list."""
     for sign in "\\|`*_<":
         text = text.replace(sign, f"\\{sign}")
     return text

@@ -99,7 +99,7 @@ def _classes_with_dates(reader: TileReader) -> NDArray[np.int16]:
 
 
 def random_key(seed: int, *names: str) -> bytes:
-    """What is drawn for a name: orders by it are random, and yet the same wherever they are made."""
+    """A pseudo-random sort key for a name: orders by it are random and the same on every machine."""
     return hashlib.blake2b("|".join((str(seed), *names)).encode(), digest_size=8).digest()
 
 
@@ -393,7 +393,7 @@ def centres_of(store: Store, fields: Fields) -> dict[FieldName, tuple[str, float
 
 
 def _pixel_sums(reader: TileReader, store: Store) -> tuple[str, NDArray[np.int32], NDArray[np.float64]]:
-    """Of each parcel of a tile: the number of its pixels, and the sums of their x and y."""
+    """For each parcel of a tile, the number of its pixels and the sums of their x and y."""
     if reader.layout == "series":
         why = "the store holds series without coordinates"
         raise UsageError("no split by block", path=store.folder, why=why, remedy=NO_BLOCKS_REMEDY)

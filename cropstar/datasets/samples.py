@@ -139,7 +139,7 @@ class Prepared:
         return self.on_regular_dates(self.samples.batch(indexes))
 
     def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
-        """For training. Dates are hidden before they are averaged and filled, as clouds would hide them."""
+        """A batch for training. Dates are hidden before they are averaged and filled, as clouds would hide them."""
         return self.on_regular_dates(augment(self.samples.batch(indexes), config, draw, self.sensors))
 
     def on_regular_dates(self, batch: Batch) -> Batch:
@@ -185,7 +185,7 @@ class PatchDataset:
         return table
 
     def usable_for_distillation(self, indexes: list[int]) -> NDArray[np.bool_]:
-        """(B, H, W): pixels of this part and such without any label, but none that another part is judged on."""
+        """(B, H, W): pixels of this part and unlabelled pixels, but no labelled pixel of another part."""
         usable = np.zeros((len(indexes), self._size, self._size), dtype=bool)
         for row, place in enumerate(self.places[index] for index in indexes):
             image, window = place.image(self._store), place.window
@@ -238,7 +238,7 @@ SensorValues = tuple[NDArray[Any], NDArray[np.integer[Any]]]  # stored values (N
 
 
 def _sensors_of(chosen: NDArray[np.bool_], sensors: NDArray[np.int8] | None) -> NDArray[np.integer[Any]]:
-    """Of the chosen observations (T, ...), in their order."""
+    """The sensor of each chosen observation (T, ...), in their order."""
     dates = np.nonzero(chosen)[0]
     return np.zeros(len(dates), dtype=np.int8) if sensors is None else sensors[dates]
 

@@ -124,7 +124,7 @@ def _stratified_folds(fields: Fields, config: SplitConfig, seed: int) -> dict[Pa
 
 
 def _about(config: SplitConfig, seed: int) -> dict[str, Any]:
-    """By what, from which seed, with the settings that matter."""
+    """The facts of a split for the result: how it was made, its seed and settings."""
     given = config.model_dump(mode="json")
     if config.validation is None:
         given["validation"] = config.validation_share
@@ -217,7 +217,7 @@ class Split:
 
 
 def pixels_of(parcels: NDArray[np.int32], wanted: Callable[[int], bool]) -> NDArray[np.bool_]:
-    """True on the pixels whose parcel is wanted; each number is asked for once."""
+    """True on the pixels whose parcel is `wanted`, which is called once for each parcel number."""
     numbers, inverse = np.unique(parcels, return_inverse=True)
     chosen: NDArray[np.bool_] = np.array([wanted(int(number)) for number in numbers])[inverse].reshape(parcels.shape)
     return chosen

@@ -283,7 +283,7 @@ def _taken(tensor: Tensor, order: Tensor) -> Tensor:
 
 
 def _periods(x: Tensor, valid: Tensor, days: Tensor, starts: Tensor, season: Season, every: int, fill: str) -> Dated:
-    """Of one sensor; `starts` (B,) are the first days of the season."""
+    """The periods of one sensor's dates; `starts` (B,) are the first days of the season."""
     periods = count_periods(season, every)
     place = torch.div(days - starts[:, None], every, rounding_mode="floor").long()  # (B,T)
     place = torch.where((place >= 0) & (place < periods), place, periods)  # the place past the end is thrown away

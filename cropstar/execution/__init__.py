@@ -1,4 +1,4 @@
-"""Where work is done: one interface (`WorkerPool`), two engines.
+"""Worker pools: one interface (`WorkerPool`), two engines.
 
 `pool`     the interface, and what both engines make of failures
 `local`    processes of this machine

@@ -49,7 +49,7 @@ PACKAGES = ("cropstar", "torch", "numpy", "rasterio", "h5py")
 
 @dataclass(frozen=True)
 class Machine:
-    """What a worker says of itself."""
+    """Threads, memory and devices of a worker."""
 
     threads: int
     memory: int | None  # bytes after which its nanny ends it
@@ -77,7 +77,7 @@ class DaskPool(WorkerPool):
         self._asked = self._alive = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was started here: the connection ends where it began."""
+        """Nothing to close: `connected` closes the connection that it opened."""
 
     @property
     def threads(self) -> int:
@@ -135,7 +135,7 @@ class DaskPool(WorkerPool):
         raise _scheduler_lost(answer)
 
     def run_once(self, task: PoolTask) -> Any:
-        """The answer of any worker, before there are other tasks."""
+        """Run one task on any worker and return its answer, before other tasks are submitted."""
         self.submit(task)
         _, answer = self.next_answer()
         if isinstance(answer, CropstarError):
@@ -143,7 +143,7 @@ class DaskPool(WorkerPool):
         return answer
 
     def close_idle(self) -> None:
-        """Have workers close what no task uses; one that is gone needs it no more."""
+        """Ask workers to close files that no task uses."""
         with suppress(Exception):
             self._client.run(close_idle, on_error="ignore")
 
@@ -186,7 +186,7 @@ def require_distributed() -> Any:
 
 
 def pack(content: Any) -> bytes:
-    """For `unpack` on a worker."""
+    """Serialise an object for `unpack` on a worker."""
     packed: bytes = _packing().dumps(content)
     return packed
 
@@ -273,7 +273,7 @@ def connected(address: str, *, patience: float = WORKER_SECONDS) -> Iterator[Das
 
 
 def describe_worker(dask_worker: Any) -> Machine:
-    """What a worker answers when asked who it is; Dask hands it in by that name."""
+    """Describe the worker that runs this; Dask passes it as `dask_worker`."""
     import torch
 
     limit = getattr(dask_worker.memory_manager, "memory_limit", None)
@@ -354,7 +354,7 @@ def _relevant(versions: Any) -> dict[str, str | None]:
 
 
 def _machines(client: Any) -> list[Machine]:
-    """What the workers say; one that dies over the question is not asked again."""
+    """The descriptions of all workers; one that dies while answering is left out."""
     with _scheduler_errors():
         answers = list(client.run(describe_worker, on_error="return").values())
     machines = [answer for answer in answers if isinstance(answer, Machine)]
@@ -379,7 +379,7 @@ class _Forward(logging.Handler):
 
 
 def _redirect_logs() -> None:
-    """What Dask logs of lost workers and connections is for developers: --verbose shows it, in one line each."""
+    """Show Dask's own log of lost workers and connections only with --verbose, in one line each."""
     for name in ("distributed", "tornado"):
         log = logging.getLogger(name)
         log.handlers[:] = [_Forward()]

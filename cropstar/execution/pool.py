@@ -51,7 +51,7 @@ class WorkerPool(ABC):
 
     @abstractmethod
     def answers(self, tasks: Iterable[PoolTask], *, volume: int | None = None) -> Iterator[tuple[PoolTask, Answer]]:
-        """Every task with its answer; the error of a task is its answer.
+        """Every task with its answer, which is the error of a task that failed.
 
         `volume` is how many bytes the tasks read, where that is known: little is not worth starting workers for.
         """
@@ -83,7 +83,7 @@ class ClientToken:
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """There within; afterwards workers leave the rest alone."""
+        """Create the token; when the context ends, workers skip the tasks that are left."""
         self.path.touch()
         try:
             yield

@@ -20,12 +20,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rasterio.enums import Resampling
-from rasterio.vrt import WarpedVRT
 
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
-from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
+from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window, warped_to
 from cropstar.geo.resampling import grid_difference
 from cropstar.geo.windows import Window
 
@@ -63,18 +61,8 @@ def open_land_cover(path: Path, grid: Grid) -> Iterator[LandCover]:
             why = f"its values are {dataset.dtypes[0]}"
             raise InputError("a mask needs whole numbers", path=path, why=why, remedy="give a raster of classes")
         try:
-            warped = hold.enter_context(
-                WarpedVRT(
-                    dataset,
-                    crs=grid.rasterio_crs,
-                    transform=grid.affine,
-                    width=grid.width,
-                    height=grid.height,
-                    resampling=Resampling.nearest,
-                    # Transparent where the raster ends, so that nothing beside it is taken for a value.
-                    add_alpha=dataset.nodata is None,
-                )
-            )
+            # Transparent where the raster ends, so that nothing beside it is taken for a value.
+            warped = hold.enter_context(warped_to(dataset, grid, "nearest", add_alpha=dataset.nodata is None))
         except GDAL_ERRORS as failure:
             raise _elsewhere(path, str(failure)) from None
         factor = max(1.0, max(grid.shape) / LOOK)

@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import rasterio
@@ -18,6 +18,9 @@ from rasterio.windows import Window as RasterioWindow
 from cropstar.errors import InputError
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_RASTER_BANDS, MAXIMUM_RASTER_SIDE, require_file
+
+if TYPE_CHECKING:
+    from cropstar.geo.grid import Grid
 
 # GDAL would otherwise list the folder and look for side files, which is slow on network disks. And no file may send it
 # to another host: of /vsicurl/ only this name is allowed, which is none.
@@ -75,6 +78,15 @@ def require_pixels(dataset: Any, path: str | Path) -> None:
     if not (abs(a * e - b * d) > SMALLEST_PIXEL and sides <= LARGEST_PIXEL and max(map(abs, numbers)) < FARTHEST):
         why = f"its transform is {', '.join(f'{number:g}' for number in numbers)}"
         raise InputError("no usable pixel size", path=path, why=why, remedy="bring it to a grid with gdalwarp -tr")
+
+
+def warped_to(dataset: Any, grid: Grid, resampling: str, **options: Any) -> Any:
+    """A dataset on another grid, warped by GDAL as it is read."""
+    from rasterio.enums import Resampling
+    from rasterio.vrt import WarpedVRT
+
+    place = {"crs": grid.rasterio_crs, "transform": grid.affine, "width": grid.width, "height": grid.height}
+    return WarpedVRT(dataset, **place, resampling=Resampling[resampling], **options)
 
 
 def rasterio_window(window: Window) -> RasterioWindow:

@@ -16,7 +16,7 @@ MOST_VALUE = 1e30  # of an observation: its square is a number, too
 
 
 def is_number(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where there is a value: not NaN, nor the largest number there is, which many write for nodata and do not say."""
+    """Where there is a value: neither NaN nor the largest float, which many files use as undeclared nodata."""
     usable: NDArray[np.bool_] = np.abs(values) <= MOST_VALUE
     return usable
 
@@ -171,7 +171,7 @@ def is_radar(bands: Collection[str]) -> bool:
 
 
 def backscatter_kind(values: NDArray[Any]) -> str:
-    """What numbers of backscatter are: "dB", "linear" power, or "DN" (dB = 20 log10(DN) - 83).
+    """The unit of backscatter values: "dB", "linear" power, or "DN" (dB = 20 log10(DN) - 83).
 
     Values are without nodata, as physical as their file says. A ValueError says why they are neither.
     """
@@ -199,7 +199,7 @@ def to_decibels(values: NDArray[Any], kind: str) -> NDArray[np.float32]:
 
 
 def decibel_counts(decibels: NDArray[Any]) -> NDArray[np.uint16]:
-    """As they are stored, see DECIBEL_SCALE; no number at all becomes zero."""
+    """Decibels as stored counts (see DECIBEL_SCALE); NaN becomes zero."""
     with np.errstate(invalid="ignore"):
         counts = np.floor((np.asarray(decibels, dtype=np.float64) - DECIBEL_OFFSET) / DECIBEL_SCALE + 0.5)
     kept: NDArray[np.uint16] = np.nan_to_num(np.clip(counts, 1, 65_535), nan=0).astype(np.uint16)

@@ -42,7 +42,7 @@ class Window:
         return Window(self.top - outer.top, self.left - outer.left, self.height, self.width)
 
     def overlap(self, other: Window) -> Window:
-        """What lies in both; of no height or width where nothing does."""
+        """The intersection of both windows; its height or width is zero if there is none."""
         top, left = max(self.top, other.top), max(self.left, other.left)
         height, width = min(self.bottom, other.bottom) - top, min(self.right, other.right) - left
         return Window(top, left, max(height, 0), max(width, 0))

@@ -40,7 +40,7 @@ LEAVE_OUT = "leave --backend out"
 def use_backend(
     model: Classifier, wanted: str, device: torch.device, *, bands: int | None = None, training: bool = False
 ) -> tuple[Classifier, str]:
-    """The model with its layers told who computes them, and the name of what that is.
+    """Set the backend of the model's layers; returns the model and the name of the backend.
 
     With `onnx` it is another model around this one. What was forced and cannot be had is refused.
     """
@@ -123,7 +123,7 @@ def _with_onnx(model: Classifier, device: torch.device, bands: int | None) -> Cl
 
 
 def half_type(device: torch.device) -> torch.dtype:
-    """What a device computes fast: float16 on CUDA, elsewhere bfloat16, which needs no care for small numbers."""
+    """The fast half-precision type of a device: float16 on CUDA, elsewhere bfloat16, which needs no loss scaling."""
     return torch.float16 if device.type == "cuda" else torch.bfloat16
 
 

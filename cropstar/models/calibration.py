@@ -313,7 +313,7 @@ class ConformalSets:
 
 
 def measure_coverage(chosen: NDArray[np.bool_], labels: NDArray[Any], parcels: NDArray[Any]) -> CoverageFigures:
-    """Of sets (N, K), by which parcels they are of."""
+    """The coverage of sets (N, K) of samples, whose parcels are given."""
     weights = parcel_weights(parcels)
     held, sizes = chosen[np.arange(len(labels)), labels], chosen.sum(axis=1)
     by_class = [labels == number for number in range(chosen.shape[1])]

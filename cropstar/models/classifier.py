@@ -134,7 +134,7 @@ class RecurrentClassifier(Classifier):
         return [*parts[:-1], False] if self.pool.keeps_state else parts  # counts are the last of pooled parts
 
     def hidden(self, state: ModelState) -> list[Tensor]:
-        """What each layer passes on, (B, H, ...) each, of a streaming state."""
+        """The output of each layer (B, H, ...) in a streaming state."""
         _, layers, _ = self._apart(state)
         assert layers is not None
         return [layer[0] for layer in layers]
@@ -177,7 +177,7 @@ class RecurrentClassifier(Classifier):
         )
 
     def _entering(self, x: Tensor, valid: Tensor, days: Tensor, *, in_front: bool = False) -> Tensor:
-        """What the lowest recurrent layer reads of all dates."""
+        """The input of the lowest recurrent layer for all dates."""
         prepared = self.prepare(x, valid, days)
         return prepared if self.stem is None else self.stem(prepared, valid, in_front=in_front)
 

@@ -60,7 +60,7 @@ class Classifier(nn.Module, ABC):
         raise NotImplementedError
 
     def may_round(self, state: ModelState) -> list[bool]:
-        """Of all parts of a state, in their order: whether 16 bits will do. Counts and days need every digit."""
+        """For each part of a state, whether float16 is precise enough. Counts and days need every digit."""
         return [True for layer in state for _ in layer]
 
 

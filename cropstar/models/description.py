@@ -177,7 +177,7 @@ def _count_pass(model: Classifier, bands: int, length: int) -> _Pass:
 
 
 def _side(model: Classifier) -> int:
-    """Of the smallest image that a model reads."""
+    """The side of the smallest image that a model reads."""
     return 1 if model.makes_maps else VideoHead.smallest
 
 
@@ -189,7 +189,7 @@ def _smallest(model: Classifier, bands: int, length: int) -> tuple[Tensor, Tenso
 
 
 def _within(macs: dict[str, int], path: str) -> int:
-    """Of all modules below a path; a cell is never called itself, only its products are."""
+    """The sum over all modules below a path; a cell itself is never called, only its products are."""
     if path in macs:
         return macs[path]
     below = [name for name in macs if name.startswith(f"{path}.")]
@@ -268,15 +268,9 @@ def _first_lines(texts: tuple[str, ...], model: Classifier) -> str:
         line = text.partition("\n")[0].rstrip(".")
         name, colon, rest = line.partition(": ")
         lines.append(rest if colon and name.startswith("`") else line)
-    both = "; in both directions of time" if _is_bidirectional(model) else ""
+    stack = model.stack if isinstance(model, RecurrentClassifier) else None
+    both = "; in both directions of time" if isinstance(stack, BidirectionalStack) else ""
     return "; above it: ".join(lines) + both
-
-
-def _is_bidirectional(model: Classifier) -> bool:
-    return isinstance(model, RecurrentClassifier) and isinstance(model.stack, BidirectionalStack)
-
-
-# --- the parts of a model that people call its layers, whatever its kind
 
 
 def parts_of(model: Classifier) -> dict[str, nn.Module]:

@@ -30,14 +30,14 @@ ORDER_BASE = 10_000.0  # of the sinusoids that Vaswani et al. (2017) give to the
 
 
 class SeasonEncoding:
-    """What tells a network the season; see `model.day_encoding`."""
+    """How a network sees the day of the season; see `model.day_encoding`."""
 
     def __init__(self, day_encoding: str, thermal: int | None) -> None:
         self.day_encoding = day_encoding
         self.thermal = thermal if day_encoding == "thermal" else None
 
     def bands(self, shape: Shape) -> int:
-        """Those that are embedded by themselves, not as a place in the season."""
+        """The number of bands that are embedded as values, without thermal time."""
         return shape.bands - (self.thermal is not None)
 
     def as_channels(self, x: Tensor, valid: Tensor, days: Tensor) -> tuple[Tensor, ObservedSeries]:

@@ -83,7 +83,7 @@ def is_recurrent(model: Classifier) -> bool:
 
 
 def initial_state(model: Classifier, like: Tensor) -> ModelState:
-    """What `step` begins with where it is given no state, for a batch shaped like one date's input."""
+    """The state before the first date, for a batch of the shape of one date's input."""
     if isinstance(model, Ensemble):
         return tuple(layer for each in model.classifiers for layer in initial_state(each, like))
     assert isinstance(model, RecurrentClassifier)

@@ -69,7 +69,7 @@ def features_of_series(model: Classifier, x: Tensor, valid: Tensor, days: Tensor
 
 
 def _reading(model: Classifier, compute: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """What `compute` gives, and what the last layer of the model read meanwhile."""
+    """The result of `compute`, and the input of the model's last layer during it."""
     layer = _class_layer(model)
     assert layer is not None
     read: list[Tensor] = []
@@ -154,7 +154,7 @@ class WithNovelty(Classifier):
 
 @dataclass(frozen=True)
 class NoveltyStage:
-    """What held-out fields look like at one day of the season."""
+    """The distribution of distances and doubts of held-out fields at one day of the season."""
 
     distance: tuple[float, ...]  # at each of LEVELS
     doubt: tuple[float, ...]
@@ -183,7 +183,7 @@ def _surprise(values: NDArray[Any], knots: Sequence[float]) -> Floats:
 
 @dataclass(frozen=True)
 class NoveltyScale:
-    """What decides on *unknown*: distances and a scale for some days of the season."""
+    """The criterion for *unknown*: distances and a scale for some days of the season."""
 
     days: tuple[int, ...]  # since the start of the season
     fields: int  # held out
@@ -201,7 +201,7 @@ class NoveltyScale:
         return {"days": list(self.days), "fields": self.fields, "rates": rates, "stages": stages}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """For the model file."""
+        """The arrays for the model file."""
         return {
             f"{place}.{name}": array.astype(np.float32)
             for place, own in enumerate(self.distances)
@@ -210,7 +210,7 @@ class NoveltyScale:
 
     @classmethod
     def from_card(cls, stored: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NoveltyScale:
-        """As a model file has it; a ValueError says why it cannot be used."""
+        """The scale from a model file; raises ValueError if it is not valid."""
         try:
             days, fields = tuple(int(day) for day in stored["days"]), int(stored["fields"])
             rates = tuple(float(rate) for rate in stored["rates"])

@@ -186,7 +186,7 @@ def _seconds(task: Callable[[], object], device: torch.device) -> float:
 
 
 def _wait(device: torch.device) -> None:
-    """For what a GPU still has to do."""
+    """Wait until the GPU is done."""
     if device.type == "cuda":
         torch.cuda.synchronize()
     elif device.type == "mps":

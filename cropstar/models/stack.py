@@ -148,7 +148,7 @@ class RecurrentStack(nn.Module):
         return sequence, tuple((part,) for part in final), windows
 
     def _norm(self, depth: int) -> MaskedBatchNorm | None:
-        """Of a layer's input."""
+        """The normalisation of a layer's input."""
         return None if self.norms is None or depth == 0 else _as_norm(self.norms[depth - 1])
 
     def _entering(self, x: Tensor, mask: Tensor, depth: int, axis: int) -> tuple[Tensor, MaskedBatchNorm | None]:

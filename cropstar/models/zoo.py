@@ -41,7 +41,7 @@ FITTED: dict[str, type[FittedClassifier]] = {kind.name: kind for kind in (Forest
 
 @dataclass(frozen=True)
 class Recurrent:
-    """What the name of a recurrent model says."""
+    """A recurrent model, parsed from its name."""
 
     cells: tuple[str, ...]
     spatial: bool
@@ -213,7 +213,7 @@ class Ensemble(Classifier):
         return [each for each in self.members if isinstance(each, Classifier)]
 
     def calibrate(self, temperatures: Sequence[float]) -> None:
-        """What the scores of each member are divided by."""
+        """Set the temperature of each member, by which its scores are divided."""
         self.temperatures.copy_(torch.tensor(temperatures))
 
     def radius(self, length: int) -> int:
@@ -278,7 +278,7 @@ def build_ensemble(configs: Sequence[ModelConfig], shape: Shape) -> Ensemble:
 
 
 def describe_model(configs: Sequence[ModelConfig]) -> dict[str, Any]:
-    """What a model file says of a model, or of an ensemble of several: enough to build it again."""
+    """The description of a model or an ensemble for the model file: enough to build it again."""
     first = configs[0]
     if len(configs) == 1:
         return first.model_dump(mode="json")

@@ -30,7 +30,7 @@ from cropstar.native.tensors import (
 
 
 class ForwardStates(NamedTuple):
-    """What the way back needs of every date, (T, B, H, W, F) each; gate and value are undefined under the mask."""
+    """What the backward pass needs of every date, (T, B, H, W, F) each; gate and value are undefined under the mask."""
 
     outputs: Tensor
     gate: Tensor | None

@@ -176,7 +176,7 @@ class Library:
         return self._functions[name](*arguments)
 
     def lend(self, parallel: int | None) -> None:
-        """Compute with the threads of an OpenMP runtime, given the address of its GOMP_parallel, or with own ones."""
+        """Use the threads of an OpenMP runtime, given the address of its GOMP_parallel, or own ones."""
         self("lend", parallel)
         self._lent = True
 
@@ -187,7 +187,7 @@ class Library:
             raise MemoryError(f"no memory for {name} in the native kernels")
 
     def instruction_sets(self) -> list[str]:
-        """Those that this processor runs."""
+        """The instruction sets that this processor supports."""
         return [name for name in INSTRUCTION_SETS if self("runs", name.encode())]
 
     @property
@@ -248,7 +248,7 @@ def why_not() -> str:
 
 
 def why_refused() -> str:
-    """Why a library that is there cannot be used, such as one of other sources; empty where that is not the case."""
+    """Why a library that exists cannot be used, such as one of other sources; else empty."""
     return why_not() if os.environ.get(SWITCH) != "0" and build.LIBRARY.exists() else ""
 
 

@@ -22,7 +22,7 @@ from cropstar.native.tensors import (
 
 
 class RunningStatistics(NamedTuple):
-    """What a normalisation learns for inference, changed in place: mean (C,) and variance (C,), by a momentum."""
+    """The running mean (C,) and variance (C,) of a normalisation for inference, updated in place with a momentum."""
 
     mean: Tensor
     variance: Tensor

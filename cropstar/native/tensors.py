@@ -157,7 +157,7 @@ def pointer(tensor: Tensor | None) -> int | None:
 
 
 def strides(tensor: Tensor | None, count: int) -> tuple[int, ...]:
-    """Of the first axes, in elements; zeros for none."""
+    """The strides of the first axes, in elements; zeros for None."""
     return (0,) * count if tensor is None else tensor.stride()[:count]
 
 

@@ -169,7 +169,7 @@ class BlockFolder:
         return self.path(window).with_suffix(".state")
 
     def missing(self, windows: Sequence[Window]) -> list[Window]:
-        """Those that have no block yet, in their order."""
+        """The windows without a finished block, in their order."""
         present = {path.name for path in self.folder.glob("*.npz")}
         return [window for window in windows if self.path(window).name not in present]
 
@@ -322,7 +322,7 @@ def job_key(
 
 
 def map_key(predictor: Predictor, series: Series, plan: WindowPlan, request: MapRequest) -> str:
-    """What a map says of how it was made: the same content and options, wherever and whenever, give the same bytes."""
+    """A digest of how a map was made: the same content and options give the same key on every machine."""
     options = request.model_dump(mode="json", exclude=NOT_OF_THE_MAP)
     files = [request.parcels, request.mask, *filter(None, [request.declared_classes])]
     given = [None if path is None else _trace(path) for path in files]
@@ -419,7 +419,7 @@ def disk_needs(
     state: Path | None = None,
     in_blocks: bool = True,
 ) -> list[DiskNeed]:
-    """What the files of a map take at the moment when it is put together.
+    """The disk space that the files of a map need while it is assembled.
 
     `layout` and `half` are those of the state, where one is kept at `state`. Without `in_blocks` windows go straight
     to their files.
@@ -468,7 +468,7 @@ def require_disk_space(
 
 
 def _layer_bytes(names: Iterable[str], classes: int) -> int:
-    """Of a pixel, uncompressed."""
+    """Bytes of a pixel, uncompressed."""
     return sum(np.dtype(LAYERS[name].dtype).itemsize * (classes if name == PROBABILITIES else 1) for name in names)
 
 

@@ -111,7 +111,7 @@ class _Feed:
         """Groups of blocks, input after input; an input that lacks none is only put together."""
         for turn, (source, output) in enumerate(zip(inputs, outputs, strict=True)):
             try:
-                active = self._plan(turn, _absolute_input(source), output.absolute())
+                active = self._plan(turn, replace(source, path=source.path.absolute()), output.absolute())
             except (CropstarError, OSError) as failure:
                 self.batch.failed(failure, turn)
                 continue
@@ -188,10 +188,6 @@ def _absolute_list(value: str) -> str:
     return f"@{Path(name).absolute()}" if value.startswith("@") or Path(name).is_file() else value
 
 
-def _absolute_input(source: MapInput) -> MapInput:
-    return replace(source, path=source.path.absolute())
-
-
 def _warn_of_memory(window: int, machines: Sequence[Machine]) -> None:
     """A nanny ends its worker without asking when that passes its limit."""
     shares = [machine.memory / machine.threads for machine in machines if machine.memory]
@@ -235,7 +231,7 @@ class WorkerJob:
 
 @dataclass
 class _Process:
-    """What the worker's process holds."""
+    """What a worker process keeps between tasks."""
 
     guard: threading.Lock = field(default_factory=threading.Lock)
     predictors: dict[tuple[Any, ...], Predictor] = field(default_factory=dict)  # one of them
@@ -247,7 +243,7 @@ _process = _Process()
 
 @dataclass(frozen=True)
 class FindBackend:
-    """What computes the model on workers: a part of the key that the client cannot know."""
+    """Finds the backend that computes the model on workers, which the key of a job needs."""
 
     request: MapRequest
 

@@ -141,7 +141,7 @@ def require_possible(source: MapInput, output: Path, request: MapRequest) -> Non
 def open_job(
     source: MapInput, output: Path, request: MapRequest, predictor: Predictor, plan: WindowPlan | None = None
 ) -> Iterator[MapJob]:
-    """A map with its series open and its windows planned. Whoever opens it anew finds the same windows and key."""
+    """A map with its series open and its windows planned. Opening it again gives the same windows and key."""
     keep_large_buffers()
     bound_gdal(threads=default_workers())
     planned = plan is not None
@@ -193,7 +193,7 @@ def _half_parts(request: MapRequest, predictor: Predictor) -> tuple[bool, ...]:
 
 
 def bytes_beside(request: MapRequest, layout: StateLayout | None, dates: int) -> int:
-    """Of a pixel: the classes of every date and the state, which wait to be written."""
+    """Bytes of a pixel for the classes of every date and the state until they are written."""
     classes = 0 if request.stable_confidence is None else (dates + 2) * WINDOWS_WRITTEN + 2 * dates  # and valid dates
     return classes + (0 if layout is None else state_bytes(layout) * WINDOWS_WRITTEN)
 
@@ -274,7 +274,7 @@ class MapJob:
         return False
 
     def missing(self, windows: Sequence[Window]) -> list[Window]:
-        """Those that are still to be computed."""
+        """The windows that are still to be computed."""
         missing = self.folder.missing(windows)
         if len(missing) < len(windows):
             done = len(windows) - len(missing)
@@ -419,11 +419,11 @@ class MapJob:
 
     @cached_property
     def trust(self) -> Trust:
-        """What is said of the map beside its classes."""
+        """Accuracy and caveats of the map."""
         return judge_trust(self.predictor.card, self.predictor.path, self.series.dates, self.series, self.request)
 
     def result(self, written: MapContents | None) -> MapResult:
-        """Of what was written, or None where nothing was."""
+        """The result, with the contents that were written, if any."""
         complete = written is not None or self.is_complete()
         written = written or MapContents(np.zeros(256, dtype=np.int64), None)
         return MapResult.of(self.files, written, len(self.predictor.card.fingerprint.classes), finished=complete)

@@ -154,7 +154,7 @@ def write_outputs(
 
 @dataclass(frozen=True)
 class MapContents:
-    """What the files of a map hold."""
+    """Pixels and parcels of a map that was written."""
 
     counts: NDArray[np.int64]  # (256,): pixels of each value
     parcels: ParcelCount | None  # of the parcels beside it
@@ -271,7 +271,7 @@ BIG_TIFF = 43  # the version number of files of more than 4 GB
 
 @dataclass(frozen=True)
 class RasterKind:
-    """What a raster holds, and how its overviews are made."""
+    """The type of a raster's values, and how its overviews are made."""
 
     dtype: str
     nodata: int | None

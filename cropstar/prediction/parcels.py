@@ -108,7 +108,7 @@ class ParcelCount:
 
 @dataclass(frozen=True)
 class ParcelProduct:
-    """Where classified parcels go, and what is said of them beside their class."""
+    """The output of classified parcels, and the options for their columns."""
 
     path: Path
     classes: ClassTable
@@ -138,7 +138,7 @@ def classify_parcels(parcels: Path, product: ParcelProduct, classes_raster: Path
 
 @dataclass(frozen=True)
 class ParcelAnswers:
-    """What is known of the usable parcels of a file, N of them."""
+    """The predictions of the N usable parcels of a file."""
 
     usable: NDArray[np.bool_]  # of all parcels
     means: Floats  # (N, K)
@@ -261,7 +261,7 @@ def _log_agreement(agrees: Any, parts: NDArray[np.object_]) -> None:
 
 
 def parts_of(product: ParcelProduct, frame: Any) -> NDArray[np.object_]:
-    """What each parcel was to the model, by the user's own ids; None where there are none, or no run to tell."""
+    """The part of the model's split that each parcel was in, by the user's ids; None without ids or without a run."""
     parts = np.full(len(frame), None, dtype=object)
     if product.model is None or product.grid is None:
         return parts
@@ -274,7 +274,7 @@ def parts_of(product: ParcelProduct, frame: Any) -> NDArray[np.object_]:
 
 
 def _parts_of_run(folder: Path, grid: Grid) -> dict[str, str] | None:
-    """Of the parcels of a run's store on this grid, by the user's ids; None where they cannot be known.
+    """The part of each parcel of the run's store on this grid, by the user's ids; None if they are not known.
 
     Ids of another region may be the same: scenes that the map does not meet are left out.
     """
@@ -328,7 +328,7 @@ def hectares_of(geometry: Any) -> Floats:
 
 
 def write_frame(frame: Any, output: Path, notes: Mapping[str, str] | None = None, style: str | None = None) -> None:
-    """As a GeoPackage or GeoParquet, by the name's ending.
+    """Write a GeoPackage or GeoParquet, by the suffix.
 
     A GeoPackage also holds `notes` as metadata and description, and `style` as the default style of its layer.
     """
@@ -415,7 +415,7 @@ def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool
 def _statistics(
     shapes: Shapes, grid: Grid, classes_raster: Path, stored: Path, count: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Of each shape: mean probabilities (N, K), pixels seen (N,), shares of the map's values (N, 256)."""
+    """For each shape: mean probabilities (N, K), pixels seen (N,), shares of the map's values (N, 256)."""
     means, pixels, shares = np.zeros((len(shapes), count)), np.zeros(len(shapes)), np.zeros((len(shapes), 256))
     if not len(shapes):
         return means, pixels, shares
@@ -443,7 +443,7 @@ def _statistics(
 
 
 def _columns(said: ParcelAnswers, classes: ClassTable) -> dict[str, Any]:
-    """Of all parcels, with nulls where there is nothing to say."""
+    """The columns of all parcels, with nulls for parcels without a prediction."""
     import pandas
 
     seen = said.pixels > 0

@@ -115,7 +115,7 @@ class Predictor:
         return matched
 
     def use_stage_of(self, dates: Sequence[datetime.date]) -> None:
-        """Tell known from unknown as at the last of these dates of a season: half a season looks like no whole one."""
+        """Use the limits of *unknown* for the last of these dates: half a season is unlike a whole one."""
         if self._scale is not None:
             day = int(season_days(to_days(dates)[None], self.card.fingerprint.season)[0, -1])
             self._use_stage(self._scale.stage_at(day))
@@ -176,7 +176,7 @@ class Predictor:
 
     @torch.inference_mode()
     def answer(self, series: Series, window: Window, observations: Observations) -> Answer:
-        """All that the model says of a window that was `read` before."""
+        """The predictions for a window that was `read` before."""
         compute = self._images if self.model.spatial else self._series
         with half_precision(self.model, self.device, self.half) if self.half else nullcontext():
             scores, seen = compute(series, window, observations)
@@ -247,11 +247,11 @@ class Predictor:
         return scores
 
     def regular(self, x: Tensor, valid: Tensor, days: Tensor) -> Inputs:
-        """On regular dates, where the model learnt on such."""
+        """Observations on regular dates, if the model was trained on such."""
         return regularise(x, valid, days, self.card.fingerprint.season, self._regular, self._sensors)
 
     def inputs(self, series: Series, observations: Observations, dates: slice = slice(None)) -> Inputs:
-        """Of images (T, C, h, w) the one sample of a batch, of series (T, C, N) a batch of N; on the device."""
+        """A batch on the device: one sample of images (T, C, h, w), or N samples of series (T, C, N)."""
         fingerprint, normalisation = self.card.fingerprint, self.card.normalisation
         if fingerprint.sensors:  # `read_by_model` gave it their bands
             x = torch.from_numpy(normalisation.inputs(observations.values, fingerprint, sensor_numbers(series)[dates]))
@@ -268,7 +268,7 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says of the pixels of a window."""
+    """The predictions of a model for the pixels of a window."""
 
     probabilities: NDArray[np.float32]  # (K, h, w), calibrated
     unknown: NDArray[np.bool_] | None  # (h, w), where it is asked for
@@ -297,7 +297,7 @@ def novelty_of(card: ModelCard, path: Path, rate: float, backend: str) -> Novelt
 
 
 def lowest_rate(fields: int) -> float:
-    """Of false alarms, that so many fields can promise."""
+    """The lowest rate of false alarms that can be guaranteed with so many fields."""
     return next((rate for rate in RATES if rate * (fields + 1) >= 1), 1.0)
 
 
@@ -359,7 +359,7 @@ class WindowResult:
 
 @dataclass(frozen=True)
 class EarlierState:
-    """What is known of a window and its margin from earlier dates."""
+    """The state of a window and its margin after earlier dates."""
 
     state: StateArrays
     layout: StateLayout
@@ -514,7 +514,7 @@ def _model_state(predictor: Predictor, parts: StateArrays, layout: StateLayout) 
 
 
 def state_bytes(layout: StateLayout, half: Sequence[bool] = ()) -> int:
-    """Of a pixel; `half` as in `advance`."""
+    """Bytes of the state of a pixel; `half` as in `advance`."""
     channels = [count for layer in layout for count in layer]
     return sum(map(operator.mul, channels, (kind.itemsize for kind in _types(half, len(channels)))))
 
@@ -584,7 +584,7 @@ def plan_windows(
 
 
 def _sides(block: int | None, halo: int) -> list[int]:
-    """What to try, the best first: whole blocks where there is no margin; where not even one fits, parts of it."""
+    """The window sizes to try, the best first: whole blocks without a margin, or parts of one if none fits."""
     if halo:
         return [*range(LARGEST_WITH_MARGIN, 0, -STEP_WITH_MARGIN), STEP, SMALLEST]
     whole = range(LARGEST // block * block, 0, -block) if block and block <= LARGEST else ()

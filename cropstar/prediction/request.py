@@ -93,7 +93,7 @@ class MapOptions(Options):
         return names
 
     def products(self) -> dict[str, Any]:
-        """What the user asked for beside the map, as plain data: an update makes the same again."""
+        """The requested products besides the map, as plain data: an update makes the same ones."""
         given = self.model_dump(mode="json", include=set(PRODUCTS), exclude_defaults=True)
         named = {name: str(path.resolve()) for name in PRODUCT_FILES if (path := getattr(self, name)) is not None}
         return given | named
@@ -242,7 +242,7 @@ class MapFiles:
         return [*paths, self.page] if self.options.page else paths
 
     def kind(self, path: Path) -> str:
-        """What a file of the map is, in a word."""
+        """The kind of a file of the map, in one word."""
         known = {self.map: "map", self.picture: "picture", self.page: "page", self.state: "state"}
         known |= {self.parcels: "parcels", names_file(self.map): "names"}
         return known.get(path) or ("style" if path.suffix == ".qml" else "layer")
@@ -272,12 +272,12 @@ def require_other_file(output: Path, inputs: Iterable[Path]) -> None:
 
 
 def names_file(path: Path) -> Path:
-    """Where GDAL and QGIS look for the names of a raster's values."""
+    """The file in which GDAL and QGIS look for the names of a raster's values."""
     return path.with_name(f"{path.name}.aux.xml")
 
 
 def style_file(path: Path) -> Path:
-    """Where QGIS looks for the style of a raster."""
+    """The file in which QGIS looks for the style of a raster."""
     return path.with_suffix(".qml")
 
 
@@ -488,7 +488,7 @@ def _beside(each: MapInput) -> Path:
 
 
 def _ending(path: Path) -> str:
-    """Of an output: a table for a table, in its own format."""
+    """The ending of a default output name: a table in the format of a table, else a GeoTIFF."""
     if not holds_series(path):
         return ENDING
     return "-crops.csv" if path.suffix.lower() in (".csv", ".tsv") else "-crops.parquet"
@@ -580,6 +580,6 @@ class StoredSeries:
 
 
 def _place(tile: Grid, scene: Grid) -> Window:
-    """Where a tile lies on the scene's grid."""
+    """The window of a tile on the scene's grid."""
     left, top = ~scene.affine @ (tile.transform[2], tile.transform[5])
     return Window(round(top), round(left), tile.height, tile.width)

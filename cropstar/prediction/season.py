@@ -88,7 +88,7 @@ KIND = "season"
 
 @dataclass(frozen=True)
 class SeasonCard:
-    """What a state says of itself."""
+    """The metadata of a state file."""
 
     model: str  # digest
     model_path: Path
@@ -108,7 +108,7 @@ class SeasonCard:
     def of(
         cls, predictor: Predictor, series: Series, output: Path, options: MapOptions, half: tuple[bool, ...] = ()
     ) -> SeasonCard:
-        """What a state says of itself after a first prediction."""
+        """The metadata after a first prediction."""
         return cls(
             predictor.digest,
             predictor.path.resolve(),
@@ -276,7 +276,7 @@ class SeasonReader:
         self._arrays = _arrays(self._disk.fileno(), offsets, self.card)
 
     def read(self, window: Window) -> EarlierState:
-        """All that is known of a window."""
+        """The state of a window."""
         try:
             arrays = {name: array.read(window) for name, array in self._arrays.items()}
             counts, checks = arrays.pop(VALID_DATES), arrays.pop(CHECKS)

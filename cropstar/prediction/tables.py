@@ -58,7 +58,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class SeriesRequest:
-    """What the user asked of `cropstar predict` for tables."""
+    """Options of `cropstar predict` for tables."""
 
     model: Path
     uncertainty: Literal["entropy", "margin"] | None = None

@@ -39,7 +39,7 @@ MISSING = 0.25  # of the dates that training had by then
 
 @dataclass(frozen=True)
 class Trust:
-    """What is said of a map beside its classes."""
+    """The accuracy and caveats of a map."""
 
     model: str = ""  # what made it
     accuracy: str = ""  # the test figures; "" where none are known
@@ -79,7 +79,7 @@ def read_record(card: ModelCard, model: Path) -> TestRecord | None:
 def judge_trust(
     card: ModelCard, model: Path, dates: Sequence[date], series: Series, options: MapOptions | None = None
 ) -> Trust:
-    """Of a map of a series with a model; `dates` are all that the map is made of, those of a state among them."""
+    """The accuracy and caveats of a map; `dates` are all dates of the map, including those of a state."""
     options = options or MapOptions()
     record = read_record(card, model)
     name = str(card.model.get("name", "ensemble"))
@@ -111,7 +111,7 @@ def day_of_season(dates: Sequence[date], season: Season) -> int:
 
 
 def describe_model(card: ModelCard, model: Path) -> str:
-    """For a command that chose a model by itself."""
+    """A line on the model that a command chose by itself."""
     record = read_record(card, model)
     classes = plural(len(card.fingerprint.classes), "class", "classes")
     origin = "" if record is None else f", trained on {record.store} of {record.year_text}"

@@ -97,7 +97,7 @@ class Comparison:
 
 
 def compare_runs(folders: Sequence[Path]) -> Comparison:
-    """Each run once, however often it is named."""
+    """Compare runs, each once, however often it is named."""
     rows = [read_row(folder) for folder in dict.fromkeys(folder.resolve() for folder in folders)]
     rows.sort(key=lambda row: (-(row.parcel.macro_f1 if row.parcel.macro_f1 is not None else -1.0), row.run))
     groups: dict[tuple[str, str, str], list[str]] = {}

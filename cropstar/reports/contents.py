@@ -409,7 +409,7 @@ MOST_BANDS = 12  # that are named one by one
 
 
 def raster_facts(path: Path) -> dict[str, Any]:
-    """What a raster or a folder of images says of itself; of a map also how many pixels each class has."""
+    """The facts of a raster or a folder of images; for a map also the number of pixels of each class."""
     if path.is_dir():
         return _folder_facts(path)
     with open_raster(path) as dataset:
@@ -507,7 +507,7 @@ def _classes(dataset: Any, grid: Grid, names: dict[int, str], path: Path) -> lis
 
 
 def _said(tags: dict[str, str]) -> dict[str, Any]:
-    """What the tags of a map of ours say."""
+    """The facts in the tags of a map made by cropstar."""
     named = {"model": "MODEL", "version": "VERSION", "smoothing": "SMOOTHING", "accuracy": "ACCURACY"}
     facts: dict[str, Any] = {key: tags[f"CROPSTAR_{tag}"] for key, tag in named.items() if f"CROPSTAR_{tag}" in tags}
     facts["dates"] = tags.get("CROPSTAR_DATES", "").split()

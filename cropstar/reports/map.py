@@ -182,7 +182,7 @@ class LegendEntry:
 
 
 class Legend:
-    """Knows its size before it is drawn, so that the sheet can be made to measure."""
+    """A legend that knows its size before it is drawn, so that the sheet can be fitted to it."""
 
     def __init__(self, entries: list[LegendEntry], rows: int) -> None:
         self._ruler = Ruler(TEXT_SIZE)
@@ -286,7 +286,7 @@ def drawn_size(grid: Grid, longest: int) -> tuple[int, int]:
 
 
 def is_true_to_scale(grid: Grid, width: int, height: int) -> bool:
-    """Whether both sides grew alike, which they do unless the map is a mere strip."""
+    """Whether both sides are scaled by the same factor; a narrow strip is drawn wider."""
     across, down = width / grid.width, height / grid.height
     return max(across, down) < 1.1 * min(across, down)
 

@@ -78,7 +78,7 @@ class TestRecord:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> TestRecord | None:
-        """As a card has it; None where it cannot be understood, for then there is nothing to say."""
+        """The record from a model card; None if it cannot be read."""
         try:
             given: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
             record = cls(**given)

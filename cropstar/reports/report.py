@@ -158,7 +158,7 @@ class Sentences:
 
 
 def _sentences(data: dict[str, Any]) -> Sentences:
-    """For the result of a training, or for that of an evaluation, which says what it evaluated."""
+    """The sentences for the result of a training or of an evaluation."""
     split, test = data["split"], data["test"]
     by_pixel = split["by"] == "pixel"
     main = accuracy_tables(test, split_by_pixel=by_pixel)[0]

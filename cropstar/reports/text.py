@@ -360,7 +360,7 @@ def _model_row(facts: ModelFacts) -> str:
 
 
 def _brief(description: str) -> str:
-    """Without article and brackets: the details name the authors."""
+    """A description without article and brackets."""
     words = re.sub(r" \([^)]*\)", "", description)
     words = re.sub("^(the|a) ", "", words, flags=re.IGNORECASE)
     return words[:1].upper() + words[1:]

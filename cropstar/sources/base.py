@@ -83,7 +83,7 @@ class TileSpec:
 
 
 class Scene(Protocol):
-    """What ingest stores: named tiles that can be built one by one, in any order.
+    """A scene to ingest: named tiles that can be built one by one, in any order.
 
     A scene that is read from files while it is built says in `volume` how many bytes that is. It is then built by
     several processes: each is sent a pickled copy, which holds no open file and opens its own when they are needed.
@@ -108,7 +108,7 @@ class Scene(Protocol):
 
 
 class SceneContext(Protocol):
-    """What every date of a scene has beside its bands (see `sources/context.py`)."""
+    """Context bands that every date of a scene has (see `sources/context.py`)."""
 
     names: tuple[str, ...]
     options: Any
@@ -251,7 +251,7 @@ class SampleScene(ABC):
 
     @abstractmethod
     def counts(self) -> dict[str, Any]:
-        """What the manifest says of the scene besides its dates and provenance: numbers, and the published splits."""
+        """The scene's entries in the manifest besides dates and provenance: counts, and the published splits."""
 
     def tile_specs(self) -> list[TileSpec]:
         name = f"{self.name}-{self.recipe[:8]}"
@@ -445,7 +445,7 @@ def choose_bands(
 
 
 def missing_bands(bands: Bands, with_mask: bool, there: Collection[str]) -> str:
-    """Which of the bands that each must have are not there, in words."""
+    """The required bands that are missing, as a text."""
     return ", ".join(band for band in (*bands, *([SCENE_CLASSIFICATION] * with_mask)) if band not in there)
 
 
@@ -584,7 +584,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class HandleCache(Generic[Key]):
-    """Opens files when they are asked for and closes those that were asked for longest ago.
+    """A cache of open files that closes the least recently used ones.
 
     One thread at a time; a copy in another process opens files of its own.
     """
@@ -608,7 +608,7 @@ class HandleCache(Generic[Key]):
         return MAXIMUM_OPEN
 
     def get(self, key: Key, open_one: Callable[[ExitStack], Any]) -> Any:
-        """What is open under a key; else what `open_one` opens, closed later by what it leaves on the stack."""
+        """The open file of a key, opened by `open_one` if necessary; the exit stack closes it later."""
         if self._process != os.getpid():  # after a fork the parent's file positions are shared: never use them
             self._forget()
         if key not in self._open:

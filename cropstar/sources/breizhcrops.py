@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -81,7 +81,7 @@ class BreizhCropsOptions:
             raise UsageError("no regions to download given", remedy="name them, e.g. --regions frh01,frh02")
 
     def to_json(self) -> dict[str, Any]:
-        """What of them changes a tile."""
+        """The options that change a tile."""
         masked = {"cloud_limit": self.cloud_limit} if self.mask != "none" else {}
         return {"mask": self.mask, "samples_per_tile": self.samples_per_tile, **masked}
 
@@ -117,10 +117,6 @@ def _fold_splits() -> dict[str, dict[str, list[str]]]:
     return {
         name: {"train": list(fold.train), "validation": [], "test": list(fold.test)} for name, fold in FOLDS.items()
     }
-
-
-def _id_splits(lists: Collection[str]) -> dict[str, dict[str, list[str]]]:
-    return {"ids": {part: [name for name in names if name in lists] for part, names in ID_LISTS.items()}}
 
 
 def _scene_name(region: str, year: int, level: str) -> str:
@@ -163,7 +159,8 @@ class BreizhCropsScene(SampleScene):
         self.dates = from_days(days)
         parts = read_parts(root, files.region) if files.is_raw else {}
         self._groups = _groups(parts, root) if parts else None
-        self._splits = _id_splits(parts) if parts else _fold_splits()
+        ids = {part: [name for name in names if name in parts] for part, names in ID_LISTS.items()}
+        self._splits = {"ids": ids} if parts else _fold_splits()
         self.provenance: dict[str, Any] = {
             "source": "breizhcrops",
             "origin": f"breizhcrops {files.year}",  # ids are the register's: Belle-Ile and frh04 share fields
@@ -215,12 +212,10 @@ class BreizhCropsScene(SampleScene):
         kind = np.uint16 if whole else np.float32
         numbers = np.arange(window.top + 1, window.bottom + 1, dtype=np.int32)
         labels = np.array([self._mapping.numbers[parcel.code] for parcel in chosen], dtype=np.int16)
-        table = ParcelTable(numbers, [parcel.key for parcel in chosen], labels, self._groups_of(chosen))
+        # The list that each parcel is in; of h5 files the region is the group of all.
+        groups = None if self._groups is None else [self._groups.get(parcel.key, UNLISTED) for parcel in chosen]
+        table = ParcelTable(numbers, [parcel.key for parcel in chosen], labels, groups)
         return pack_series(self, [(one.days, one.values.astype(kind), one.clouds <= limit) for one in series], table)
-
-    def _groups_of(self, parcels: list[_Parcel]) -> list[str] | None:
-        """The list that each parcel is in; of h5 files the region is the group of all."""
-        return None if self._groups is None else [self._groups.get(parcel.key, UNLISTED) for parcel in parcels]
 
     def counts(self) -> dict[str, Any]:
         return {
@@ -231,7 +226,7 @@ class BreizhCropsScene(SampleScene):
 
 
 def open_breizhcrops(path: Path, options: BreizhCropsOptions | None = None) -> list[BreizhCropsScene]:
-    """One scene for each region that is there and asked for; all have the classes of one mapping."""
+    """One scene for each chosen region; all have the classes of one mapping."""
     options = options or BreizhCropsOptions()
     if options.download:
         from cropstar.sources.breizhcrops_download import download_missing
@@ -370,7 +365,7 @@ def looks_like_breizhcrops(path: Path) -> bool:
 
 
 def find_regions(root: Path) -> list[RegionFiles]:
-    """All that a folder holds, in the order of year, level and region."""
+    """The regions in a folder, ordered by year, level and region."""
     regions = [*_packaged(root), *_loose(root)]
     return sorted(regions, key=lambda files: (files.year, files.level, files.region))
 
@@ -615,7 +610,7 @@ def _read_classes(root: Path) -> ClassMapping:
 
 
 def read_mapping(path: Path) -> ClassMapping:
-    """Its ids are the classes' numbers, closed up where some are not used."""
+    """Read a class mapping. Its ids become the class numbers, without gaps."""
     frame = read_text_table(path)
     code = next((name for name in CODE_COLUMNS if name in frame), None)
     if code is None or not {"id", "classname"} <= set(frame):

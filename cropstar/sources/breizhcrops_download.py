@@ -96,7 +96,7 @@ def _origin(files: RegionFiles, urls: _UrlTables) -> _Origin:
 
 
 def _require_room(root: Path, origins: list[_Origin]) -> None:
-    """Better now than after an hour; the archive and its file lie side by side for a while."""
+    """Check the disk space before the download; an archive and its file exist side by side for a while."""
     needed = sum(origin.size or 0 for origin in origins) + max((origin.size or 0 for origin in origins), default=0)
     free = shutil.disk_usage(root).free
     if needed > free:
@@ -159,7 +159,7 @@ TABLES = ("INDEX_FILE_URLs", "H5_URLs", "RAW_CSV_URL", "FILESIZES", "CLASSMAPPIN
 
 @dataclass(frozen=True)
 class _Origin:
-    """Where one region of a year and level comes from: an h5 file and its index, or an archive of csv files."""
+    """The addresses of one region of a year and level: an h5 file and its index, or an archive of csv files."""
 
     index: str | None
     h5: str | None
@@ -180,7 +180,7 @@ class _UrlTables:
         return _Origin(index, h5, size, csv) if whole or csv else None
 
     def known(self) -> list[str]:
-        """All that can be had, as 'frh01 2017 L1C'."""
+        """All regions that can be downloaded, as 'frh01 2017 L1C'."""
         places = {
             (year, level, region)
             for table in self.tables.values()
@@ -280,7 +280,7 @@ def _open_url(url: str, start: int) -> Any:
 
 
 def _extent(reply: Any, have: int) -> tuple[int | None, int | None]:
-    """Where the reply starts in the file and how long the file is, where that is told."""
+    """The offset of the reply in the file, and the size of the file; None if unknown."""
     span = RANGE.fullmatch(reply.headers.get("Content-Range", ""))
     if reply.status == http.HTTPStatus.OK:
         length = reply.headers.get("Content-Length", "")

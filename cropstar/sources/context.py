@@ -65,7 +65,7 @@ class ContextOptions:
         return cls(rasters, None if temperature is None else Path(temperature), warmth or own)
 
     def to_json(self) -> dict[str, Any]:
-        """What belongs to a scene's recipe beside the bytes of the files."""
+        """The options that are part of a scene's recipe."""
         warm = {"warmth": self.warmth.to_json()} if self.temperature is not None else {}
         return {"context": list(self.rasters), **warm}
 
@@ -152,26 +152,15 @@ def _read_raster(
     path: Path, grid: Grid, window: Window, shape: tuple[int, int] | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Values (h, w) of the first band on the grid, and where there are any."""
-    from rasterio.enums import Resampling
-    from rasterio.vrt import WarpedVRT
-
-    from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
+    from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window, warped_to
 
     require_file_or_folder(path)
     with open_raster(path) as dataset:
         if dataset.crs is None:
             raise InputError("context has no coordinate system", path=path, remedy="give a raster that has one")
         try:
-            with WarpedVRT(
-                dataset,
-                crs=grid.rasterio_crs,
-                transform=grid.affine,
-                width=grid.width,
-                height=grid.height,
-                resampling=Resampling.bilinear,
-                dtype="float32",
-                add_alpha=dataset.nodata is None,  # transparent where the raster ends
-            ) as warped:
+            # Transparent where the raster ends.
+            with warped_to(dataset, grid, "bilinear", dtype="float32", add_alpha=dataset.nodata is None) as warped:
                 how: dict[str, Any] = {"window": rasterio_window(window), "out_shape": shape}
                 values: NDArray[np.float32] = warped.read(1, **how)
                 # GDAL's mask of decimal numbers does not look at the transparency that marks where the raster ends.

@@ -145,7 +145,7 @@ class Cube:
         return any(WEATHER.search(str(name)) for name in self.dataset.data_vars)
 
     def variables(self) -> list[Variable]:
-        """All that lie on a grid; angles and other numbers a date are passed over."""
+        """All variables on a grid; angles and other values per date are skipped."""
         listed = []
         dataset = self.dataset
         for name, array in dataset.data_vars.items():
@@ -349,7 +349,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Radiometry:
-    """What stored numbers mean: physical = number * scale + offset."""
+    """The scale and offset of stored numbers: physical = number * scale + offset."""
 
     scale: float
     offset: float
@@ -358,7 +358,7 @@ class Radiometry:
 
     @classmethod
     def of(cls, array: Any) -> Radiometry:
-        """As the attributes of a variable say."""
+        """The radiometry in the attributes of a variable."""
         attributes = array.attrs
         fills = [attributes.get(key) for key in ("_FillValue", "missing_value", "nodata", "NoData")]
         fills += [array.encoding.get("_FillValue")]
@@ -402,12 +402,12 @@ def _first_number(value: Any, default: float) -> float:
 
 
 def _turned(part: slice, size: int, flipped: bool) -> slice:
-    """Where a part of the grid lies in a file whose axis runs the other way."""
+    """The slice of a file whose axis runs in the opposite direction of the grid."""
     return slice(size - part.stop, size - part.start) if flipped else part
 
 
 def _wanted(variables: Sequence[Variable], options: CubeOptions, path: Path) -> list[Variable]:
-    """Those that are asked for by name; else Sentinel-2's bands and radar, or all where there are none of these."""
+    """The variables named by the user; else Sentinel-2's bands and radar, or all if there are none of these."""
     if options.bands is not None:
         names = {_band_of(band): band for band in options.bands}
         chosen = [each for each in variables if _band_of(each.label) in (*names, SCENE_CLASSIFICATION)]

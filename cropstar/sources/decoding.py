@@ -37,7 +37,7 @@ SHARE_OF_FREE_DISK = 0.25  # the tiles want the rest
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where the pixels of each layer of a series lie in the file: one window of uint16 after the other."""
+    """A scratch file with the pixels of each layer of a series: one window of uint16 after the other."""
 
     path: Path
     window: Window  # on the series' grid
@@ -253,7 +253,7 @@ class DecodedBlocks(Scratch):
         return [(row, column) for row in rows for column in columns]
 
     def _place(self, block: BlockPlace) -> Window:
-        """Where a block lies in its layer, beyond whose edge it may reach."""
+        """The window of a block in its layer; it may extend beyond the edge."""
         return Window(block[1] * self.side, block[2] * self.side, self.side, self.side)
 
     def _descriptor(self) -> int:

@@ -111,7 +111,7 @@ def _remove_unlisted(folder: Path, names: set[str]) -> None:
 
 
 def _require_store_or_new(folder: Path) -> None:
-    """What is no folder, or one with other things in it, is no place for a store."""
+    """Refuse an output that is not a folder, or a folder with other files."""
     known = {MANIFEST, LOCK}
     for place in (folder, *folder.parents):
         if (place.exists() or place.is_symlink()) and not place.is_dir():
@@ -143,7 +143,8 @@ def _make_scene(pool: WorkerPool, number: int, scene: Scene, folder: Path) -> tu
     """Make what is missing of the scene with that number; how many tiles were written and kept."""
     specs = scene.tile_specs()
     with progress_bar(len(specs), f"ingest {scene.name}", "tile") as bar:
-        present = _tiles_there(folder)
+        # One listing: a network file system caches for a while that a file does not exist.
+        present = {path.stem for path in (folder / TILES).glob("*.h5")}
         whole: set[str] = set()
         checks = [CheckTile(number, spec) for spec in specs if spec.name in present]
         for check, good in pool.run(checks, volume=scene.volume):
@@ -158,11 +159,6 @@ def _make_scene(pool: WorkerPool, number: int, scene: Scene, folder: Path) -> tu
         for done in _make_tiles(pool, number, scene, missing, folder):
             bar.update(done)
     return len(missing), len(whole)
-
-
-def _tiles_there(folder: Path) -> set[str]:
-    """What lies there, by one listing: a network's file system remembers for a while what it was asked for in vain."""
-    return {path.stem for path in (folder / TILES).glob("*.h5")}
 
 
 def _make_tiles(pool: WorkerPool, number: int, scene: Scene, specs: Sequence[TileSpec], folder: Path) -> Iterator[int]:
@@ -221,7 +217,7 @@ def swept_when_killed(pool: WorkerPool, folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SceneTasks:
-    """What all tasks of an ingest share."""
+    """The scenes and the folder that all tasks of an ingest share."""
 
     scenes: Sequence[Scene | None]
     folder: Path  # of the store
@@ -344,7 +340,7 @@ class MakePart:
         return True
 
     def make(self, shared: SceneTasks, place: Path) -> None:
-        """What is missing of it; the scratch file lies in `place` meanwhile."""
+        """Make the missing tiles of this part; the scratch file is in `place`."""
         _, series = shared.raster(self.scene)
         missing = [spec for spec in self.specs if not CheckTile(self.scene, spec).run(shared)]
         if not missing:

@@ -72,7 +72,7 @@ class OpenedSeries:
 
     @property
     def sensors(self) -> list[Sensor]:
-        """Those of all series."""
+        """The sensors of all series."""
         return [sensor for series in (self.series, *self.others) for sensor in sensors_of(series)]
 
     def close(self) -> None:
@@ -267,7 +267,7 @@ class _Candidates:
         return replace(self.rows(~useless), left_out=left_out)
 
     def rows(self, chosen: Any) -> _Candidates:
-        """Some of them, or all in another order."""
+        """The candidates at these places."""
         fields = None if self.fields is None else self.fields[chosen]
         return _Candidates(self.keys[chosen], self.names[chosen], self.shapes[chosen], fields, self.left_out)
 
@@ -390,7 +390,7 @@ def _with_classes(found: _Candidates, rules: ClassRules, path: Path) -> _Candida
 def _number_parcels(
     found: _Candidates, rest: Shapes, classes: ClassTable, grid: Grid, path: Path, metres: float
 ) -> Parcels:
-    """What the erosion left of the parcels, numbered and ready to be painted."""
+    """The eroded parcels, numbered and ready to be rasterised."""
     import shapely
 
     lives = ~shapely.is_empty(rest)
@@ -481,7 +481,7 @@ def _number_points(found: _Candidates, classes: ClassTable, grid: Grid, path: Pa
 
 
 def _one_point_a_pixel(found: _Candidates, grid: Grid) -> _Candidates:
-    """Of points in one pixel the first, and none where their classes differ."""
+    """The first of several points in one pixel, or none if their classes differ."""
     column, row = _pixels_of(found.shapes, grid)
     place = row * grid.width + column
     classes = np.unique(found.names.astype(str), return_inverse=True)[1]
@@ -642,7 +642,7 @@ def _metres_on(grid: Grid, metres: float, option: str) -> float:
 
 
 def _erode_shapes(shapes: Shapes, margin: float, grid: Grid) -> Shapes:
-    """What lies farther than the margin from the outline; empty where nothing does.
+    """The part of each shape farther than the margin from its outline; empty if there is none.
 
     Of an outline of very many vertices these are the pixels' centres: GEOS lays an arc around each vertex and cuts all
     arcs with each other, which takes gigabytes where they are closer than the margin. The pixels are the same.

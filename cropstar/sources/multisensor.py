@@ -49,7 +49,7 @@ def context_of(series: Series) -> tuple[str, ...]:
 
 
 def sensor_name(series: Series) -> str:
-    """What a series of one sensor says that it is of, else what its bands are known by."""
+    """The sensor name of a series, else the one that its bands belong to."""
     name: str | None = getattr(series, "sensor_name", None)
     if name is not None:
         return name
@@ -118,7 +118,7 @@ def on_grid(series: Series, grid: Grid) -> Series:
 
 
 class CoarserSeries:
-    """Nothing is smoothed: radar's speckle is no surface, and what was measured can be read back."""
+    """A series on a finer grid. Nothing is smoothed: radar has speckle, and measured values can be read back."""
 
     def __init__(self, series: Series, grid: Grid) -> None:
         self._series, self._alignment = series, Alignment.of(series.grid, grid)

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import DECIBEL_OFFSET, DECIBEL_SCALE, OPTICAL, SCALE, Sensor, decibel_counts
+from cropstar.inputs import reading
 from cropstar.sources.base import (
     UNPLACED,
     DatedImages,
@@ -107,14 +108,10 @@ class PastisScene(SampleScene):
 
     def _image(self, patch: _Patch) -> PatchImage:
         target, parcels, data, *radar = self._files(patch)
-        values = _load_dated(data, len(BANDS), patch.dates[0])
+        values = _load(data, (len(patch.dates[0]), len(BANDS), -1, -1))
         height, width = values.shape[2:]
-        codes = _load(target, 3)[0].astype(np.int64)
-        fields = _load(parcels, 2).astype(np.int64)
-        for array, path in ((codes, target), (fields, parcels)):
-            if array.shape != (height, width):
-                why = f"{array.shape[1]} x {array.shape[0]} pixels, and the images have {width} x {height}"
-                raise InputError("a patch of another shape", path=path, why=why, remedy=REMEDY)
+        codes = _load(target, (-1, height, width))[0].astype(np.int64)
+        fields = _load(parcels, (height, width)).astype(np.int64)
         if codes.min() < 0 or codes.max() > VOID:
             raise InputError("an unknown class", path=target, why=f"{codes.min()} to {codes.max()}", remedy=REMEDY)
         labels = np.where(codes == VOID, UNLABELLED, codes).astype(np.int16)
@@ -170,9 +167,7 @@ def _data_names(orbits: str) -> list[str]:
 
 
 def _read_metadata(path: Path, orbits: str) -> list[_Patch]:
-    if not path.is_file():
-        raise InputError("not PASTIS", path=path, why="there is no such file", remedy=REMEDY)
-    try:
+    with reading("not PASTIS", path, REMEDY):
         patches = []
         for feature in read_json(path)["features"]:
             about = feature["properties"]
@@ -182,43 +177,27 @@ def _read_metadata(path: Path, orbits: str) -> list[_Patch]:
                 ordered = [str(texts[key]) for key in sorted(texts, key=int)]
                 days.append(tuple(date(int(text[:4]), int(text[4:6]), int(text[6:8])) for text in ordered))
             patches.append(_Patch(str(int(about["ID_PATCH"])), int(about["Fold"]), tuple(days)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
-        why = f"it cannot be understood ({failure})"
-        raise InputError("not PASTIS", path=path, why=why, remedy=REMEDY) from None
-    for patch in patches:
-        in_order = all(own and list(own) == sorted(own) for own in patch.dates)
-        if not in_order or not 1 <= patch.fold <= FOLDS:
-            why = f"patch {patch.name} has fold {patch.fold} and dates that are not in order"
-            raise InputError("not PASTIS", path=path, why=why, remedy=REMEDY)
-    if not patches:
-        raise InputError("not PASTIS", path=path, why="it has no patch", remedy=REMEDY)
+        for patch in patches:
+            in_order = all(own and list(own) == sorted(own) for own in patch.dates)
+            if not in_order or not 1 <= patch.fold <= FOLDS:
+                raise ValueError(f"patch {patch.name} has fold {patch.fold}, or dates that are not in order")
+        if not patches:
+            raise ValueError("it has no patch")
     return sorted(patches, key=lambda patch: int(patch.name))
-
-
-def _load_dated(path: Path, channels: int, dates: Sequence[date]) -> NDArray[Any]:
-    values = _load(path, 4)
-    if values.shape[:2] != (len(dates), channels):
-        why = f"{values.shape[0]} dates of {values.shape[1]} bands, and {len(dates)} dates in {METADATA}"
-        raise InputError("a patch of another shape", path=path, why=why, remedy=REMEDY)
-    return values
 
 
 def _radar(path: Path, dates: Sequence[date], shape: tuple[int, int]) -> DatedImages:
     """VV and VH of the images of an orbit; the swath may end within a patch."""
-    decibels = _load_dated(path, 3, dates)[:, :2]
-    if decibels.shape[2:] != shape:
-        why = f"{decibels.shape[3]} x {decibels.shape[2]} pixels, and the optical images have {shape[1]} x {shape[0]}"
-        raise InputError("a patch of another shape", path=path, why=why, remedy=REMEDY)
+    decibels = _load(path, (len(dates), 3, *shape))[:, :2]
     valid: NDArray[np.bool_] = np.isfinite(decibels).all(axis=1) & (decibels != 0).any(axis=1)
     return to_days(dates), np.where(valid[:, None], decibel_counts(decibels), 0).astype(np.uint16), valid
 
 
-def _load(path: Path, dimensions: int) -> NDArray[Any]:
-    try:
+def _load(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array of a shape, in which -1 is any size."""
+    with reading("a damaged patch", path):
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        if array.ndim != dimensions or array.dtype.kind not in "iuf":
-            raise ValueError(f"an array of {array.dtype} and shape {array.shape}")
+        fits = [wanted in (-1, size) for wanted, size in zip(shape, array.shape, strict=True)]
+        if not all(fits) or array.dtype.kind not in "iuf":
+            raise ValueError(f"an array of {array.dtype} and shape {array.shape}, not {shape}")
         return np.array(array)
-    except (OSError, ValueError, TypeError, EOFError) as failure:
-        why = f"it cannot be read ({' '.join(str(failure).split())[:150]})"
-        raise InputError("a damaged patch", path=path, why=why, remedy="get the file again") from None

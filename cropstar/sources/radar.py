@@ -80,7 +80,7 @@ def _bands_in(text: str) -> list[str]:
 
 
 def _polarisation(dataset: Any, index: int) -> str | None:
-    """By the tag or the last word of the description of a file's band."""
+    """The polarisation in the tag or the last word of the description of a file's band."""
     text = dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or ""
     known = radar_band(text.split()[-1]) if text.split() else None
     return known[0] if known else None

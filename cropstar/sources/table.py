@@ -193,7 +193,7 @@ def open_table(path: Path, options: TableOptions | None = None) -> list[TableSce
 
 
 def _log_summary(samples: _Samples, columns: Columns, options: TableOptions, path: Path, unused: list[str]) -> None:
-    """What was made of the columns, so that a wrong guess is seen."""
+    """Log how columns are used, so that a wrong guess is seen."""
     roles = f"id {columns.id}, date {columns.date}, label {columns.label or 'none'}, group {columns.group or 'none'}"
     roles += f", field {columns.field}" if columns.field else ""
     offset = f" {options.offset:+g}" if options.offset else ""
@@ -439,7 +439,7 @@ class _Rows:
     context: NDArray[np.float32] | None = None  # (rows, D)
 
     def select(self, start: int, stop: int) -> _Rows:
-        """Those of some samples."""
+        """The rows of some samples."""
         starts = self.starts[start : stop + 1]
         rows = slice(int(starts[0]), int(starts[-1]))
         context = None if self.context is None else self.context[rows]
@@ -490,7 +490,8 @@ def _gather_samples(frame: pd.DataFrame, columns: Columns, options: TableOptions
 
     firsts = np.flatnonzero(np.diff(sample, prepend=MISSING))
     valid = np.logical_or.reduce([own.valid for own in read])[order]  # by any sensor
-    _warn_unseen(int((~np.logical_or.reduceat(valid, firsts)).sum()), path)
+    if unseen := int((~np.logical_or.reduceat(valid, firsts)).sum()):
+        logger.warning("%d samples of %s have no valid observation", unseen, path.name)
     starts = np.append(firsts, len(order)).astype(np.int64)
     context = _read_context(frame, columns, options, path, days, order, starts)
     rows = order[firsts]  # one row of each sample
@@ -625,13 +626,6 @@ def _with_label(
     return np.ones_like(labelled) if keep_all else labelled
 
 
-def _warn_unseen(count: int, path: Path) -> None:
-    if count:
-        logger.warning("%d samples of %s have no valid observation", count, path.name)
-
-
-# --- Values: which observations are valid, and what their scale is
-
 DECIBELS = "give all of it in dB, or all of it in linear power"
 LOOKED_AT = 1_000_000  # values that the guess of the scale looks at
 SCENE_CLASSES_NAME = re.compile(r"(.*[-_. ])?scl", re.IGNORECASE)
@@ -640,7 +634,7 @@ GOOD_WORDS = re.compile(r"valid|clear|usable", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class _Values:
-    """What a sensor saw; rows that are not valid hold zero."""
+    """The values of a sensor; rows that are not valid hold zero."""
 
     sensor: Sensor
     values: NDArray[Any]  # (rows, C): uint16 where the source has whole numbers, else float32
@@ -655,7 +649,7 @@ def _read_sensors(frame: pd.DataFrame, columns: Columns, options: TableOptions, 
 
 
 def _read_for(wanted: Sensor, found: Sequence[_Values], rows: int, path: Path) -> _Values:
-    """What there is of a sensor of a model: by its name, or as one of its kind; else nothing."""
+    """The values for a sensor of a model, by its name or its kind; none is valid if the table has no such sensor."""
     radar = is_radar(wanted.bands)
     alike = [own for own in found if set(own.sensor.bands) == set(wanted.bands) and is_radar(own.sensor.bands) == radar]
     own = next((each for each in alike if each.sensor.name == wanted.name), next(iter(alike), None))

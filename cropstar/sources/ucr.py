@@ -74,7 +74,7 @@ class UcrScene(SampleScene):
         }
 
     def cuts(self) -> Iterator[tuple[int, int]]:
-        """Where tiles begin and end: so many samples, fewer of long ones, at least one."""
+        """The bounds of tiles: a fixed number of samples, fewer of long series, at least one."""
         rows = max(TILE_BYTES // (4 * self._values.shape[1]), 1)
         top, total = 0, len(self._starts) - 1
         while top < total:
@@ -240,7 +240,7 @@ def _listed(folder: Path) -> Sequence[Path]:
 
 
 def _kind(file: Path) -> tuple[str, str]:
-    """What both files of a data set have in common: the name and the ending."""
+    """The name and the suffix of a data set, which its two files share."""
     match = FILE.fullmatch(file.name)
     assert match is not None
     return match["name"], match["ending"].lower()

@@ -154,11 +154,11 @@ def keys_of(frame: Any) -> list[str]:
 def labels_of(column: Any) -> list[str | None]:
     """The labels as text, None where there is none."""
     missing = column.isna().tolist()
-    return [None if gap else _label_text(value) or None for value, gap in zip(column.tolist(), missing, strict=True)]
+    return [None if gap else label_text(value) or None for value, gap in zip(column.tolist(), missing, strict=True)]
 
 
-def _label_text(value: Any) -> str:
-    # A column of whole numbers with gaps is read as 1.0, 2.0, nan.
+def label_text(value: Any) -> str:
+    """A label as text: a column of whole numbers with gaps is read as 1.0, 2.0, nan."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 

@@ -80,11 +80,11 @@ class ZueriCropOptions(Options):
 
     @property
     def chosen_bands(self) -> tuple[str, ...]:
-        """In the order that all sources have."""
+        """The chosen bands in the order of all sources."""
         return tuple(band for band in BANDS if self.bands is None or band in self.bands)
 
     def to_json(self) -> dict[str, Any]:
-        """What of them changes a tile, apart from the dates."""
+        """The options that change a tile, apart from the dates."""
         return {
             "bands": list(self.chosen_bands),
             "cloud_limit": self.cloud_limit,
@@ -374,7 +374,6 @@ def spread_dates(count: int, year: int, path: Path) -> list[date]:
 ENDINGS = (".h5", ".hdf5")
 LABELS = "labels.csv"
 DATASETS = ("data", "gt", "gt_instance", "cloud_cover")
-LARGEST_NUMBER = 2**31 - 1  # of a parcel: every pixel of every image could be one
 READ_VALUES = 2**23  # read at once: 64 MB where they become 64-bit numbers
 REMEDY = "download it again"
 
@@ -434,8 +433,6 @@ def _check_shape(datasets: dict[str, Any], path: Path) -> _Shape:
         if datasets[name].shape != wanted:
             why = f"'{name}' is {datasets[name].shape}, with this 'data' it would be {wanted}"
             raise InputError("datasets of different shapes", path=path, why=why, remedy=REMEDY)
-    if shape.images * shape.height * shape.width > LARGEST_NUMBER:
-        raise InputError("too many images", path=path, why=f"'data' is {sizes}", remedy="cut the file into several")
     return shape
 
 

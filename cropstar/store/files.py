@@ -79,7 +79,7 @@ def library_writes(path: Path) -> Iterator[None]:
 
 
 def _remove_orphans(final: Path) -> None:
-    """What killed processes of this computer left of the same file; others may still be writing."""
+    """Remove partial files of killed processes of this computer; other computers may still be writing."""
     start = f".{final.name}.{platform.node()}."
     for path in final.parent.glob(f".*{PARTIAL}"):
         process = path.name.removeprefix(start).partition(".")[0]

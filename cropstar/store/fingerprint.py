@@ -51,7 +51,7 @@ class Fingerprint:
         classes: ClassTable,
         context: Sequence[str] = (),
     ) -> Fingerprint:
-        """Of one sensor alone as it always was, without its name."""
+        """A fingerprint of these sensors; one sensor alone has no name in it."""
         first = sensors[0]
         plain = cls(first.bands, first.scale, first.offset, resolution, season, classes)
         if len(sensors) == 1 and not context:
@@ -60,7 +60,7 @@ class Fingerprint:
 
     @property
     def scales(self) -> float | NDArray[np.float64]:
-        """Of all bands, or (C,) of each."""
+        """The scale of all bands, or (C,) of each."""
         return self._by_band([sensor.scale for sensor in self.sensors], 1.0) if self.sensors else self.scale
 
     @property
@@ -73,7 +73,7 @@ class Fingerprint:
 
     @property
     def columns(self) -> list[slice]:
-        """Where the bands of each sensor stand among all of them; context comes after the last."""
+        """The columns of each sensor's bands among all bands; context comes last."""
         ends = np.cumsum([0, *(len(sensor.bands) for sensor in self.sensors)]).tolist()
         return [slice(start, end) for start, end in pairwise(ends)] if self.sensors else [slice(0, len(self.bands))]
 
@@ -213,7 +213,7 @@ class Normalisation:
     def inputs(
         self, values: NDArray[Any], data: Fingerprint, sensors: NDArray[np.integer[Any]] | None = None
     ) -> NDArray[np.float32]:
-        """What a model reads of stored values (T, C, ...): normalised bands, and a flag for each of several sensors.
+        """The model's input from stored values (T, C, ...): normalised bands, and a flag for each of several sensors.
 
         `sensors` (T,) tells whose date each is. The bands of the others are zero, which is their mean: with the flag as
         a bias, a linear or convolutional input layer is to every sensor a layer of its own.

@@ -189,7 +189,7 @@ class GridRow(BaseModel):
 
 
 class ShapeRow(BaseModel):
-    """Of a model: what its weights are made for."""
+    """The shape of data that a model's weights are made for."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -216,7 +216,7 @@ class NormalisationRow(BaseModel):
 
 
 class ProvenanceRow(BaseModel):
-    """What is read of a model's provenance; the rest is for people."""
+    """The part of a model's provenance that cropstar reads."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -279,7 +279,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class FiguresRow(BaseModel):
-    """Of one way of counting; figures without a sample to count are null."""
+    """Figures by pixel or by parcel; those without a sample are null."""
 
     model_config = DATA
 
@@ -314,7 +314,7 @@ class SplitRow(BaseModel):
 
 
 class ResultRow(BaseModel):
-    """What is read of the result of a run; the rest is for people."""
+    """The part of a run's result that cropstar reads."""
 
     model_config = DATA
 
@@ -339,7 +339,7 @@ class TileRow(BaseModel):
 
 
 class SceneRow(BaseModel):
-    """What is read of a scene in a manifest; the rest is for people."""
+    """The part of a scene in a manifest that cropstar reads."""
 
     model_config = DATA
 

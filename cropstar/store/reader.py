@@ -85,7 +85,7 @@ class OpenFiles:
 
 
 class Chunks:
-    """Where the chunks of an array lie in its file, and their checksums."""
+    """The places of an array's chunks in its file, and their checksums."""
 
     def __init__(self, dataset: h5py.Dataset, checksums: NDArray[np.uint64]) -> None:
         self._shape = dataset.shape
@@ -194,7 +194,7 @@ class TileReader:
 
     @cached_property
     def days(self) -> NDArray[np.int32]:
-        """Of all dates, in the order of time; of patches (N, T), those of the first sensor."""
+        """The days of all dates, ascending; for patches (N, T), those of the first sensor."""
         return self._events.days if self._several and self.layout != "patches" else self._read("days")
 
     @property
@@ -250,7 +250,7 @@ class TileReader:
 
     @cached_property
     def names(self) -> list[str]:
-        """What each patch is called."""
+        """The name of each patch."""
         return self._texts("names")
 
     @cached_property
@@ -469,7 +469,7 @@ class TileReader:
         return [self._read(f"{group_of(number)}lengths") for number in range(self._sensors)]
 
     def read_patch(self, name: str, index: int, selection: tuple[slice, ...]) -> NDArray[Any]:
-        """Some of an array of one patch."""
+        """A part of an array of one patch."""
         return self._read(name, (index, *selection))
 
     def _has(self, name: str) -> bool:

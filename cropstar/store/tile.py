@@ -67,7 +67,7 @@ class ParcelTable:
 
 @dataclass(frozen=True)
 class SensorArrays:
-    """What a tile has of a sensor beside the first: the axes are those of the tile's own arrays of these names."""
+    """The arrays of a further sensor of a tile, with the axes of the tile's own arrays of these names."""
 
     days: NDArray[np.int32]
     values: NDArray[Any]
@@ -86,7 +86,7 @@ class SensorArrays:
 
 
 def group_of(sensor: int) -> str:
-    """Where the arrays of a sensor lie in a tile."""
+    """The HDF5 group of a sensor in a tile."""
     return f"sensor{sensor}/" if sensor else ""
 
 
@@ -272,7 +272,7 @@ def _arrays_digest(arrays: dict[str, NDArray[Any]]) -> str:
 
 
 def checksum(content: Any) -> int:
-    """Of bytes as they lie in the file."""
+    """The checksum of stored bytes."""
     return int(xxhash.xxh3_64_intdigest(content))
 
 

@@ -149,7 +149,7 @@ def _out_of_fold_probabilities(subject: EvaluatedModel) -> FieldProbabilities:
 
 
 def _probabilities_of(subject: EvaluatedModel, store: Store, device: torch.device) -> FieldProbabilities:
-    """What the model says of the labelled fields of a store that it was not trained on."""
+    """The model's probabilities for the labelled fields of a store that it was not trained on."""
     numbers = require_fits(subject.card, store, spatial=subject.model.spatial)
     split = all_parcels(store)
     if not split.label_of:
@@ -405,7 +405,7 @@ def _curves(
 
 
 def _curve(days: NDArray[Any], values: Floats, start: int) -> Curve:
-    """By day of the season, whichever year it is of."""
+    """A curve by day of the season, in any year."""
     first = int(days.min()) if len(days) else 0
     year = np.datetime64(first, "D").astype("datetime64[Y]").astype("datetime64[D]").astype(int)
     since = [int(day - year - (start - 1)) for day in days.tolist()]

@@ -80,7 +80,7 @@ class Teacher:
         self.digest = self._subject.digest
 
     def facts(self) -> dict[str, Any]:
-        """For the model file and the report."""
+        """The facts for the model file and the report."""
         return {"teacher": str(self._subject.card.model["name"]), "digest": self.digest}
 
     def teach(self, prepared: Prepared, split: Split, config: TrainConfig) -> TaughtSamples:

@@ -51,7 +51,7 @@ class Processes:
         return start, items[start:end]
 
     def add(self, tensor: Tensor) -> None:
-        """In place: the sum over all processes."""
+        """Sum a tensor over all processes, in place."""
         if self.size > 1:
             _together(lambda: distributed.all_reduce(tensor))
 
@@ -88,7 +88,7 @@ class Processes:
             tensor.copy_(whole)
 
     def own_device(self, device: torch.device) -> torch.device:
-        """Each process of a machine has a GPU of its own."""
+        """The device of this process: each process of a machine has its own GPU."""
         if self.size == 1 or device.type != "cuda":
             return device
         number = int(os.environ["LOCAL_RANK"])

@@ -195,14 +195,14 @@ def require_cross_fittable(config: TrainConfig, processes: int) -> None:
 
 
 def keeping_last_epoch(config: TrainConfig) -> TrainConfig:
-    """Settings that keep the last epoch, whatever validation says of others."""
+    """A configuration that keeps the last epoch, without choosing by validation."""
     if config.model.name in FITTED:
         return config
     return config.model_copy(update={"choose_after": (config.epochs - 0.5) / config.epochs, "patience": None})
 
 
 class OutOfFold:
-    """Collects what the model of every fold says of the fields that it was not trained on."""
+    """Collects the predictions of each fold's model for the fields that it was not trained on."""
 
     def __init__(
         self, split: Split, classes: int, device: torch.device, store: Store, levels: Sequence[Level] = ()
@@ -229,12 +229,12 @@ class OutOfFold:
 
     @property
     def replaces_test(self) -> bool:
-        """Whether there is no other test."""
+        """Whether the folds replace the test: no fields are held out."""
         return self.split.about.get("test") == 0
 
     @property
     def evaluation(self) -> Evaluation:
-        """Of all fields, each by the model that never saw it."""
+        """The evaluation of all fields, each by the model that never saw it."""
         return Evaluation.merged(self._evaluations)
 
     def measure_novelty(self, model: Classifier, training: Dataset, held_out: Dataset) -> None:
@@ -258,7 +258,7 @@ class OutOfFold:
         return temperature, sample
 
     def temperature_of(self, number: int) -> float:
-        """Of a member, counted from 1."""
+        """The temperature of a member, counted from 1."""
         return self.temperatures[(number - 1) % len(self.temperatures)] if self.temperatures else self.calibrated()[0]
 
     def calibrated_evaluation(self, sample: ScoreSample, *, streaming: bool) -> CalibratedEvaluation:

@@ -57,7 +57,7 @@ class EvaluateOptions:
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A model and its training run, if it is known."""
+    """A model, and its training run if there is one."""
 
     file: Path
     card: ModelCard
@@ -297,7 +297,7 @@ def require_fits(card: ModelCard, store: Store, *, spatial: bool) -> list[int]:
 
 
 def _unknown_classes(known: dict[str, int], store: Store) -> list[str]:
-    """Of those that a parcel has: a name in the table alone does no harm."""
+    """The classes of parcels that the model does not know; unused names in the table do not matter."""
     names = store.fingerprint.classes.names
     if set(names) <= set(known):
         return []
@@ -347,7 +347,8 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
         dated = choose_target(config, store) == "date"
         return SeriesDataset(store, split, part, normalisation, config.series_batch, dated=dated)
     if "series" in layouts:
-        raise _mixed_layouts(store.folder)
+        remedy = "ingest images and series into two stores"
+        raise UsageError("the store holds both images and series", path=store.folder, remedy=remedy)
     if config.target == "parcel":
         if isinstance(split, PixelSplit):
             raise UsageError("parcels cannot be split by pixel", remedy="use another --split-by")
@@ -356,9 +357,3 @@ def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainC
         # With the numbers of the whole split, as in training.
         return ParcelDataset(pool_parcels(store, wanted), store, split, part, normalisation, config.series_batch)
     return PatchDataset(store, split, part, 2 * config.patch, normalisation, config.batch)
-
-
-def _mixed_layouts(folder: Path) -> UsageError:
-    return UsageError(
-        "the store holds both images and series", path=folder, remedy="ingest images and series into two stores"
-    )

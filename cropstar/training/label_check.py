@@ -182,7 +182,7 @@ def suspicion(fields: FieldProbabilities) -> Floats:
 
 
 def clean_facts(suspects: Sequence[Suspect], store: Store) -> dict[str, Any]:
-    """For the report of a training that left them out."""
+    """The facts for the report of a training that left them out."""
     names = store.fingerprint.classes.names
     pairs = Counter((suspect.label, suspect.probable) for suspect in suspects)
     return {
@@ -259,7 +259,7 @@ class ConformalGroups:
 
 
 def detection(p_values: Floats, labels: Integers, rate: float) -> dict[str, float]:
-    """What the lights would be if a wrong crop were declared: the mean over fields and all other classes that occur."""
+    """The shares of lights if a wrong crop were declared: the mean over fields and all other classes that occur."""
     kept = p_values > rate
     wrong = np.zeros(kept.shape, dtype=bool)
     wrong[:, np.unique(labels)] = True

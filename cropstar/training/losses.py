@@ -82,7 +82,7 @@ def class_weights(counts: NDArray[np.int64], config: LossConfig) -> Tensor | Non
 
 @dataclass(frozen=True)
 class CrossEntropy(MeanLoss):
-    """Of scores (N, K) and labels (N,); a sample weighs what its class weighs."""
+    """Cross-entropy of scores (N, K) and labels (N,); a sample has the weight of its class."""
 
     config: LossConfig
     weights: Tensor | None  # (K,)
@@ -122,7 +122,7 @@ class CrossEntropy(MeanLoss):
         return terms + self.config.levels * above / len(coarser)
 
     def _leaf_terms(self, log_probabilities: Tensor, labels: Tensor) -> Tensor:
-        """Of log-probabilities (N, K): the share `smoothing` of every label is spread over all classes."""
+        """The terms of log-probabilities (N, K); the share `smoothing` of every label is spread over all classes."""
         own = self._surprise(log_probabilities.gather(1, labels[:, None])[:, 0])
         if self.config.smoothing == 0:
             return own

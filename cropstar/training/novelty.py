@@ -43,7 +43,7 @@ MOST_DIRECTIONS = 256  # of the features, those of the largest variance
 
 
 def supports_novelty(model: Classifier, dataset: Dataset) -> bool:
-    """Whether there is anything to learn from: features, and labels of whole samples, not of single dates."""
+    """Whether novelty can be measured: the model has features, and labels are of whole samples, not of dates."""
     return bool(has_features(model) and len(dataset) and not dataset.batch([0]).is_dated)
 
 
@@ -82,7 +82,7 @@ def learn_distances(
 
 
 class HeldOutFeatures:
-    """Collects scores and distances of fields that the model which is asked did not learn from."""
+    """Collects scores and distances of fields that the model was not trained on."""
 
     def __init__(self, classes: int, stages: Stages, device: torch.device, *, doubts: bool = True) -> None:
         """Without `doubts` the distance alone decides: of trees, which learn from validation fields too."""
@@ -192,7 +192,7 @@ def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
 def features_by_stage(
     model: Classifier, batch: Batch, stages: Stages, device: torch.device
 ) -> Iterator[tuple[int, LabelledFeatures]]:
-    """What was seen of a batch by the day of each stage."""
+    """The features of a batch by the day of each stage."""
     model.eval()
     days, season = stages.days, stages.season
     batch = batch if model.spatial else batch.as_series()
@@ -221,7 +221,7 @@ def features_by_stage(
 
 
 def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor) -> LabelledFeatures | None:
-    """Of labelled samples (B, ...) that were seen (B, ...); None if there are none."""
+    """The features of labelled samples (B, ...) that were seen (B, ...); None if there are none."""
     chosen = (batch.labels != UNLABELLED) & seen
     if not chosen.any():
         return None

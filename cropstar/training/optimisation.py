@@ -200,7 +200,7 @@ class Precision:
             self.scaler.update()
 
     def state(self) -> dict[str, float]:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         return {} if self.scaler is None else dict(self.scaler.state_dict())
 
     def restore(self, state: Mapping[str, float]) -> None:
@@ -238,7 +238,7 @@ def compile_forward(model: Classifier, *, graphs: bool = False) -> None:
 
 
 def _is_of_the_compiler(failure: Exception) -> bool:
-    """Its errors have no common base: they are known by where they are defined."""
+    """Whether the compiler raised an error. Its errors have no common base class, so the module decides."""
     return type(failure).__module__.startswith(("torch._dynamo", "torch._inductor"))
 
 
@@ -265,7 +265,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within, the model has the mean for its weights."""
+        """Use the mean as the model's weights within this context."""
         trained = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
         _put(self._model, self._mean)
         try:

@@ -45,7 +45,7 @@ class Setup:
 
     @property
     def lineages(self) -> Lineages:
-        """Where each class stands in a class table with levels; empty where it has none."""
+        """The lineage of each class in a class table with levels; empty without levels."""
         classes = self.store.fingerprint.classes
         return classes.tree().lineages if classes.levels > 1 else ()
 

@@ -1,4 +1,4 @@
-"""Small and lopsided data: what is said before a training, and the baselines that its figures stand beside.
+"""Small and imbalanced data: warnings before a training, and baselines for its figures.
 
 A figure is worth what it was measured on. Classes of few fields are named before a training, with what can be done;
 classes that validation or test lack are named in the run, in its report and in the model file; and beside the accuracy

@@ -188,7 +188,7 @@ def _finish(
     out_of_fold: OutOfFold | None,
     suspects: Sequence[Suspect],
 ) -> dict[str, Any]:
-    """Judge the best model, save it with all that a map needs to know of it, and tell what it reached."""
+    """Evaluate the best model, save it with all that maps need, and return the result."""
     config, run, model, setup = training.config, training.run, training.model, training.setup
     store, classes = setup.store, setup.store.fingerprint.classes.names
     for member in training.members:
@@ -256,7 +256,7 @@ def _judged(
 def _add_out_of_fold(
     result: dict[str, Any], training: _Training, out_of_fold: OutOfFold, judged: CalibratedEvaluation
 ) -> None:
-    """What the folds said of every field: in the result, and in a file for `cropstar check`."""
+    """Add the out-of-fold predictions to the result, and write them to a file for `cropstar check`."""
     store, split = training.setup.store, training.split
     if out_of_fold.replaces_test:
         everything = Split(dict.fromkeys(out_of_fold.split.part_of, "test"), out_of_fold.split.label_of)
@@ -431,7 +431,7 @@ class _Training:
         return suspects
 
     def refit(self, outcomes: Sequence[Outcome]) -> list[Progress]:
-        """Every member with new weights on training and validation, as far as its best epoch."""
+        """Retrain every member on training and validation, up to its best epoch."""
         training, shape = self._open(self.split.with_validation()), self.setup.shape(self.config)
         refits = []
         for member, outcome in zip(self.members, outcomes, strict=True):
@@ -485,7 +485,7 @@ class _Training:
 
 
 def _teacher(config: TrainConfig, setup: Setup, split: Split, shape: Shape) -> Teacher | ForestTeacher | None:
-    """Who is learnt from beside the labels."""
+    """The teacher of the training, if there is one."""
     forest = ForestTeacher.of(config, setup.target, shape)
     if forest is not None or config.distil is None:
         return forest
@@ -618,7 +618,7 @@ def _result(
 
 
 def store_bounds(store: Store) -> list[Bounds]:
-    """Where the scenes of a store lie, in degrees; empty for tables of series."""
+    """The bounding boxes of a store's scenes, in degrees; empty for tables of series."""
     found = []
     for scene in store.manifest.scenes.values():
         if isinstance(scene.get("grid"), dict) and (bounds := degrees_of(Grid.from_json(scene["grid"]))) is not None:
@@ -649,7 +649,7 @@ def _reading(store: Store) -> dict[str, Any]:
 
 
 def _log_cleaned(suspects: Sequence[Suspect], store: Store, learnt: Split) -> None:
-    """What is left out of the training; the other parts keep all of their fields."""
+    """Log the fields that are left out of the training; the other parts keep all of theirs."""
     left = sum(part == "train" for part in learnt.part_of.values())
     event(
         f"clean: {plural(len(suspects), 'field')} with a suspect label left out of training, {left:,} stay; "

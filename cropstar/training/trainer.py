@@ -148,7 +148,7 @@ class Task:
 
     @property
     def epochs(self) -> int:
-        """Where training ends at the latest."""
+        """The number of epochs at most."""
         return self.config.epochs if self.refit_of is None else self.refit_of.best_epoch
 
     @property
@@ -287,7 +287,7 @@ def _trained(task: Task, tools: StepTools) -> CheckpointedParts:
 
 
 def _begin(task: Task, tools: StepTools) -> Progress:
-    """Where the run stands: all processes read the same checkpoint, as the first one wrote it."""
+    """Load the progress of the run: all processes read the same checkpoint, as the first one wrote it."""
     progress = load_newest_checkpoint(task.run, _trained(task, tools))
     if task.processes.broadcast(progress.step) != progress.step:
         why = "not all processes found the same checkpoint"
@@ -397,7 +397,7 @@ class StepTools:
     average: WeightAverage | None = None
 
     def judged(self) -> AbstractContextManager[None]:
-        """Within, the model has the weights that are judged and kept."""
+        """Use the weights that are validated and saved, within this context."""
         return nullcontext() if self.average is None else self.average.applied()
 
 
@@ -525,7 +525,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 @dataclass
 class Progress:
-    """Where a run stands: the next batch to do, and what the epochs so far gave."""
+    """The progress of a run: the next batch, and the results of the epochs so far."""
 
     epoch: int = 0
     batch: int = 0  # batches of this epoch that are done

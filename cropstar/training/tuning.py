@@ -142,8 +142,8 @@ class Tuning:
         return TuningResult(self._folder, float(best.value), dict(best.params))
 
     def _try(self, trial: Any) -> None:
-        """One trial to its end. What lies in its values is its failure; a full disk or a signal ends the tuning."""
-        folder = self._trial_folder(trial.number)
+        """Run one trial. An error due to its values fails the trial; a full disk or a signal ends the tuning."""
+        folder = self._folder / "trials" / f"{trial.number + 1:03d}"
         try:
             self._journal.complete(trial, self._score(trial, folder))
         except Pruned:
@@ -177,9 +177,6 @@ class Tuning:
         for name, value in (("best_epochs", best_epochs), ("epochs", epochs), ("seconds", round(seconds, 1))):
             trial.set_user_attr(name, value)
         return sum(scores) / len(scores)
-
-    def _trial_folder(self, number: int) -> Path:
-        return self._folder / "trials" / f"{number + 1:03d}"
 
     def _best(self) -> Any | None:
         complete = [trial for trial in self._journal.trials() if trial.state.name == "COMPLETE"]
@@ -376,7 +373,7 @@ class Journal:
         return bool(trial.should_prune())
 
     def _proposed(self, number: int) -> dict[str, Any]:
-        """By a sampler of the trial's own seed that knows what came before."""
+        """The next values, by a sampler with the trial's own seed and the earlier trials."""
         seed = int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
         scratch = self._optuna.create_study(direction="maximize", sampler=self._optuna.samplers.TPESampler(seed=seed))
         scratch.add_trials(self.trials())
@@ -463,7 +460,7 @@ class Trainer:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Within, only warnings are said, or all with --verbose: twenty trials of fifty epochs are a thousand lines."""
+    """Log only warnings within this context, or all with --verbose: twenty trials of fifty epochs are 1,000 lines."""
 
     def keep(record: logging.LogRecord) -> bool:
         return record.levelno > logging.INFO or logger.isEnabledFor(logging.DEBUG)

@@ -251,7 +251,7 @@ def prepare_fresh(samples: LabelledDataset) -> Prepared:
 
 
 def from_arrays(part: str, batch_size: int, inputs: Sequence[NDArray[Any]], targets: Sequence[Any]) -> Prepared:
-    """Inputs (T, C) that lie in memory; they become float32 when they are asked for."""
+    """A part of inputs (T, C) in memory, converted to float32 when they are read."""
 
     def read(index: int) -> Sample:
         return inputs[index].astype(np.float32), np.asarray(targets[index])

@@ -27,7 +27,6 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.models.contract import Shape
-from cropstar.training.trainer import Objective
 
 HELD_OUT_SEED = 1_000_003  # validation and test are the same for every seed of a run: their figures can be compared
 
@@ -40,15 +39,13 @@ class GeneratedSettings(Settings):
 
 class GeneratedTask(BenchTask):
     settings = GeneratedSettings
+    objective: SequenceObjective
 
     @abstractmethod
     def sample(self, random: np.random.Generator, length: int) -> Sample: ...
 
     @abstractmethod
     def shape(self, length: int) -> Shape: ...
-
-    @abstractmethod
-    def objective(self) -> Objective: ...
 
     @abstractmethod
     def baseline(self, length: int) -> float:
@@ -69,7 +66,7 @@ class GeneratedTask(BenchTask):
 
         parts = {name: (prepare if number else prepare_fresh)(part(number)) for number, name in enumerate(PARTS)}
         identity = {"generated": self.name, "baseline": self.baseline(settings.length)}
-        return TaskData(parts, self.shape(settings.length), self.objective(), identity)
+        return TaskData(parts, self.shape(settings.length), self.objective, identity)
 
 
 # --- adding
@@ -79,6 +76,7 @@ class Adding(GeneratedTask):
     name = "adding"
     about = "the sum of two marked numbers among T; generated"
     metric = SQUARED_ERROR
+    objective = SequenceObjective(SequenceLoss("value", by_step=False), SQUARED_ERROR)
     paper = (("star", "solved at T = 200 and 1000"), ("rnn", "not solved"))
 
     def sample(self, random: np.random.Generator, length: int) -> Sample:
@@ -90,9 +88,6 @@ class Adding(GeneratedTask):
 
     def shape(self, length: int) -> Shape:
         return Shape(bands=2, classes=1, length=length)
-
-    def objective(self) -> Objective:
-        return SequenceObjective(SequenceLoss("value", by_step=False), self.metric)
 
     def baseline(self, length: int) -> float:
         return 1 / 6
@@ -110,6 +105,7 @@ class Copying(GeneratedTask):
     name = "copy"
     about = "ten symbols after T steps; generated"
     metric = CROSS_ENTROPY
+    objective = SequenceObjective(SequenceLoss("class", by_step=True), CROSS_ENTROPY)
     paper = (("star", "solved at T = 200 and 1000"), ("lstm", "not solved at T = 1000"))
 
     def sample(self, random: np.random.Generator, length: int) -> Sample:
@@ -123,9 +119,6 @@ class Copying(GeneratedTask):
 
     def shape(self, length: int) -> Shape:
         return Shape(bands=SIGN + 1, classes=SYMBOLS + 1, length=length + 2 * WORD)
-
-    def objective(self) -> Objective:
-        return SequenceObjective(SequenceLoss("class", by_step=True), self.metric)
 
     def baseline(self, length: int) -> float:
         return WORD * math.log(SYMBOLS) / (length + 2 * WORD)

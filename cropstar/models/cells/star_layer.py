@@ -20,7 +20,7 @@ from cropstar.native.tensors import Weights, autocasting, is_traced, refuse_seco
 
 
 def can_run_layer(sequence: Tensor, weights: Weights) -> bool:
-    """Under tracing, `vmap` or autocast the plain loop says all that is asked for; this function would hide it."""
+    """Whether `run_layer` can be used: not under tracing, `vmap` or autocast, which need the plain operations."""
     same = all(part.dtype == sequence.dtype for part in weights)
     return same and not is_traced() and not autocasting(sequence.device.type) and sequence.numel() > 0
 
@@ -114,7 +114,7 @@ def _plain_recurrence(
 
 
 class _Computed(NamedTuple):
-    """What the forward pass computed, for the backward one."""
+    """Results of the forward pass that the backward pass needs."""
 
     value: Tensor  # z
     gate: Tensor  # k
@@ -219,7 +219,7 @@ def _weight_gradients(
 
 
 def _channel_product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Of channels: a matrix, or a convolution that keeps the size."""
+    """The product over channels: a matrix, or a convolution that keeps the size."""
     if weight.dim() == 2:
         return functional.linear(x, weight, bias)
     return functional.conv2d(x, weight, bias, padding=weight.shape[-1] // 2)

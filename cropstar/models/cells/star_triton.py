@@ -32,7 +32,7 @@ def shared_bytes(hidden: int, precision: str) -> int:
 
 
 def precision() -> str:
-    """As PyTorch multiplies: exact to float32 by three products of tf32, unless the user asked for less."""
+    """The precision of products, as in PyTorch: float32 by three tf32 products, unless the user allows tf32."""
     return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 

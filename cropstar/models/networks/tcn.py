@@ -81,7 +81,7 @@ class TemporalConvolutionalNetwork(Classifier):
 
     @property
     def receptive_field(self) -> int:
-        """On how many observations, the last one included, a state depends."""
+        """The number of observations that a state depends on, including the last one."""
         return 1 + 2 * (self.kernel - 1) * sum(dilations_of(len(self.blocks)))
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class TemporalConvolutionalNetwork(Classifier):
         return scores
 
     def _states(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        """What is known before the first observation, all zero, and after each: (B, 1 + N, H)."""
+        """The states before the first observation (all zero) and after each: (B, 1 + N, H)."""
         channels, _ = self.season.as_channels(x, valid, days)
         states: Tensor = self.blocks(channels)
         if self.pool == "mean":

@@ -26,7 +26,7 @@ EXPANSION = 4  # of the dense layers
 
 
 class Attention(nn.Module):
-    """Every date asks all others."""
+    """Self-attention over all dates."""
 
     def __init__(self, hidden: int, heads: int, dropout: float) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ class DayGrid:
 
     @classmethod
     def from_array(cls, season: NDArray[Any]) -> DayGrid:
-        """As `array` gave it; a ValueError says why it cannot be used."""
+        """The grid from `array`; raises ValueError if it is not valid."""
         if season.shape not in ((3,), (4,)) or season.dtype != np.int64:
             raise ValueError("its season cannot be read")
         start, length, every, *differences = season.tolist()
@@ -214,7 +214,7 @@ class Trees:
 
     @cached_property
     def packed(self) -> PackedTrees | None:
-        """For the kernel; None where a tree is too large for it."""
+        """The trees as the kernel takes them; None if a tree is too large for it."""
         features = int(self.feature.max()) + 1
         return pack_trees(self.offsets, self.left, self.right, self.feature, self.threshold, features)
 
@@ -359,10 +359,10 @@ class FittedClassifier(Classifier):
 
     @abstractmethod
     def load_trees(self, arrays: Mapping[str, NDArray[Any]], trees: Trees, features: int) -> None:
-        """Check the trees and take over `own_arrays`; a ValueError says why they cannot be used."""
+        """Check the trees and set `own_arrays`; raises ValueError if they are not valid."""
 
     def load_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take over what was fitted; a ValueError says why it cannot be used."""
+        """Set the fitted arrays; raises ValueError if they are not valid."""
         grid, means = DayGrid.from_array(arrays["season"]), arrays["means"]
         if means.dtype != np.float32 or means.shape != (grid.values(self.columns),):
             raise ValueError(f"its means are not those of {self.bands} bands and {len(grid.offsets)} days")
@@ -373,7 +373,7 @@ class FittedClassifier(Classifier):
         self.grid, self.means, self.trees = grid, means, trees
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `load_arrays` takes."""
+        """The fitted arrays, as `load_arrays` takes them."""
         assert self.trees is not None
         own = {name: getattr(self, name) for name in self.own_arrays}
         trees = {f"{TREES}{name}": array for name, array in self.trees.arrays().items()}

@@ -52,7 +52,7 @@ class Product:
 
     @property
     def age(self) -> tuple[tuple[int, int], datetime, str]:
-        """What orders products of one day: processing baseline, then the time it was made, then the name."""
+        """The sort key of products of one day: processing baseline, generation time, name."""
         return self.baseline, self.generation, self.name
 
 
@@ -87,7 +87,7 @@ def _product_folders(path: Path, *, depth: int = 2) -> Iterator[list[ProductFile
         path = path.parent
     if path.is_file():
         if path.suffix.lower() == ".zip" and any(
-            PurePosixPath(name).name == METADATA_FILE for name in _zip_names(path)
+            PurePosixPath(info.filename).name == METADATA_FILE for info in _infolist(path)
         ):
             yield _zip_files(path)
         return
@@ -418,11 +418,6 @@ def _folder_files(folder: Path) -> list[ProductFile]:
         if len(places) > MAXIMUM_MEMBERS:
             raise InputError("too many files for a product", path=folder, remedy="give the .SAFE folder itself")
     return places
-
-
-def _zip_names(path: Path) -> list[str]:
-    """The names in an archive, unchecked: to see whether it is a product at all."""
-    return [info.filename for info in _infolist(path)]
 
 
 def _zip_files(path: Path) -> list[ProductFile]:

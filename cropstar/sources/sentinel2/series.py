@@ -162,7 +162,7 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
 
     @property
     def files(self) -> list[Path]:
-        """Every file on the disk that tells what the series is."""
+        """All files on disk that the series is read from."""
         used = {place.file for scenes in self.scenes for scene in scenes for place in scene.places}
         return sorted(used.union(self._unused))
 
@@ -204,7 +204,7 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
 
 
 def _provenance(tile: str, found: ScenesByDate[ProductOnGrid, Product], options: Sentinel2Options) -> dict[str, Any]:
-    """What the manifest and every tile say of where the values come from."""
+    """The provenance in the manifest and every tile."""
     products = [scene.product for scenes in found.days.values() for scene in scenes]
     return {
         "source": "sentinel2",
@@ -367,7 +367,7 @@ def _has_data(scene: ProductOnGrid, files: BandFiles) -> bool:
 
 
 def _describe_problems(days: dict[date, list[ProductOnGrid]], empty: list[Product]) -> list[str]:
-    """What a user should know of the products."""
+    """Warnings about the products."""
     warnings = empty_dates_note({product.day for product in empty} - set(days), len(days))
     for product in empty:
         if product.day in days:
@@ -484,7 +484,7 @@ def _check_size(place: ProductFile, width: int, height: int) -> None:
 
 
 def _look_at_header(place: ProductFile, handle: IO[bytes], driver: str) -> None:
-    """What a file is, how large it says it is and whether its end is there, before GDAL allocates anything."""
+    """Check the type, size and end of a file before GDAL allocates anything."""
     start = handle.read(512)
     if not start:
         raise _unreadable(place, "the file is empty (zero bytes)")
@@ -511,7 +511,7 @@ def _look_at_header(place: ProductFile, handle: IO[bytes], driver: str) -> None:
 
 
 def _codestream(place: ProductFile, handle: IO[bytes]) -> tuple[int, int]:
-    """Where the image begins and ends in the chain of boxes that a JP2 file is."""
+    """The start and end of the codestream among the boxes of a JP2 file."""
     position = 0
     for _ in range(MAXIMUM_BOXES):
         handle.seek(position)

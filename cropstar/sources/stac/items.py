@@ -76,7 +76,7 @@ class Item:
 
     @property
     def age(self) -> tuple[tuple[int, int], datetime, str]:
-        """What orders items of one day: processing baseline, then the time it was made, then the name."""
+        """The sort key of items of one day: processing baseline, generation time, name."""
         return self.baseline or (0, 0), self.generation, self.identifier
 
 
@@ -193,7 +193,7 @@ EMPTY_BITS = {LANDSAT_QA: 1, HLS_FMASK: 255}  # as their files have it: Landsat'
 
 @dataclass(frozen=True)
 class Product:
-    """What all items of a kind of product share."""
+    """A kind of product: what all its items share."""
 
     bands: Mapping[str, str]  # by the product's own names
     quality: str  # the band of bits that masks clouds
@@ -266,13 +266,13 @@ def assets_by_band(assets: Json, product: Product | None = None) -> dict[str, tu
 
 
 def _described_bands(asset: Json, field: str) -> list[Json]:
-    """What an asset says of its bands in a field such as `eo:bands`."""
+    """The bands of an asset in a field such as `eo:bands`."""
     bands = asset.get(field)
     return [band for band in bands if isinstance(band, dict)] if isinstance(bands, list) else []
 
 
 def _band_of_asset(key: str, asset: Json, product: Product | None) -> str | None:
-    """By the name of its one band, else by its key, else by the common name of the band."""
+    """The band of an asset, by the name of its one band, its key, or the common name of the band."""
     described = [*_described_bands(asset, "eo:bands"), *_described_bands(asset, "bands")]
     if max(len(_described_bands(asset, field)) for field in ("eo:bands", "bands", "raster:bands")) > 1:
         return None  # a picture of several bands
@@ -446,7 +446,7 @@ def _is_this_machine(host: str | None) -> bool:
 
 
 def _is_link_local(host: str) -> bool:
-    """Where machines in a cloud are told their secrets."""
+    """Whether an address is link-local, where cloud machines get their credentials."""
     address = _address(host)
     return address is not None and address.is_link_local
 

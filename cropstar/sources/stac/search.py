@@ -187,7 +187,7 @@ def _too_much(url: str, why: str) -> InputError:
 
 
 def _cloud_cover(item: dict[str, Any]) -> float:
-    """In percent; an item that does not say passes."""
+    """The cloud cover in percent; zero if the item has none."""
     cover = (item.get("properties") or {}).get(CLOUD_COVER)
     return float(cover) if isinstance(cover, int | float) else 0.0
 
@@ -246,7 +246,7 @@ def _connect(url: str) -> Any:
 
 @contextmanager
 def _one_line_errors(url: str) -> Iterator[None]:
-    """Whatever the client library says of a server's answer, as an InputError."""
+    """Turn any error of the client library into an InputError."""
     from pystac_client.exceptions import APIError
 
     try:

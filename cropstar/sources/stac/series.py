@@ -30,15 +30,13 @@ import numpy as np
 import rasterio
 from numpy.typing import NDArray
 from rasterio.crs import CRS
-from rasterio.enums import Resampling
 from rasterio.errors import NotGeoreferencedWarning
-from rasterio.vrt import WarpedVRT
 from rasterio.warp import transform_bounds
 from shapely import box, union_all
 
 from cropstar.errors import InputError
 from cropstar.geo.grid import Grid, parse_crs
-from cropstar.geo.raster import GDAL_ERRORS, OPEN_ENVIRONMENT, rasterio_window, require_pixels
+from cropstar.geo.raster import GDAL_ERRORS, OPEN_ENVIRONMENT, rasterio_window, require_pixels, warped_to
 from cropstar.geo.resampling import MARGIN, Alignment, NotAligned, RasterPart, grid_difference, nearest, resample
 from cropstar.geo.sensors import SCENE_CLASSIFICATION, clear_bits
 from cropstar.geo.windows import Window, split
@@ -64,7 +62,7 @@ from cropstar.sources.stac.search import Box, StacOptions, find_items, public_ad
 
 
 def open_stac(url: str, options: StacOptions) -> list[StacSeries]:
-    """What a search at a STAC API finds, as one mosaic over its area."""
+    """The items that a search at a STAC API finds, as one mosaic over its area."""
     wanted = options.bands or DEFAULT_BANDS
     items = [read_item(feature, url, wanted) for feature in find_items(url, options)]
     inside = [item for item in items if options.start <= item.day <= options.end]
@@ -103,7 +101,7 @@ class StacSeries(MergedSeries["_AssetLayer"]):
         self.notes = log_notes(self.name, found.warnings, found.merges)
 
     def recipe_material(self) -> dict[str, Any]:
-        """What the values come from: addresses without signatures, and what the catalogue says of their state."""
+        """The sources of the values for the recipe: addresses without signatures, update times and checksums."""
         scenes = [scene for several in self.scenes for scene in several]
         return {
             "address": self.address,
@@ -149,7 +147,7 @@ def _material(scene: ItemOnGrid) -> dict[str, Any]:
 
 
 def _provenance(address: str, found: ScenesByDate[ItemOnGrid, Item], options: StacOptions) -> dict[str, Any]:
-    """What the manifest and every tile say of where the values come from."""
+    """The provenance in the manifest and every tile."""
     scenes = [scene for several in found.days.values() for scene in several]
     return {
         "source": "stac",
@@ -259,7 +257,7 @@ def _item_on_grid(
 
 
 def _describe_problems(days: dict[date, list[ItemOnGrid]], empty: list[Item]) -> list[str]:
-    """What a user should know of the items."""
+    """Warnings about the items."""
     warnings = empty_dates_note({item.day for item in empty} - set(days), len(days))
     scenes = [scene for several in days.values() for scene in several]
     assumed = [scene.item for scene in scenes if any(layer.asset.reflectance.assumed for layer in scene.layers)]
@@ -405,7 +403,7 @@ class AssetFiles(HandleCache[DatasetKey]):
     """Open files of assets. Zero is nodata in all that is read; of bands of bits, one is clear and zero is not."""
 
     def grid(self, asset: Asset) -> Grid:
-        """Of the catalogue's word, else of the file's header."""
+        """The grid in the catalogue, else in the file's header."""
         return asset.grid or Grid.of(self._dataset(asset))
 
     def read(self, asset: Asset, window: Window) -> NDArray[Any]:
@@ -425,7 +423,10 @@ class AssetFiles(HandleCache[DatasetKey]):
         def open_one(stack: ExitStack) -> Any:
             dataset = stack.enter_context(_open_asset(asset))
             _check(asset, dataset)
-            return dataset if grid is None else stack.enter_context(_warped(dataset, grid, resampling, asset.nodata))
+            if grid is None:
+                return dataset
+            nodata = asset.nodata
+            return stack.enter_context(warped_to(dataset, grid, resampling, src_nodata=nodata, nodata=nodata))
 
         return self.get((asset.href, grid, resampling), open_one)
 
@@ -446,7 +447,7 @@ def _open_asset(asset: Asset) -> Any:
 
 
 def _check(asset: Asset, dataset: Any) -> None:
-    """What the header says, before any pixel is decoded."""
+    """Check the header before any pixel is decoded."""
     sides = (*dataset.shape, *dataset.block_shapes[0])
     if max(sides) > MAXIMUM_SIDE:
         why = f"{dataset.width} x {dataset.height} pixels in blocks of {sides[3]} x {sides[2]}"
@@ -464,19 +465,6 @@ def _check(asset: Asset, dataset: Any) -> None:
     if asset.grid and (difference := grid_difference(Grid.of(dataset), asset.grid)):
         why = f"the file has {difference} as the catalogue says"
         raise InputError("an asset is not what its item says", path=asset.label, why=why, remedy=REMEDY)
-
-
-def _warped(dataset: Any, grid: Grid, resampling: str, nodata: int) -> Any:
-    return WarpedVRT(
-        dataset,
-        crs=grid.rasterio_crs,
-        transform=grid.affine,
-        height=grid.height,
-        width=grid.width,
-        resampling=Resampling[resampling],
-        src_nodata=nodata,
-        nodata=nodata,
-    )
 
 
 def _pixels(asset: Asset, dataset: Any, window: Window) -> NDArray[Any]:

@@ -123,7 +123,7 @@ class StackOptions(Options):
         return pattern
 
     def to_json(self) -> dict[str, Any]:
-        """What the values depend on. The recipe of a scene is made of it: what is as always is left out."""
+        """The options that values depend on, for the recipe of a scene; defaults are left out."""
         chosen: dict[str, Any] = {"pattern": self.pattern, "masks": self.masks, "bands": self.bands}
         if self.clear != CLEAR_SCENE_CLASSES:
             chosen["scene_classes"] = list(self.clear)
@@ -297,7 +297,7 @@ COMPANIONS = re.compile(rf"{BEGIN}(?:TCI|AOT|WVP|CLDPRB|SNWPRB){END}", re.ASCII 
 
 @dataclass(frozen=True)
 class Name:
-    """What a name tells; a file without a band in its name holds several."""
+    """The parts of a file name; a file without a band in its name has several bands."""
 
     day: date | None
     band: str | None = None
@@ -398,7 +398,7 @@ def tile_name(text: str) -> str:
 
 
 def _nearest(parts: Iterable[list[T]]) -> list[T]:
-    """What the first part that says anything says."""
+    """The first part that is not empty."""
     return next((part for part in parts if part), [])
 
 
@@ -444,7 +444,7 @@ class NamePattern:
         )
 
     def match(self, relative: PurePosixPath) -> Name | None:
-        """What the name of a file says, if it fits; a pattern with a slash is for the path below the folder."""
+        """The parts of a matching file name, else None; a pattern with a slash is for the path below the folder."""
         matched = self.expression.fullmatch(str(relative) if "/" in self.text else relative.name)
         day = _parse_day(matched["date"]) if matched else None
         if matched is None or day is None:

@@ -116,7 +116,7 @@ def _needed_layers(day: Day) -> list[frozenset[BandLayer]]:
 
 
 def _with_data(layers: Iterable[BandLayer], files: OpenRasters, looks: int | None = None) -> set[BandLayer]:
-    """Those of the layers that have data in the first looks, or anywhere.
+    """The layers that have data, in sample windows or anywhere.
 
     The layers of a file are looked at together: where bands lie pixel by pixel, one block holds them all.
     """

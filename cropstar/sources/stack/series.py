@@ -192,7 +192,7 @@ class StackSeries:
 
     @property
     def files(self) -> list[Path]:
-        """Every file on the disk that tells what the series is."""
+        """All files on disk that the series is read from."""
         return [self._path]
 
     def read(self, window: Window) -> Observations:
@@ -209,7 +209,7 @@ class StackSeries:
 
 
 def _band_texts(dataset: Any) -> list[str]:
-    """What each band says of itself."""
+    """The description or tag of each band."""
     texts = []
     for index in dataset.indexes:
         tags = dataset.tags(index)
@@ -292,7 +292,7 @@ class DatedSeries(MergedSeries[BandLayer]):
 
     @property
     def files(self) -> list[Path]:
-        """Every file on the disk that tells what the series is."""
+        """All files on disk that the series is read from."""
         return sorted(self._unused.union(*(day.paths for (day,) in self.scenes)))
 
     def close(self) -> None:
@@ -336,7 +336,7 @@ def _series_name(folder: Path, tile: str | None, dates: tuple[date, ...]) -> str
 
 
 def _provenance(folder: Path, tile: str | None, layout: _StackLayout, options: StackOptions) -> dict[str, Any]:
-    """What the manifest and every tile say of where the values come from."""
+    """The provenance in the manifest and every tile."""
     paths = set().union(*(day.paths for day in layout.days.values()))
     return {
         "source": "stack",

@@ -51,7 +51,7 @@ class SceneOptions:
         return np.random.default_rng([self.seed, *stream])
 
     def tags(self) -> dict[str, str]:
-        """What both files carry, so that a rerun can tell whether it would write the same again."""
+        """The tags of both files, by which a rerun knows whether it would write the same again."""
         return {
             "GENERATOR": GENERATOR,
             "GENERATOR_VERSION": GENERATOR_VERSION,
@@ -183,7 +183,7 @@ def _cutting_line(random: np.random.Generator, piece: Polygon, angle: float, gra
 
 
 def _fields(piece: Polygon) -> list[Polygon]:
-    """What of a piece can be farmed: without its furrow, and nothing too small or too thin for a machine."""
+    """The fields of a piece of land: without furrows, and not too small or thin for a machine."""
     farmed = piece.buffer(-FURROW_WIDTH / 2 - 9.0, join_style="mitre").buffer(9.0, join_style="mitre")
     farmed = farmed.intersection(piece.buffer(-FURROW_WIDTH / 2))
     return [

@@ -43,7 +43,7 @@ class _CropPixels:
 
 @dataclass(frozen=True)
 class Surface:
-    """Everything about the ground that does not change from date to date."""
+    """The properties of the ground that do not change from date to date."""
 
     classes: NDArray[np.uint8]  # (H, W) 0 without label, else 1 + position in CROPS
     parcel_ids: NDArray[np.int32]  # (H, W) 0 outside parcels
@@ -163,7 +163,7 @@ MOST_CUTS = 4
 
 @dataclass(frozen=True)
 class _Traits:
-    """What makes one field (or, indexed by pixel, one spot of a field) differ from the average of its crop."""
+    """How one field (or, indexed by pixel, one spot of a field) differs from the average of its crop."""
 
     shift: Floats  # days later than average
     vigour: Floats  # share of the usual canopy

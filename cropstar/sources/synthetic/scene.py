@@ -30,7 +30,7 @@ from cropstar.store.files import atomic_path
 
 @dataclass(frozen=True)
 class _Acquisition:
-    """One date as it is delivered, and the sky that nobody is told of."""
+    """One date as it is delivered, and its true sky."""
 
     date: date
     counts: NDArray[np.uint16]  # (C, H, W)
@@ -332,7 +332,7 @@ def _observe(
 
 
 def _classify(random: np.random.Generator, light: Floats, sky: _Sky, water: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """As good as the real one: sure of thick cloud and deep shadow, mistaken along their thin edges."""
+    """A scene classification as good as the real one: right on thick cloud and deep shadow, wrong along thin edges."""
     red, infrared = coarsen(light[BANDS.index("B04")]), coarsen(light[BANDS.index("B08")])
     vegetation = (infrared - red) / np.maximum(infrared + red, 1e-3)
     codes = np.where(vegetation > 0.4, VEGETATION, BARE).astype(np.uint8)
@@ -404,7 +404,8 @@ def backscatter(options: SceneOptions, surface: Surface, number: int, day: date)
     ground = reflectance_on(surface, float((day - date(options.start.year, 1, 1)).days + 1), wetness)
     red, infrared = ground[BANDS.index("B04")], ground[BANDS.index("B08")]
     greenness = np.clip((infrared - red) / np.maximum(infrared + red, 1e-3), 0, 1)
-    upright = np.isin(surface.classes, [place for place, crop in enumerate(CROPS, 1) if _is_cereal(crop.name)])
+    cereals = [place for place, crop in enumerate(CROPS, 1) if any(word in crop.name.lower() for word in CEREALS)]
+    upright = np.isin(surface.classes, cereals)
     soil = 10 ** ((-12.0 + 4.0 * wetness) / 10)
     weakened = np.exp(-np.where(upright, 2.6, 1.4) * greenness)
     vv = soil * weakened + np.where(upright, 0.012, 0.045) * greenness
@@ -413,10 +414,6 @@ def backscatter(options: SceneOptions, surface: Surface, number: int, day: date)
     power = np.stack([_coarse(vv), _coarse(vh)])
     speckle = random.gamma(LOOKS, 1 / LOOKS, power.shape)
     return (10 * np.log10(power * speckle)).astype(np.float32)
-
-
-def _is_cereal(name: str) -> bool:
-    return any(word in name.lower() for word in CEREALS)
 
 
 def _coarse(power: Floats) -> Floats:

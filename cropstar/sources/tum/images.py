@@ -51,7 +51,7 @@ RESOLUTION = 10.0
 
 @dataclass(frozen=True)
 class _Look:
-    """What one look through all tiles found."""
+    """The tiles, dates and size that a first pass over all tiles found."""
 
     tiles: dict[int, Path]  # those with a date
     dates: tuple[date, ...]
@@ -253,7 +253,7 @@ def _to_image(tile: _RawTile, name: str, transform: Transform, numbers: dict[int
 
 
 def _nearest(count: int, wanted: int) -> NDArray[np.int64]:
-    """For each of the wanted pixels the coarse one that its centre lies in."""
+    """For each of the wanted pixels, the coarse one that contains its centre."""
     places: NDArray[np.int64] = (2 * np.arange(wanted) + 1) * count // (2 * wanted)
     return places
 
@@ -423,7 +423,7 @@ YEAR = re.compile(r"(?<!\d)20([1-9]\d)(?!\d)|data[-_]?(\d\d)(?!\d)", re.ASCII)  
 
 @dataclass(frozen=True)
 class _Places:
-    """Where tiles lie."""
+    """The coordinates of the tiles."""
 
     path: Path
     transforms: dict[int, Transform]

@@ -162,7 +162,7 @@ class SeriesScene(SampleScene):
         self._scale = SCALE if largest > LARGEST_REFLECTANCE else 1.0
 
     def _crops(self, dated: NDArray[np.int16], starts: NDArray[Any]) -> NDArray[np.int16]:
-        """Of each sample the most frequent class of its dates that is a crop."""
+        """The most frequent crop among the classes of each sample's dates."""
         count = len(starts) - 1
         votes = np.zeros((count, len(self._classes)), dtype=np.int64)
         labelled = dated != UNLABELLED
@@ -208,7 +208,7 @@ NEAR = 0.02  # of a day
 
 @dataclass(frozen=True)
 class _Layout:
-    """What all batches of a collection have in common."""
+    """The numbers of features and classes, which all batches of a collection share."""
 
     features: int
     classes: int

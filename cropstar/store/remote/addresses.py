@@ -95,7 +95,7 @@ class Remote:
 
     @property
     def key(self) -> str:
-        """What tells it from others: the address without what signs it."""
+        """The identity of a remote file: the address without its signature."""
         if self.scheme in WRITABLE:
             return self.url.rstrip("/")
         query = parse_qsl(urlsplit(self.url).query, keep_blank_values=True)

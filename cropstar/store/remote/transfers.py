@@ -73,7 +73,7 @@ def fetch(remote: Remote, scratch: Path) -> list[Path]:
 
 
 def _find_inputs(system: Any, remote: Remote) -> Iterator[list[RemoteFile]]:
-    """The files of each input that is meant."""
+    """The files of each remote input."""
     if remote.scheme == "https":
         info = system.info(remote.url)
         if not str(info.get("url", remote.url)).startswith("https://"):
@@ -297,7 +297,7 @@ class Delivery:
 
     @property
     def local(self) -> Path:
-        """Where it is made."""
+        """The local path at which it is made."""
         return self.folder / self.remote.name
 
     @property
@@ -456,7 +456,7 @@ def _google(options: dict[str, Any]) -> Any:
 
 @contextmanager
 def one_line_errors(remote: Remote) -> Iterator[None]:
-    """Whatever the libraries raise, in our words alone: theirs may hold a signed address."""
+    """Turn errors of the libraries into our own, without their text: it may hold a signed address."""
     try:
         yield
     except (CropstarError, ImportError):
