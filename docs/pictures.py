@@ -38,6 +38,8 @@ def main() -> None:
     screenshot(scene / "map.html", "demo-page", 1150, 800)
     if len(sys.argv) > 1:
         data = Path(sys.argv[1]).resolve()
+        if not (data / "safe").is_dir() or not (data / "parcels").is_dir():
+            raise SystemExit(f"{data}: has no folders safe and parcels")
         real = WORK / "real"
         real.mkdir(parents=True, exist_ok=True)
         for name in ("safe", "parcels"):

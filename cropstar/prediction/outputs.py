@@ -81,7 +81,13 @@ class MapResult:
         return cls(files, counts[:classes], int(counts[NODATA]), unknown, masked, written.parcels, finished)
 
     def announce(self) -> None:
-        """Name every file that was written."""
+        """Say how much was left without a class on purpose, and name every file that was written."""
+        total = int(self.pixels.sum()) + self.unknown + self.masked + self.unseen
+        counts = {UNKNOWN: (self.unknown, "unknown"), MASKED: (self.masked, "outside of the mask")}
+        marks = [counts[mark] for mark in self.files.options.marks]
+        if marks and total:
+            shares = ", ".join(f"{number / total:.1%} {what}" for number, what in marks)
+            event(f"of {total:,} pixels {shares}", unknown=self.unknown, masked=self.masked)
         for path in self.files.all():
             event(f"{self.files.kind(path):<7} {path}")
 

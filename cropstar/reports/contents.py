@@ -19,7 +19,7 @@ from cropstar.geo.grid import Grid, enclosing_grid, hectares_per_pixel
 from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.windows import split
 from cropstar.reports.results import RESULT, unit_of
-from cropstar.reports.wording import areas, plural, printable, shares
+from cropstar.reports.wording import areas, pixel_side, plural, printable, shares
 from cropstar.runtime import event, logger, track
 from cropstar.store.classes import MASKED, NODATA, UNKNOWN
 from cropstar.store.fingerprint import Fingerprint
@@ -441,7 +441,8 @@ def raster_lines(facts: dict[str, Any]) -> list[str]:
     height, width = facts["shape"]
     what = {"map": "a map", "layer": "a layer of a map", "images": "images"}[facts["what"]]
     lines = [f"{printable(Path(facts['path']).name)}  {what}", ""]
-    lines.append(f"  grid        {width} x {height} pixels of {facts['resolution']:g}, {printable(str(facts['crs']))}")
+    side = pixel_side(facts["resolution"])
+    lines.append(f"  grid        {width} x {height} pixels of {side}, {printable(str(facts['crs']))}")
     if facts["what"] == "images":
         bands = facts["bands"]
         shown = ", ".join(printable(name) for name in bands[:MOST_BANDS] if name)

@@ -115,7 +115,7 @@ class TestRecord:
     def headline(self, day: int | None = None, *, covered: bool = True) -> str:
         """The figures in one line; with a `day` before the end of the season, those of maps that end by then.
 
-        `covered` says whether the test stands for the images that it is quoted for.
+        `covered` says whether the test is valid for the images that it is quoted for.
         """
         seen = f"on {plural(self.parcels, 'parcel')} that training never saw"
         if self.out_of_fold:
@@ -123,7 +123,7 @@ class TestRecord:
         if self.too_optimistic:
             seen = "on pixels of fields that training has seen, which is too optimistic"
         if not covered:
-            seen += ", which do not stand for these images"
+            seen += ", not valid for these images"
         over = "" if not self.absent else f" over {self.classes} of {self.classes + len(self.absent)} classes"
         whole = self._whole(over)
         if self._few:

@@ -137,8 +137,10 @@ def _image_sheet(overview: Overview, fingerprint: Fingerprint, name: str, scenes
     _draw_title(axes, name, f"{_size_words(overview, fingerprint.resolution)} \u00b7 {span}{more}")
     _draw_dates(figure, axes, overview, dates, places, top)
 
-    _draw_heading(axes, MARGIN, middle, "Labels", "darker lines are parcel borders")
-    labels = paint_labels(overview, classes, map_width, map_height)
+    best = int(np.argmax(np.where(overview.radar, -1, overview.clear)))
+    ground = paint_date(overview, best, stretch(overview), map_width, map_height)
+    _draw_heading(axes, MARGIN, middle, "Labels", f"over the image of {_date_words(overview.days[best])}")
+    labels = paint_labels(overview, classes, map_width, map_height, ground)
     if overview.contact:
         labels = leave_blank(labels, overview.contact.covered)
     _place_image(figure, axes, labels, MARGIN, middle + HEAD)
@@ -249,7 +251,7 @@ def _entries(overview: Overview, fingerprint: Fingerprint) -> list[LegendEntry]:
         LegendEntry(entry.name, entry.colour, area, share)
         for entry, area, share in zip(present, texts[:-1], parts, strict=True)
     ]
-    return [*entries, LegendEntry("no label", NODATA_GROUND, texts[-1], "")] if rest > 0 else entries
+    return [*entries, LegendEntry("no label", BARE_GROUND, texts[-1], "")] if rest > 0 else entries
 
 
 def _name(tile_set: TileSet, scene: str) -> str:
@@ -321,6 +323,8 @@ UNLABELLED_PARCEL = "#d9dcd6"
 MASKED_GROUND, MASKED_LINES = "#e2e4df", "#b3b8b0"  # greyer than a map's missing data: bare fields are bright
 GAMMA = 0.85  # crops are dark: a little light makes fields tell apart
 OUTLINE = 0.62  # how dark the border of a parcel is against its inside
+PALEST = 140  # grey of black ground beside the parcels
+BARE_GROUND = "#b4b4b4"  # and of middling ground, in the legend
 
 
 def stretch(overview: Overview, *, radar: bool = False) -> list[tuple[float, float]]:
@@ -350,12 +354,17 @@ def paint_date(overview: Overview, index: int, limits: list[tuple[float, float]]
     return picture
 
 
-def paint_labels(overview: Overview, classes: ClassTable, width: int, height: int) -> Pixels:
-    """The classes in their colours, every parcel with a darker border."""
+def paint_labels(
+    overview: Overview, classes: ClassTable, width: int, height: int, ground: Pixels | None = None
+) -> Pixels:
+    """The classes in their colours, every parcel with a darker border; where there is none, `ground` in pale grey."""
     places = nearest_pixels(overview.labels.shape, width, height)
     labels, parcels = overview.labels[places], overview.parcels[places]
     colours = np.array([rgb(NODATA_GROUND), *(entry.rgb for entry in classes)], dtype=np.uint8)
     picture = colours[np.where(labels == UNLABELLED, 0, labels + 1)]  # (h, w, 3)
+    if ground is not None:  # shows whether outlines lie on the fields
+        bare = parcels == 0
+        picture[bare] = np.round(PALEST + (255 - PALEST) * ground[bare].mean(axis=1, keepdims=True) / 255)
     picture[(labels == UNLABELLED) & (parcels != 0)] = rgb(UNLABELLED_PARCEL)
     border = np.zeros(parcels.shape, dtype=bool)
     border[:, 1:] |= parcels[:, 1:] != parcels[:, :-1]

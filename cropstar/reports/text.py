@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cropstar.config import FITTED
-from cropstar.reports.wording import DASH, ELLIPSIS, areas, count, cut, percent, plural, printable, score
+from cropstar.reports.wording import DASH, ELLIPSIS, areas, count, cut, percent, pixel_side, plural, printable, score
 
 if TYPE_CHECKING:
     from cropstar.models.description import ModelFacts, PartFacts
@@ -265,8 +265,7 @@ def _physical(scale: float, offset: float) -> str:
 def _pixel(facts: dict[str, Any]) -> str:
     if not facts["resolution"]:
         return "no pixels, series of samples"
-    unit = "m" if facts["resolution"] >= 0.02 else "degrees"  # no satellite sees centimetres
-    return f"pixels of {facts['resolution']:g} {unit}"
+    return f"pixels of {pixel_side(facts['resolution'])}"
 
 
 def _whole_percent(share: float) -> str:

@@ -91,6 +91,10 @@ def length(metres: float) -> str:
     return f"{metres / 1000:g} km" if metres >= 1000 else f"{metres:g} m"
 
 
+def pixel_side(resolution: float) -> str:
+    return f"{resolution:g} {'m' if resolution >= 0.02 else 'degrees'}"  # no satellite sees centimetres
+
+
 def plural(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 

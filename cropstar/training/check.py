@@ -45,6 +45,7 @@ from cropstar.training.setup import scene_recipes
 
 CURVES_PER_CLASS = 200  # fields whose median is the curve of a class
 MOST_SHOWN = 60  # fields with a plot on the page
+PAIRS_SHOWN = 6  # pairs of classes in the terminal
 STEP = 10  # days between the points of a class's curve
 FOLDS_FIRST = "train with folds: 'cropstar train --folds 5', or give the store to 'cropstar check'"
 
@@ -447,13 +448,16 @@ def summary_lines(facts: Mapping[str, Any]) -> list[str]:
     """The findings for the terminal."""
     lights, rate = facts["lights"], facts["rate"]
     total = max(facts["fields"], 1)
+    shown = facts["pairs"][:PAIRS_SHOWN]
+    others = facts["suspects"] - sum(row["fields"] for row in shown)
     promise = f"of those that are right, at most {rate:.0%} are red"
     if not facts["promised"]:
         promise = f"that at most {rate:.0%} of right ones are red is NOT promised here, see the warnings"
     return [
         f"{plural(facts['fields'], 'field')}, each judged by a model that never saw it",
         f"suspect labels  {facts['suspects']:,} ({facts['suspects'] / total:.1%})",
-        *(f"  {row['fields']:5d}  {row['label']} looks like {row['probable']}" for row in facts["pairs"][:6]),
+        *(f"  {row['fields']:5d}  {row['label']} looks like {row['probable']}" for row in shown),
+        *([f"  {others:5d}  others"] if others else []),
         f"declared crops  {lights['green']:,} green, {lights['yellow']:,} yellow, {lights['red']:,} red; {promise}",
         f"wrong crops     would be red in {facts['if_wrong']['red']:.0%}, yellow in {facts['if_wrong']['yellow']:.0%} "
         f"and green in {facts['if_wrong']['green']:.0%} of cases, if any other crop were declared",

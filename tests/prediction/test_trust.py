@@ -103,7 +103,7 @@ def test_nothing_to_say_of_the_same_images(mapped: tuple[ModelCard, Path, StackS
     assert trust.tags()["CROPSTAR_NOTE"] == trust.note
     assert judge_trust(card, model, series.dates, series, MapOptions(min_confidence=0.5)).note == ""
     later = [day + timedelta(days=365) for day in series.dates]
-    assert "never saw, which do not stand for these images: " in judge_trust(card, model, later, series).accuracy
+    assert "never saw, not valid for these images: " in judge_trust(card, model, later, series).accuracy
 
 
 def test_another_year_region_and_too_few_dates(mapped: tuple[ModelCard, Path, StackSeries]) -> None:

@@ -186,7 +186,12 @@ def test_masked_pixels_are_hatched_and_never_shown(tmp_path: Path) -> None:
         assert hatched == 80 * 40
         assert len(np.unique(picture[:, 40:].reshape(-1, 3), axis=0)) > 500
         labels = paint_labels(overview, tile_set.fingerprint.classes, 40, 40)
+        over = paint_labels(overview, tile_set.fingerprint.classes, 40, 40, picture[::2, ::2])
     assert count_colour(labels, tile_set.fingerprint.classes[0].colour) == 6 * 40  # eight columns without the borders
+    bare = overview.parcels == 0
+    np.testing.assert_array_equal(over[~bare], labels[~bare])
+    assert (over[bare] == over[bare][:, :1]).all(), "grey beside the parcels"
+    assert len(np.unique(over[bare])) > 20, "the image is seen there"
 
 
 @pytest.mark.parametrize(
