@@ -1,4 +1,4 @@
-"""Files from outside: whether a path can be read at all, and how large its contents may be."""
+"""Paths that users give: whether they can be read or written, and how large contents may be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cropstar.errors import CropstarError, InputError, one_line
+from cropstar.errors import CropstarError, InputError, UsageError, one_line
 
 # A Sentinel-2 tile is 10,980 pixels per side; ten times that is no scene but a broken header.
 MAXIMUM_RASTER_SIDE = 120_000
@@ -51,6 +51,15 @@ def require_name(path: Path) -> None:
     except UnicodeEncodeError:
         shown = str(path).encode(errors="backslashreplace").decode()
         raise InputError("a name that is not UTF-8", path=shown, remedy="rename the file or folder") from None
+
+
+def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
+    """Refuse an output of the wrong type, or one that exists, before anything is computed."""
+    if output.suffix.lower() not in suffixes:
+        remedy = f"give a name that ends in {' or '.join(suffixes)}"
+        raise UsageError("unknown type of output file", path=output, remedy=remedy)
+    if output.exists() and (not overwrite or output.is_dir()):
+        raise UsageError("the output exists", path=output, remedy="choose another with -o, or give --overwrite")
 
 
 @contextmanager

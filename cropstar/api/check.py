@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cropstar.api.commands import Device, require_free, train
+from cropstar.api.commands import Device, train
 from cropstar.api.entry import AnyPath, Entry
 from cropstar.errors import InputError, UsageError
+from cropstar.inputs import require_free
 from cropstar.registry import did_you_mean
 from cropstar.runtime import RUNS, event
 from cropstar.store.store import MANIFEST
@@ -172,9 +173,8 @@ def _default_suffix(run: Path, store: AnyPath | None) -> str:
 
 def _require_free(output: Path, overwrite: bool) -> None:
     require_free(output, (".gpkg", ".csv", ".parquet"), overwrite)
-    for other in (output.with_suffix(".html"), output.with_suffix(".qml")):
-        if other.exists() and not overwrite:
-            raise UsageError("the output exists", path=other, remedy="choose another name, or give --overwrite")
+    for suffix in (".html", ".qml"):
+        require_free(output.with_suffix(suffix), (suffix,), overwrite)
 
 
 def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> dict[str, str]:

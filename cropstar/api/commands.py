@@ -21,6 +21,7 @@ from cropstar.api.data import StoreView
 from cropstar.api.entry import AnyPath, Entry, paths, require_free_remote
 from cropstar.config import find_config, resolve_config
 from cropstar.errors import ArtifactError, PartialResult, UsageError
+from cropstar.inputs import require_free
 from cropstar.runtime import DEMO, RUNS, STORES, event, logger
 from cropstar.store.remote.addresses import is_catalogue
 from cropstar.store.store import MANIFEST, newest_store
@@ -446,15 +447,6 @@ def _split_config(name: str | None, by: str | None) -> SplitConfig | None:
     if name is None and by is None:
         return None
     return resolve_config(None, {"store": STORES, "split.name": name, "split.by": by}).split
-
-
-def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
-    """Refuse an output of the wrong type, or one that exists, before anything is computed."""
-    if output.suffix.lower() not in suffixes:
-        remedy = f"give a name that ends in {' or '.join(suffixes)}"
-        raise UsageError("unknown type of output file", path=output, remedy=remedy)
-    if output.exists() and (not overwrite or output.is_dir()):
-        raise UsageError("the output exists", path=output, remedy="choose another name, or give --overwrite")
 
 
 # --- predict

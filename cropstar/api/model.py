@@ -21,6 +21,7 @@ from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import SensorChannels, count_regular, regularise
 from cropstar.errors import InputError, MismatchError, UsageError
 from cropstar.geo.calendar import Season, from_days
+from cropstar.inputs import require_free
 from cropstar.models.backends import use_backend
 from cropstar.models.contract import Classifier, count_parameters
 from cropstar.models.export import export_forward, export_step
@@ -311,11 +312,8 @@ def _column_days(column: pd.Series[Any]) -> NDArray[np.datetime64]:
 def export_model(path: Path, output: Path, *, dates: int | None = None, overwrite: bool = False) -> list[Path]:
     """Write the model as `output`, and beside it its step where it has one; returns what was written."""
     stepping = output.with_name(f"{output.stem}-step{output.suffix}")
-    if output.suffix.lower() != ".onnx":
-        raise UsageError("unknown type of output file", path=output, remedy="give a name that ends in .onnx")
     for target in (output, stepping):
-        if target.exists() and (not overwrite or target.is_dir()):
-            raise UsageError("the output exists", path=target, remedy="choose another name, or give --overwrite")
+        require_free(target, (".onnx",), overwrite)
     card, weights, digest = read_model(path)
     model = restore_model(card.model, card.shape, weights, path)
     metadata = describe(card, digest, path)

@@ -30,7 +30,7 @@ def compare(runs: tuple[Path, ...], output: Path | None, overwrite: bool, as_jso
     Metrics have 95 % intervals: runs whose intervals overlap widely may differ by chance alone. A warning is given if
     runs were tested on different parcels and cannot be compared.
     """
-    from cropstar.api.commands import require_free
+    from cropstar.inputs import require_free
 
     if output is not None:
         require_free(output, (".png",), overwrite)

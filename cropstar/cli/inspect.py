@@ -9,6 +9,7 @@ import click
 
 from cropstar.cli.options import PATH, examples, logging_options
 from cropstar.errors import ArtifactError, UsageError
+from cropstar.inputs import require_free
 from cropstar.runtime import event, progress_bar
 
 EXAMPLES = examples("""
@@ -97,7 +98,4 @@ def _require_drawable(kind: str, output: Path | None, scene: str | None, overwri
     if kind in ("model", "run", "season", "raster"):
         what = {"season": "a state", "raster": "a raster"}.get(kind, "a model")
         raise UsageError(f"{what} has no picture sheet", remedy="leave out -o, or give a store or a tile")
-    if output.suffix.lower() != ".png":
-        raise UsageError("unknown type of output file", path=output, remedy="give a name that ends in .png")
-    if output.exists() and not overwrite:
-        raise UsageError("the output exists", path=output, remedy="choose another name, or give --overwrite")
+    require_free(output, (".png",), overwrite)

@@ -27,6 +27,7 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.weather import THERMAL_BAND, Warmth
 from cropstar.geo.windows import Window
+from cropstar.inputs import require_free
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
@@ -496,12 +497,8 @@ def _ending(path: Path) -> str:
 
 def require_table_output(path: Path, output: Path, *, overwrite: bool) -> None:
     """Refuse a name of a table of classes that cannot be."""
-    if output.suffix.lower() not in OUTPUT_TABLES:
-        remedy = f"give a name that ends in {' or '.join(OUTPUT_TABLES)}"
-        raise UsageError("unknown type of output file", path=output, remedy=remedy)
     require_other_file(output, [path])
-    if output.exists() and (not overwrite or output.is_dir()):
-        raise UsageError("the output exists", path=output, remedy="choose another with -o, or give --overwrite")
+    require_free(output, OUTPUT_TABLES, overwrite)
 
 
 # --- A scene of an ingested store as a Series: its tiles side by side on the scene's grid

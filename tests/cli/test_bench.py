@@ -16,9 +16,9 @@ from cropstar.benchmarks import running
 from cropstar.cli.bench import bench
 from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
 from cropstar.store.model_file import read_tensors
-from cropstar.training import trainer
 from cropstar.training.runs import Run
 from tests.benchmarks.digits import idx_bytes
+from tests.training.stepping import cut_before, watched_steps
 
 TINY = ["--layers", "1", "--hidden", "8", "--quiet", "--device", "cpu"]
 SHORT = ["--length", "6", "--set", "task.samples=40", "--set", "task.held_out=12", "--batch", "8", "--epochs", "3"]
@@ -68,24 +68,15 @@ def test_adding_is_learnt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", ["adding", "ptb"])
-def test_a_killed_run_ends_with_the_same_weights(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_ends_with_the_same_weights(task: str, tmp_path: Path) -> None:
     arguments = [task, *TINY, *(SHORT if task != "ptb" else text_arguments(tmp_path))]
     arguments += ["--set", "optimiser.average=0.9", "--checkpoint-seconds", "0", "--model", "lstm"]
     whole = result_of(tmp_path / "whole", *arguments)
-    step, calls = trainer.train_step, 0
-
-    def dying(*args: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls in (7, 12):
-            raise KeyboardInterrupt
-        return step(*args)
-
-    monkeypatch.setattr(trainer, "train_step", dying)
-    for _ in range(2):
-        assert run(tmp_path / "killed", *arguments).exit_code != 0
-    again = result_of(tmp_path / "killed", *arguments)
-    assert calls > 13
+    with watched_steps(cut_before(7, 12)) as steps:
+        for _ in range(2):
+            assert run(tmp_path / "killed", *arguments).exit_code != 0
+        again = result_of(tmp_path / "killed", *arguments)
+    assert len(steps) > 13
     assert again["test"] == whole["test"]
     one, other = weights(Path(whole["run"])), weights(Path(again["run"]))
     assert one.keys() == other.keys()

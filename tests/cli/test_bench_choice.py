@@ -11,30 +11,25 @@ import torch
 
 from cropstar.benchmarks import recurrence, running
 from cropstar.benchmarks.tasks.base import SequenceObjective
-from cropstar.training import trainer
 from tests.cli.test_bench import DIGITS, SHORT, TINY, refusal, result_of, write_digits
+from tests.training.stepping import watched_steps
 
 
 @pytest.mark.parametrize("better", [True, False])
 def test_what_a_budget_ended_is_chosen_where_it_is_the_best(
-    better: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, an_hour_a_batch: Callable[[], None]
+    better: bool, tmp_path: Path, an_hour_a_batch: Callable[[], None]
 ) -> None:
     """After the epoch a small step is taken downhill, or a wild one: validation tells them apart."""
-    step, calls = trainer.train_step, 0
 
-    def stepping(task: Any, *others: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        outcome = step(task, *others)
-        if calls == 6 and not better:
+    def worsen(task: Any, _: Any, number: int) -> None:
+        if number == 6 and not better:
             with torch.no_grad():
                 for parameter in task.model.parameters():
                     parameter.add_(3.0)
-        return outcome
 
-    monkeypatch.setattr(trainer, "train_step", stepping)
     an_hour_a_batch()
-    result = result_of(tmp_path, "adding", *TINY, *SHORT, "--learning-rate", "0.01", "--budget", "360")
+    with watched_steps(after=worsen):
+        result = result_of(tmp_path, "adding", *TINY, *SHORT, "--learning-rate", "0.01", "--budget", "360")
     (first,) = result["history"]
     chosen, reached = result["chosen"], first["validation"]["mean_squared_error"]
     if better:

@@ -7,6 +7,7 @@ import io
 import json
 import signal
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ from cropstar.errors import CropstarError, Interrupted, MismatchError, PartialRe
 from cropstar.sources.ingest import ingest
 from cropstar.sources.tum import TumOptions, open_tum
 from cropstar.store.model_file import read_tensors
-from cropstar.training import trainer
 from cropstar.training.optimisation import learning_rate
 from cropstar.training.runs import Run
 from tests.conftest import REPOSITORY
 from tests.sources.examples.tum_batches import a_batch, write_batch
+from tests.training.stepping import watched_steps
 
 TINY = {
     "task.length": 10,
@@ -111,28 +112,16 @@ def test_what_failed_is_tried_again(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "depth.png").exists()
 
 
-def signal_at(batch: int, number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The signal arrives while this batch is trained on; the list grows with every batch."""
-    done: list[int] = []
-    step = trainer.train_step
-
-    def signalled(*args: Any) -> Any:
-        done.append(len(done))
-        if len(done) == batch:
-            signal.raise_signal(number)
-        return step(*args)
-
-    monkeypatch.setattr(trainer, "train_step", signalled)
-    return done
+def signal_at(batch: int, number: signal.Signals) -> AbstractContextManager[list[int]]:
+    """Within, the signal arrives while this batch is trained on; the list grows with every batch."""
+    return watched_steps(lambda _, __, step: signal.raise_signal(number) if step == batch else None)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_saves_and_ends_it(
-    number: signal.Signals, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_saves_and_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> None:
     file = written(tmp_path, ADDING)
-    signal_at(2, number, monkeypatch)
-    failure = refusal(run(file))
+    with signal_at(2, number):
+        failure = refusal(run(file))
     assert isinstance(failure, Interrupted)
     assert failure.exit_code == code
     (row,) = rows(file)
@@ -140,12 +129,12 @@ def test_a_signal_saves_and_ends_it(
     assert len(list((tmp_path / "out").rglob("step-00000002.safetensors"))) == 1
 
 
-def test_a_stopped_suite_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_suite_goes_on(tmp_path: Path) -> None:
     file = written(tmp_path, {**ADDING, "seeds": [0, 1]})
-    batches = signal_at(9, signal.SIGTERM, monkeypatch)  # of 6 a cell: in the second one's first epoch
-    refusal(run(file))
-    assert [row["state"] for row in rows(file)] == ["finished", "unfinished"]
-    assert run(file).exit_code == 0
+    with signal_at(9, signal.SIGTERM) as batches:  # of 6 a cell: in the second one's first epoch
+        refusal(run(file))
+        assert [row["state"] for row in rows(file)] == ["finished", "unfinished"]
+        assert run(file).exit_code == 0
     assert len(batches) == 12  # none of them twice
     assert [row["state"] for row in rows(file)] == ["finished", "finished"]
     (folder,) = (tmp_path / "out" / "cells" / "adding" / "star-1-seed1" / "adding").iterdir()

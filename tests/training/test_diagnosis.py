@@ -15,10 +15,9 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
 from cropstar.reports.figures import draw_diagnosis
-from cropstar.training import trainer
 from cropstar.training.monitoring import Diagnosis, read_rows
 from cropstar.training.train import TrainOptions, train
-from cropstar.training.trainer import StepOutcome
+from tests.training.stepping import Cut, watched_steps
 
 CPU = torch.device("cpu")
 
@@ -113,27 +112,21 @@ def test_validation_is_not_mixed_in(tmp_path: Path) -> None:
     assert first["mean_state"] == second["mean_state"]
 
 
-def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_has_every_batch_once(small_store: Path, tmp_path: Path) -> None:
     """Checkpoints after every batch; the process dies in the middle of the one that follows, with half a line out."""
     config = tiny(small_store, batch=4, epochs=1)
     whole, _ = train(config, diagnosed(tmp_path / "whole"))
     expected = read_rows(whole.folder / "diagnosis.jsonl")
     assert len(expected) > 4
 
-    step = trainer.train_step
-
-    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
-        outcome = step(task, tools, stop, batch, progress, total)
+    def cut(task: Any, progress: Any, _: int) -> None:
         if progress.step == 4:  # recorded, not yet in a checkpoint
             with task.diagnosis.file.open("a") as lines:
                 lines.write('{"step": 5, "lay')
-            raise KeyboardInterrupt
-        return outcome
+            raise Cut
 
-    monkeypatch.setattr(trainer, "train_step", dying)
-    with pytest.raises(KeyboardInterrupt):
+    with watched_steps(after=cut), pytest.raises(Cut):
         train(config, diagnosed(tmp_path / "killed", checkpoint_seconds=0.0))
-    monkeypatch.setattr(trainer, "train_step", step)
     killed, _ = train(config, diagnosed(tmp_path / "killed"))
     assert read_rows(killed.folder / "diagnosis.jsonl") == expected
     assert (killed.folder / "diagnosis.png").read_bytes() == (whole.folder / "diagnosis.png").read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from cropstar.training.distillation import TaughtSamples, Teacher
 from cropstar.training.losses import CrossEntropy, Distillation
 from cropstar.training.runs import Run
 from cropstar.training.train import train
-from tests.training.test_ensembles import Cut, count_steps, small
+from tests.training.stepping import Cut, cut_before, watched_steps
+from tests.training.test_ensembles import small
 from tests.training.test_train import CPU, options, tiny
 
 
@@ -119,19 +121,14 @@ def test_a_student_of_images_learns(name: str, small_store: Path, teacher: Run, 
     assert "answers of a teacher, gru" in run.report.read_text()
 
 
-def test_a_student_cut_off_ends_with_the_same_bytes(
-    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_student_cut_off_ends_with_the_same_bytes(small_store: Path, tmp_path: Path) -> None:
     """An ensemble as teacher, a student of parcels that is refitted, too."""
     ensemble, _ = train(small(small_store, epochs=1, ensemble=2), options(tmp_path / "teacher"))
     config = small(small_store, epochs=2, distil=ensemble.folder, refit=True)
-    with monkeypatch.context() as patched:
-        steps = count_steps(patched)
+    with watched_steps() as steps:
         whole, _ = train(config, options(tmp_path / "whole"))
-    with monkeypatch.context() as patched:
-        count_steps(patched, 0.5 * len(steps))
-        with pytest.raises(Cut):
-            train(config, options(tmp_path / "cut", checkpoint_seconds=0.0))
+    with watched_steps(cut_before(math.ceil(0.5 * len(steps)) + 1)), pytest.raises(Cut):
+        train(config, options(tmp_path / "cut", checkpoint_seconds=0.0))
     run, _ = train(config, options(tmp_path / "cut"))
     assert run.model.read_bytes() == whole.model.read_bytes()
     plain, _ = train(small(small_store, epochs=2), options(tmp_path / "plain"))

@@ -13,10 +13,10 @@ from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
 from cropstar.models.zoo import Ensemble, restore_model
 from cropstar.store.model_file import read_model
-from cropstar.training import trainer
 from cropstar.training.ensembles import member_configs
 from cropstar.training.runs import Run
 from cropstar.training.train import train
+from tests.training.stepping import Cut, cut_before, watched_steps
 from tests.training.test_train import options, tiny
 
 
@@ -31,24 +31,6 @@ def small(store: Path, **changes: object) -> TrainConfig:
         "series_batch": 4,
     }
     return tiny(store, **(settings | changes))
-
-
-class Cut(Exception):
-    """A power cut."""
-
-
-def count_steps(monkeypatch: pytest.MonkeyPatch, last: float = math.inf) -> list[int]:
-    """A list that grows by one a step; the one after `last` is cut off."""
-    whole, done = trainer.train_step, list[int]()
-
-    def counted(*args: object) -> object:
-        if len(done) >= last:
-            raise Cut
-        done.append(1)
-        return whole(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(trainer, "train_step", counted)
-    return done
 
 
 def test_an_ensemble_is_one_model_file(small_store: Path, tmp_path: Path) -> None:
@@ -107,16 +89,13 @@ def test_members_of_other_kinds(small_store: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_run_cut_off_ends_with_the_bytes_of_an_unbroken_one(
-    changes: dict[str, object], share: float, small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    changes: dict[str, object], share: float, small_store: Path, tmp_path: Path
 ) -> None:
     config = small(small_store, **changes)
-    with monkeypatch.context() as patched:
-        steps = count_steps(patched)
+    with watched_steps() as steps:
         whole, expected = train(config, options(tmp_path / "whole"))
-    with monkeypatch.context() as patched:
-        count_steps(patched, share * len(steps))
-        with pytest.raises(Cut):
-            train(config, options(tmp_path / "cut", checkpoint_seconds=0.0))
+    with watched_steps(cut_before(math.ceil(share * len(steps)) + 1)), pytest.raises(Cut):
+        train(config, options(tmp_path / "cut", checkpoint_seconds=0.0))
     (folder,) = (tmp_path / "cut").iterdir()
     first = folder / "member-1" / "result.json"
     finished = first.stat().st_mtime_ns if first.exists() else None

@@ -19,7 +19,7 @@ from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.zoo import build_model
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_tensors
-from cropstar.training import setup, trainer
+from cropstar.training import setup
 from cropstar.training.losses import build_loss
 from cropstar.training.optimisation import (
     Engine,
@@ -33,7 +33,8 @@ from cropstar.training.optimisation import (
 )
 from cropstar.training.runs import Run
 from cropstar.training.train import train
-from cropstar.training.trainer import Crops, StepOutcome
+from cropstar.training.trainer import Crops
+from tests.training.stepping import Cut, cut_before, watched_steps
 from tests.training.test_train import options, tiny
 
 # --- a batch cut into micro-batches: the same gradient, and smaller ones where memory runs out
@@ -344,24 +345,13 @@ def test_the_weights_come_back_when_judging_fails() -> None:
 
 
 @pytest.mark.parametrize("decoupled", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_killed_run_goes_on_with_its_mean(
-    decoupled: bool, small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_goes_on_with_its_mean(decoupled: bool, small_store: Path, tmp_path: Path) -> None:
     changes: dict[str, Any] = {"optimiser.decoupled": decoupled, "optimiser.weight_decay": 0.01}
     config = tiny(small_store, epochs=2, **{"optimiser.average": 0.9}, **changes)
     whole, _ = train(config, options(tmp_path / "whole"))
     plain, _ = train(tiny(small_store, epochs=2, **changes), options(tmp_path / "plain"))
-    step = trainer.train_step
-
-    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
-        if progress.step == 4:
-            raise KeyboardInterrupt
-        return step(task, tools, stop, batch, progress, total)
-
-    monkeypatch.setattr(trainer, "train_step", dying)
-    with pytest.raises(KeyboardInterrupt):
+    with watched_steps(cut_before(5)), pytest.raises(Cut):
         train(config, options(tmp_path / "killed", checkpoint_seconds=0.0))
-    monkeypatch.undo()
     killed, _ = train(config, options(tmp_path / "killed"))
     assert killed.model.read_bytes() == whole.model.read_bytes()
     _, last = read_tensors(whole.checkpoints()[0], "checkpoint")

@@ -13,11 +13,11 @@ import pytest
 import cropstar
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
-from cropstar.training import trainer
 from cropstar.training.ensembles import OutOfFold
 from cropstar.training.label_check import FieldProbabilities
 from cropstar.training.runs import Run
 from tests.training.label_tables import FAST, table_store
+from tests.training.stepping import Cut, watched_steps
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 LOPSIDED = {"wheat": 20, "maize": 18, "beet": 2, "rapeseed": 2, "oats": 1, "peas": 1}
@@ -65,10 +65,6 @@ def test_every_field_is_judged_once_and_the_model_learns_from_all(even: Path, tm
     assert "baseline: most frequent class (wheat)" in page
 
 
-class Cut(Exception):
-    """A power cut."""
-
-
 @pytest.mark.parametrize("model", ["star", "rf"])
 def test_folds_that_were_cut_off_end_alike(
     model: str, even: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,15 +88,8 @@ def test_folds_that_were_cut_off_end_alike(
         patch.setattr(OutOfFold, "add", cut)
         with pytest.raises(Cut):
             run("cut")
-    steps: list[int] = []
-    step = trainer.train_step
-
-    def counted(*args: object) -> object:
-        steps.append(1)
-        return step(*args)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(trainer, "train_step", counted)
-    resumed = run("cut")
+    with watched_steps() as steps:
+        resumed = run("cut")
     assert resumed.model.read_bytes() == whole.model.read_bytes()
     assert (resumed.folder / "out-of-fold.safetensors").read_bytes() == (
         whole.folder / "out-of-fold.safetensors"

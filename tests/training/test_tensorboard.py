@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cropstar.errors import UsageError
-from cropstar.training import trainer
 from cropstar.training.train import train
+from tests.training.stepping import Cut, cut_before, watched_steps
 from tests.training.test_train import options, tiny
 
 
@@ -40,18 +39,9 @@ def test_a_stopped_run_has_the_curves_of_a_whole_one(
     assert last_step == len(steps)
     assert last_score == pytest.approx(rows[-1]["validation"]["macro_f1"])
 
-    step = trainer.train_step
-
-    def dying(*args: Any) -> Any:
-        outcome = step(*args)
-        if args[4].step == 3:  # its event is out, the checkpoint is of the step before
-            raise KeyboardInterrupt
-        return outcome
-
-    monkeypatch.setattr(trainer, "train_step", dying)
-    with pytest.raises(KeyboardInterrupt):
+    # The event of the third step is out, the checkpoint is of the one before.
+    with watched_steps(after=cut_before(3)), pytest.raises(Cut):
         train(config, options(tmp_path / "killed", tensorboard=True, checkpoint_seconds=0.0))
-    monkeypatch.setattr(trainer, "train_step", step)
     killed, _ = train(config, options(tmp_path / "killed", tensorboard=True))
     found = curves(killed.folder)
     assert found["train/loss"] == expected["train/loss"]

@@ -24,12 +24,12 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.store.model_file import read_model, read_tensors, write_tensors
 from cropstar.store.store import Store
-from cropstar.training import trainer
 from cropstar.training.distributed import ALONE, Processes
 from cropstar.training.evaluation import evaluate
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
-from cropstar.training.trainer import StepOutcome, read_batch, read_epoch
+from cropstar.training.trainer import read_batch, read_epoch
+from tests.training.stepping import Cut, watched_steps
 
 # --- which epoch is the best: by macro-F1 and, where several reach the same, by the loss on validation
 
@@ -94,22 +94,16 @@ def test_patience_waits_for_the_loss_too(easy: Path, tmp_path: Path) -> None:
     assert run.model.exists()
 
 
-def test_a_run_killed_among_equal_epochs_ends_as_the_unbroken_one(
-    easy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_killed_among_equal_epochs_ends_as_the_unbroken_one(easy: Path, tmp_path: Path) -> None:
     whole, expected = run_of(easy, tmp_path / "whole")
-    step = trainer.train_step
 
-    def dying(task: Any, tools: Any, stop: bool, batch: Any, progress: Any, total: int) -> StepOutcome:
+    def cut(_: Any, progress: Any, __: int) -> None:
         if progress.epoch == 4 and progress.batch == 2:
             assert progress.best_score == 1.0
-            raise KeyboardInterrupt
-        return step(task, tools, stop, batch, progress, total)
+            raise Cut
 
-    monkeypatch.setattr(trainer, "train_step", dying)
-    with pytest.raises(KeyboardInterrupt):
+    with watched_steps(cut), pytest.raises(Cut):
         run_of(easy, tmp_path / "killed")
-    monkeypatch.undo()
     killed, result = run_of(easy, tmp_path / "killed")
     assert killed.model.read_bytes() == whole.model.read_bytes()
     assert result["best_epoch"] == expected["best_epoch"]
