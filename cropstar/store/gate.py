@@ -313,6 +313,44 @@ class SplitRow(BaseModel):
     counts: dict[Text, list[Count]]
 
 
+class EpochRow(BaseModel):
+    """What is read of an epoch."""
+
+    model_config = DATA
+
+    epoch: Count
+    loss: Figure | None = None
+    score: Figure | None = None
+    validation: dict[Text, Figure | None] | None = None
+
+
+def _require_epoch(said: dict[str, Any]) -> dict[str, Any]:
+    EpochRow.model_validate(said)
+    return said
+
+
+History = Annotated[list[Annotated[dict[str, Any], AfterValidator(_require_epoch)]], Field(max_length=1_000_000)]
+
+
+class ProgressRow(BaseModel):
+    """Where a run stood when its checkpoint was written."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+    epoch: Count
+    batch: Count
+    step: Count
+    loss_sum: float = 0.0
+    pixels: Count = 0
+    seconds: float = Field(0.0, ge=0, le=1e12)
+    samples: Count = 0
+    best_score: Figure = -1.0
+    best_epoch: Count = 0
+    best_loss: float | None = None
+    micro_batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
+    history: History = []
+
+
 class ResultRow(BaseModel):
     """The part of a run's result that cropstar reads."""
 
@@ -322,7 +360,7 @@ class ResultRow(BaseModel):
     data: dict[str, Any]
     split: SplitRow
     model: LearntRow
-    history: list[dict[str, Any]] = Field(max_length=1_000_000)
+    history: History
     best_epoch: Count | None
     test: TestRow
     throughput: dict[str, Figure | None]

@@ -26,12 +26,13 @@ from cropstar.config import OptimiserConfig, TrainConfig
 from cropstar.datasets.batches import Batch, Dataset, epoch_order
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.transforms import Draw
-from cropstar.errors import ArtifactError, CropstarError, Interrupted
+from cropstar.errors import ArtifactError, CropstarError, Interrupted, one_line
 from cropstar.execution.threads import read_ahead
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
+from cropstar.store.gate import ProgressRow, checked
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
 from cropstar.training.distillation import TaughtSamples, forward_distilled
 from cropstar.training.distributed import ALONE, Processes
@@ -574,11 +575,20 @@ def load_newest_checkpoint(run: Run, trained: CheckpointedParts) -> Progress:
         except ArtifactError as failure:
             logger.warning("%s; using the one before", failure)
             continue
-        _restore_weights(path, tensors, trained.model, trained.optimiser)
-        if trained.average is not None:
-            trained.average.restore(_tensors_of(tensors, "average."))
-        trained.precision.restore(header.get("precision", {}))
-        return Progress(**header["progress"])
+        try:
+            progress = Progress(**checked(ProgressRow, header.get("progress")).model_dump())
+            _restore_weights(path, tensors, trained.model, trained.optimiser)
+            if trained.average is not None:
+                trained.average.restore(_tensors_of(tensors, "average."))
+            trained.precision.restore(header.get("precision", {}))
+        except (KeyError, TypeError, ValueError, RuntimeError) as failure:
+            if isinstance(failure, CropstarError):
+                raise
+            remedy = "start again with --fresh"
+            raise ArtifactError(
+                "the checkpoint does not fit", path=path, why=one_line(failure), remedy=remedy
+            ) from None
+        return progress
     if run.checkpoints():
         raise ArtifactError(
             "no checkpoint can be read", path=run.folder, why="all are damaged", remedy="start again with --fresh"
@@ -591,6 +601,9 @@ def _restore_weights(path: Path, tensors: Tensors, model: nn.Module, optimiser: 
     for name, parameter in model.named_parameters():
         keys = {moment: f"optimiser.{name}.{moment}" for moment in MOMENTS}
         if all(key in tensors for key in keys.values()):
+            shapes = {moment: () if moment == "step" else parameter.shape for moment in MOMENTS}
+            if any(tensors[keys[moment]].shape != shape for moment, shape in shapes.items()):
+                raise ValueError(f"the moments of {name} are of another shape")
             # The step counter stays on the CPU, where Adam wants it; the moments go to the weights.
             optimiser.state[parameter] = {
                 moment: torch.from_numpy(tensors[key]).to("cpu" if moment == "step" else parameter.device)

@@ -19,7 +19,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from safetensors.numpy import load
+from safetensors.numpy import load, save
 
 from cropstar.store.model_file import HEADER_KEY, content_digest
 
@@ -328,6 +328,34 @@ def change_model(path: Path, dice: random.Random) -> None:
     else:
         text = dump_json(change_value(header, dice))
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def change_checkpoint(path: Path, dice: random.Random) -> None:
+    """What it says of the run, or one of its arrays, with a digest that fits again."""
+    data = path.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    card = json.loads(json.loads(data[8 : 8 + length])["__metadata__"][HEADER_KEY])
+    arrays = dict(load(data))
+    if dice.random() < 0.6:
+        card["progress"] = change_value(card["progress"], dice)
+    else:
+        name = dice.choice(sorted(arrays))
+        array = arrays.pop(name)
+        others: list[Any] = [
+            None,
+            array.reshape(-1)[:0],
+            array[None],
+            array.astype(dice.choice(("f8", "i8", "u1"))),
+            array * np.nan,
+        ]
+        if (other := dice.choice([*others, np.zeros((3, 5), "f4"), array.reshape(-1)])) is not None:
+            arrays[name] = np.ascontiguousarray(other)
+    try:
+        card["digest"] = content_digest(card, arrays)
+        text = json.dumps(card, ensure_ascii=False)
+        path.write_bytes(save(arrays, metadata={HEADER_KEY: text}))
+    except (UnicodeEncodeError, ValueError):  # of a card with NaN, or with half a sign
+        change_bytes(path, dice)
 
 
 def change_tiff(path: Path, dice: random.Random) -> None:

@@ -20,6 +20,7 @@ from tests.faults.writing import INGEST, PREDICT, UPDATE
 from tests.fuzz.mutations import (
     Mutation,
     change_bytes,
+    change_checkpoint,
     change_hdf5,
     change_json,
     change_manifest,
@@ -120,6 +121,18 @@ TARGETS = (
         either(change_bytes, change_text),
         (f"compare runs/{RUN}", f"inspect runs/{RUN}", f"evaluate runs/{RUN}", f"train --resume runs/{RUN}"),
     ),
+    Target(
+        "checkpoint",
+        ("cut/*/checkpoints/*.safetensors",),
+        either(change_checkpoint, change_checkpoint, change_bytes),
+        (f"train --resume cut/{RUN}",),
+    ),
+    Target(
+        "unfinished run",
+        ("cut/*/config.yaml", "cut/*/data.json", "cut/*/metrics.jsonl", "cut/*/diagnosis.jsonl"),
+        either(change_text, change_text, change_bytes),
+        (f"train --resume cut/{RUN}", f"inspect cut/{RUN}", f"compare cut/{RUN}"),
+    ),
     Target("csv", ("table.csv",), either(change_bytes, change_text), TABLE),
     Target("parquet", ("table.parquet",), change_bytes, TABLE),
     Target(
@@ -189,6 +202,7 @@ class Workshop:
         for command in (f"{INGEST} --tile-size 16", PREDICT, OF_STORE[3].replace("out/runs", "runs")):
             answer = server.run(command.split(), self.place)
             assert answer.code == 0, answer.stderr
+        self._cut_off_a_run()
         shutil.move(self.place, self.good)
         self.restore()
 
@@ -196,6 +210,16 @@ class Workshop:
         inside = parcels.representative_point().to_crs("EPSG:4326")
         table = parcels.drop(columns="geometry").assign(longitude=inside.x, latitude=inside.y)
         table.to_csv(self.place / "points.csv", index=False)
+
+    def _cut_off_a_run(self) -> None:
+        """Two epochs of a run of three, with all that may be read when it goes on."""
+        command = OF_STORE[3].replace("out/runs", "cut").replace("--epochs 1", "--epochs 3 --diagnose")
+        answer = self.server.run(command.split(), self.place)
+        assert answer.code == 0, answer.stderr
+        run = self.place / "cut" / RUN
+        (run / "result.json").unlink()
+        for newest in sorted((run / "checkpoints").iterdir())[1:]:
+            newest.unlink()
 
     def _write_labels(self) -> None:
         with rasterio.open(self.place / "whole.tif") as scene:
@@ -238,10 +262,10 @@ class Workshop:
         return Watch(self.place, ())
 
     def strays(self) -> list[str]:
-        """Files that a command wrote to places that nobody named; the map and state of a season are its own."""
+        """Files that a command wrote where nobody told it to; the map of a season and a run that goes on are told."""
         known = {str(path.relative_to(self.good)) for path in self.good.rglob("*")}
         found = {str(path.relative_to(self.place)) for path in self.place.rglob("*")}
-        return sorted(name for name in found - known if not name.startswith((OUT, "maps/")))
+        return sorted(name for name in found - known if not name.startswith((OUT, "maps/", "cut/")))
 
 
 def problem_of(answer: Answer, workshop: Workshop) -> str | None:

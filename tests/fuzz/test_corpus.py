@@ -26,7 +26,7 @@ KINDS = {target.name: target for target in TARGETS}
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     if COMPILER is None:
         pytest.skip(NO_COMPILER)
-    with ForkServer() as server:
+    with ForkServer("torch._dynamo") as server:  # once: trainings need it, which takes some seconds
         yield Workshop(tmp_path_factory.mktemp("fuzz").resolve(), server)
 
 
