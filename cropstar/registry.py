@@ -10,6 +10,8 @@ from cropstar.errors import UsageError
 
 Entry = TypeVar("Entry")
 
+MOST_NAMES = 30  # in one message
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The suggestion part of an error message: the nearest known name, then all of them."""
@@ -21,6 +23,13 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """The nearest known name as a question with a blank behind it; empty where none is near."""
     near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.6)
     return f"did you mean '{near[0]}'? " if near else ""
+
+
+def short_list(names: Iterable[object], most: int = MOST_NAMES) -> str:
+    """Some names, and how many more there are."""
+    texts = [str(name) for name in names]
+    more = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 class Registry(Generic[Entry]):

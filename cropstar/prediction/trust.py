@@ -21,6 +21,7 @@ from cropstar.geo.grid import Grid, degrees_of
 from cropstar.geo.windows import Window
 from cropstar.models.novelty import UNKNOWN
 from cropstar.prediction.request import MapOptions
+from cropstar.registry import short_list
 from cropstar.reports.record import TestRecord
 from cropstar.reports.results import RESULT, read_result
 from cropstar.reports.wording import plural
@@ -99,7 +100,7 @@ def judge_trust(
         warnings += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
     if record.absent:
         warnings.append(
-            f"no test parcel of {_listed(record.absent)}: nothing is known of how well "
+            f"no test parcel of {short_list(record.absent, 8)}: nothing is known of how well "
             f"{'it is' if len(record.absent) == 1 else 'they are'} mapped"
         )
     return Trust(made, record.headline(day, covered=not (caveats or elsewhere)), (*caveats, *warnings), note)
@@ -168,11 +169,6 @@ def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, else
     return [f"more than {rate:.3g} of the crops may be unknown, --unknown is not promised here: {'; '.join(why)}"]
 
 
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
 # --- values unlike those of the training
 #
 # Means and spreads of each band over some windows of the scene, beside those of the training parcels. A scene has
@@ -199,13 +195,9 @@ def value_caveats(card: ModelCard, series: Series) -> list[str]:
     if not len(strange):
         return []
     order = strange[np.argsort(-np.abs(away[strange]), kind="stable")]
-    shown = ", ".join(
-        f"{bands[place]} {mean[place]:.3f} (training {learnt[place]:.3f} ± {deviation[place]:.3f})"
-        for place in order[:4]
-    )
-    more = f" and {len(order) - 4} more" if len(order) > 4 else ""
+    shown = (f"{bands[each]} {mean[each]:.3f} (training {learnt[each]:.3f} ± {deviation[each]:.3f})" for each in order)
     reason = likely_reason(bands, mean, learnt, deviation)
-    return [f"band means are unlike those of the training images, {shown}{more}: {reason}"]
+    return [f"band means are unlike those of the training images, {short_list(shown, 4)}: {reason}"]
 
 
 def likely_reason(bands: Sequence[str], mean: NDArray[Any], learnt: NDArray[Any], deviation: NDArray[Any]) -> str:

@@ -631,8 +631,6 @@ class HandleCache(Generic[Key]):
 
 # --- Names and notes
 
-MOST_NAMES = 30  # in one message
-
 
 def safe_name(text: str) -> str:
     """A text as a part of the name of a file."""
@@ -642,13 +640,6 @@ def safe_name(text: str) -> str:
 def name_with_years(*parts: object, dates: Sequence[date]) -> str:
     """Parts of a name and the years of a series: another season of a place is another scene of a store."""
     return "-".join(map(str, [*parts, *sorted({dates[0].year, dates[-1].year})]))
-
-
-def short_list(names: Iterable[object], most: int = MOST_NAMES) -> str:
-    """Some names, and how many more there are."""
-    texts = [str(name) for name in names]
-    more = f" and {len(texts) - most} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more
 
 
 def empty_dates_note(empty: Iterable[date], kept: int) -> list[str]:

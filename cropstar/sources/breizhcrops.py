@@ -25,6 +25,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.geo.sensors import SCALE, in_order, sentinel2_band
 from cropstar.inputs import MAXIMUM_CLASSES, reading
+from cropstar.registry import short_list
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import (
     SampleScene,
@@ -34,7 +35,6 @@ from cropstar.sources.base import (
     pack_series,
     recipe_of,
     safe_name,
-    short_list,
 )
 from cropstar.sources.texts import natural_ranks, read_text_table
 from cropstar.store.classes import ClassTable

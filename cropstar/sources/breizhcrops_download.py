@@ -23,9 +23,8 @@ from typing import Any
 
 from cropstar.errors import InputError, ResourceError, UsageError, from_os_error
 from cropstar.inputs import reading
-from cropstar.registry import did_you_mean
+from cropstar.registry import did_you_mean, short_list
 from cropstar.runtime import event, progress_bar, track
-from cropstar.sources.base import short_list
 from cropstar.sources.breizhcrops import (
     CODES_FILE,
     MAPPING_FILE,

@@ -20,9 +20,8 @@ from typing import Any
 from cropstar.config import StrictLoader, read_config
 from cropstar.errors import InputError, UsageError
 from cropstar.inputs import MAXIMUM_CLASSES
-from cropstar.registry import did_you_mean
+from cropstar.registry import did_you_mean, short_list
 from cropstar.runtime import logger
-from cropstar.sources.base import short_list
 from cropstar.store.classes import ClassTable, CropClass, choose_colours
 
 DROP, OTHERS = "drop", "others"

@@ -25,8 +25,9 @@ from cropstar.geo.sensors import flat_bands, is_number
 from cropstar.geo.weather import THERMAL_BAND, Warmth, to_celsius
 from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
+from cropstar.registry import short_list
 from cropstar.runtime import logger
-from cropstar.sources.base import Observations, Series, short_list
+from cropstar.sources.base import Observations, Series
 from cropstar.sources.multisensor import sensor_numbers, sensors_of
 
 CONTEXT_OPTIONS = ("context", "temperature", "base_temperature", "warm_from")

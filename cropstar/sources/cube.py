@@ -49,8 +49,9 @@ from cropstar.geo.sensors import (
 )
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_RASTER_SIDE, reading, require_file_or_folder
+from cropstar.registry import short_list
 from cropstar.runtime import event, logger
-from cropstar.sources.base import Bands, Observations, Series, empty_dates_note, short_list, to_values
+from cropstar.sources.base import Bands, Observations, Series, empty_dates_note, to_values
 from cropstar.sources.multisensor import SensorSeries
 from cropstar.store.gate import open_hdf5
 

@@ -42,9 +42,9 @@ from cropstar.geo.sensors import (
 )
 from cropstar.geo.weather import THERMAL_BAND, Warmth, to_celsius
 from cropstar.inputs import MAXIMUM_CLASSES
-from cropstar.registry import suggestion
+from cropstar.registry import short_list, suggestion
 from cropstar.runtime import event, logger
-from cropstar.sources.base import SampleScene, TileSpec, equal_parts, fits_uint16, recipe_of, safe_name, short_list
+from cropstar.sources.base import SampleScene, TileSpec, equal_parts, fits_uint16, recipe_of, safe_name
 from cropstar.sources.table_files import open_file
 from cropstar.sources.texts import natural_ranks
 from cropstar.sources.vectors import LABEL_COLUMNS

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, from_days
 from cropstar.inputs import MAXIMUM_CLASSES, reading, require_file
+from cropstar.registry import short_list
 from cropstar.runtime import event, logger
-from cropstar.sources.base import SampleScene, TileSpec, recipe_of, safe_name, short_list
+from cropstar.sources.base import SampleScene, TileSpec, recipe_of, safe_name
 from cropstar.sources.texts import AGAIN, natural_ranks, read_lines
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint

@@ -24,7 +24,7 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.calendar import Season, to_days
 from cropstar.geo.sensors import SCALE, band_name, in_order
 from cropstar.inputs import MAXIMUM_CLASSES, reading, require_file
-from cropstar.registry import did_you_mean
+from cropstar.registry import did_you_mean, short_list
 from cropstar.runtime import event, logger
 from cropstar.sources.base import (
     UNPLACED,
@@ -35,7 +35,6 @@ from cropstar.sources.base import (
     pack_patches,
     recipe_of,
     safe_name,
-    short_list,
 )
 from cropstar.sources.stack.names import LIST_FILE, parse_dates
 from cropstar.sources.texts import read_text_table

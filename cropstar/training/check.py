@@ -23,6 +23,7 @@ from cropstar.datasets.splits import Split
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.calibration import Calibration
+from cropstar.registry import short_list
 from cropstar.reports.wording import plural
 from cropstar.runtime import logger
 from cropstar.store.store import Store
@@ -234,12 +235,11 @@ def _numbers(declared: Sequence[str], names: Sequence[str], path: Path | None) -
     known = {name: number for number, name in enumerate(names)}
     strange = Counter(crop for crop in declared if crop not in known)
     if strange:
-        listed = ", ".join(f"'{crop}' ({count})" for crop, count in strange.most_common(5))
-        more = f" and {len(strange) - 5} more" if len(strange) > 5 else ""
+        listed = short_list((f"'{crop}' ({count})" for crop, count in strange.most_common()), 5)
         raise MismatchError(
             "declared crops that the model does not know",
             path=path,
-            why=f"{listed}{more}; it knows {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
+            why=f"{listed}; it knows {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
             remedy="name, merge or drop them in a class table (--classes)",
         )
     return np.array([known[crop] for crop in declared], dtype=np.int64)

@@ -15,6 +15,7 @@ import numpy as np
 
 from cropstar.config import FITTED, ModelConfig, TrainConfig
 from cropstar.datasets.splits import PARTS, PixelSplit, Split
+from cropstar.registry import short_list
 from cropstar.reports.record import FEW_TESTED
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger
@@ -61,7 +62,9 @@ def warn_of_small_data(store: Store, split: Split, config: TrainConfig) -> None:
         logger.warning(
             "few fields: %s (fewer than %d each): such a class is hard to learn, and its figures mean little; merge it "
             "with one like it ('ingest --classes'), leave it out there, or label more fields",
-            _listed([f"'{names[number]}' {totals[number]}" for number in sorted(few, key=lambda each: totals[each])]),
+            short_list(
+                (f"'{names[number]}' {totals[number]}" for number in sorted(few, key=lambda each: totals[each])), NAMED
+            ),
             FEW_FIELDS,
         )
     for number in present:
@@ -78,7 +81,7 @@ def warn_of_small_data(store: Store, split: Split, config: TrainConfig) -> None:
             logger.warning(
                 "no %s field of %s: %s, the figures are over %d of %d classes",
                 part,
-                _listed(absent),
+                short_list(absent, NAMED),
                 what,
                 known,
                 len(present),
@@ -97,17 +100,12 @@ def warn_of_small_data(store: Store, split: Split, config: TrainConfig) -> None:
 def _warn_of_folds(names: Sequence[str], counts: Sequence[int], config: TrainConfig) -> None:
     once = [f"'{names[number]}'" for number, count in enumerate(counts) if count == 1]
     if once:
-        logger.warning(
-            "a single field of %s: the model that judges it knows no other one, so it counts as wrong", _listed(once)
-        )
+        line = "a single field of %s: the model that judges it knows no other one, so it counts as wrong"
+        logger.warning(line, short_list(once, NAMED))
     rare = [f"'{names[number]}' {count}" for number, count in enumerate(counts) if 1 < count < config.cross_fit]
     if rare:
-        logger.warning("%d folds are more than the fields of %s: some folds have none", config.cross_fit, _listed(rare))
-
-
-def _listed(words: Sequence[str]) -> str:
-    more = len(words) - NAMED
-    return ", ".join(words[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        line = "%d folds are more than the fields of %s: some folds have none"
+        logger.warning(line, config.cross_fit, short_list(rare, NAMED))
 
 
 def advise_trees(facts: dict[str, Any], forest: float | None) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cropstar.registry import short_list
 from cropstar.sources import base
 from cropstar.sources.base import (
     READ_BYTES,
@@ -23,7 +24,6 @@ from cropstar.sources.base import (
     pack_patches,
     recipe_of,
     safe_name,
-    short_list,
 )
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.tile import PatchTile

@@ -23,7 +23,6 @@ from cropstar.store.model_file import read_model
 from cropstar.training.fitting import FeatureTable, cross_fitted
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
-from tests.examples import a_series_tile, store_of
 
 CPU = torch.device("cpu")
 GRID = DayGrid(start=80, length=30, every=10)  # four days and three changes
@@ -149,16 +148,6 @@ def test_a_run_leaves_what_every_run_leaves(target: str, small_store: Path, tmp_
     assert card.calibration["sets"]["parcels"] <= learnt
     assert card.calibration["sets"]["parcels"] > sum(result["split"]["counts"]["validation"])
     assert len(arrays["adds_to"]) == len(arrays["trees.offsets"]) - 1
-
-
-def test_a_store_of_series(tmp_path: Path) -> None:
-    tile = a_series_tile([5 + number % 7 for number in range(40)])
-    tile.days[:] = 19_100 + np.concatenate([11 * np.arange(5 + number % 7) for number in range(40)])
-    odd = np.repeat(np.arange(1, 41) % 2 == 1, np.diff(tile.starts))
-    tile.values[odd] //= 4  # dark, and another class: there is something to learn
-    store = store_of(tmp_path / "store", {"table": tile})
-    _, result = trained(store, tmp_path / "runs")
-    assert result["test"]["parcel"]["overall_accuracy"] == 1
 
 
 def test_settings_of_networks_are_refused(small_store: Path, tmp_path: Path) -> None:

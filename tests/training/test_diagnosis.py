@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from cropstar.config import ModelConfig, TrainConfig, resolve_config
+from cropstar.config import ModelConfig
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Shape
 from cropstar.models.zoo import build_model
@@ -18,21 +18,9 @@ from cropstar.reports.figures import draw_diagnosis
 from cropstar.training.monitoring import Diagnosis, read_rows
 from cropstar.training.train import TrainOptions, train
 from tests.training.stepping import Cut, watched_steps
+from tests.training.test_train import tiny
 
 CPU = torch.device("cpu")
-
-
-def tiny(store: Path, **changes: object) -> TrainConfig:
-    options = {
-        "store": store,
-        "model.name": "convstar",
-        "model.layers": 2,
-        "model.hidden": 6,
-        "batch": 8,
-        "split.validation": 0.3,
-        "split.test": 0.3,
-    }
-    return resolve_config(None, options | changes)
 
 
 def diagnosed(folder: Path, **changes: Any) -> TrainOptions:

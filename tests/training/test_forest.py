@@ -138,13 +138,14 @@ def test_a_map_has_no_seams(small_store: Path, small_scene: Path, tmp_path: Path
         series.close()
 
 
-def test_a_store_of_series(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", [{"name": "rf"}, {"name": "hgb", "trees": 3, "leaf": 2}])
+def test_a_store_of_series(model: dict[str, Any], tmp_path: Path) -> None:
     tile = a_series_tile([5 + number % 7 for number in range(40)])
     tile.days[:] = 19_100 + np.concatenate([11 * np.arange(5 + number % 7) for number in range(40)])
     odd = np.repeat(np.arange(1, 41) % 2 == 1, np.diff(tile.starts))
     tile.values[odd] //= 4  # dark, and another class: there is something to learn
     store = store_of(tmp_path / "store", {"table": tile})
-    _, result = trained(store, tmp_path / "runs")
+    _, result = trained(store, tmp_path / "runs", model=model)
     assert result["test"]["parcel"]["overall_accuracy"] == 1
 
 

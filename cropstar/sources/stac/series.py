@@ -41,6 +41,7 @@ from cropstar.geo.resampling import MARGIN, Alignment, NotAligned, RasterPart, g
 from cropstar.geo.sensors import SCENE_CLASSIFICATION, clear_bits
 from cropstar.geo.windows import Window, split
 from cropstar.inputs import MAXIMUM_RASTER_SIDE
+from cropstar.registry import short_list
 from cropstar.sources.base import (
     Bands,
     HandleCache,
@@ -53,7 +54,6 @@ from cropstar.sources.base import (
     log_notes,
     missing_bands,
     name_with_years,
-    short_list,
     to_values,
 )
 from cropstar.sources.sentinel2.series import DEFAULT_BANDS, MAXIMUM_SIDE

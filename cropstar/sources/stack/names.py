@@ -37,9 +37,9 @@ from cropstar.geo.sensors import (
     in_order,
 )
 from cropstar.inputs import require_file
-from cropstar.registry import did_you_mean
+from cropstar.registry import did_you_mean, short_list
 from cropstar.runtime import logger
-from cropstar.sources.base import Bands, short_list
+from cropstar.sources.base import Bands
 from cropstar.sources.sentinel2.series import Resampling, SceneClasses
 from cropstar.sources.texts import read_small_text
 

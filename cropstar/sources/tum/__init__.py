@@ -6,7 +6,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
-from cropstar.sources.base import Scene, short_list
+from cropstar.registry import short_list
+from cropstar.sources.base import Scene
 from cropstar.sources.tum.folders import BATCHES, PARTS, RECORDS, DataFolder, TumOptions, find_data, looks_like_tum
 from cropstar.sources.tum.images import ImageScene, year_of
 from cropstar.sources.tum.points import SeriesScene
