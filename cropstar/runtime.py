@@ -93,7 +93,7 @@ def event(message: str, **fields: object) -> None:
     logger.info(message, extra={"fields": fields})
 
 
-# --- progress: a bar with rate and time left on a terminal; silent where nobody looks
+# --- progress: a bar with rate and time left on a terminal, nothing elsewhere
 
 
 _progress_shown: ContextVar[bool | None] = ContextVar("progress", default=None)

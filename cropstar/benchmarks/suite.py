@@ -2,11 +2,11 @@
 
 <folder>/
   suite.json                     which file it is of
-  cells/<task>/<cell>/           see suite_outcomes.py
+  cells/<task>/<cell>/           see suite_matrix.py
   results.csv, results.md        written anew after every cell, as are
   depth.png, curves.png          the metric against layers, and against epochs
 
-A suite that was stopped goes on by the same command: what is finished is kept, what was cut off goes on from its last
+The same command continues a suite that was stopped: what is finished is kept, what was cut off goes on from its last
 checkpoint, what failed is tried again. More models, depths, seeds or minutes may be added in between.
 """
 
@@ -98,7 +98,7 @@ class _Suite:
                 began = time.monotonic()
                 self.outcomes[cell.place] = after = self._run(before)
                 self._write()
-                # Of one that went on, only a part of its training was now: then nothing is told.
+                # A resumed cell trained only in part now: it tells nothing about the time beside training.
                 self._beside.append(max(0.0, time.monotonic() - began - (after.seconds or 0.0)))
                 self._log(after, [outcome.cell for outcome in waiting[place + 1 :]])
                 bar.update()
@@ -224,7 +224,7 @@ def _claim(file: Path, folder: Path, hold: ExitStack) -> None:
 
 
 def _require_same(cells: list[SuiteTraining], folder: Path) -> None:
-    """A table of figures that were got in different ways would be worth nothing."""
+    """Refuse cells that were started with other settings: their figures could not be compared."""
     for cell in cells:
         if settings_file(folder, cell).exists():
             before, now = read_json(settings_file(folder, cell)), cell.described()

@@ -243,7 +243,7 @@ def worker_folder() -> Path:
 
 @contextmanager
 def connected(address: str, *, patience: float = WORKER_SECONDS) -> Iterator[DaskPool]:
-    """A cluster whose workers fit. Whoever leaves early cancels what is on the way."""
+    """A pool of a cluster whose workers fit. Leaving early cancels the tasks that are submitted."""
     distributed = require_distributed()
     _redirect_logs()
     client = _connect(distributed, address)
@@ -396,7 +396,7 @@ def _ignore(_: object) -> None:
 
 @contextmanager
 def _scheduler_errors() -> Iterator[None]:
-    """One error for all that a broken connection raises: Dask's, tornado's, asyncio's and the system's own."""
+    """Turn all errors of a broken connection (Dask's, tornado's, asyncio's, the system's) into one."""
     try:
         yield
     except CropstarError:

@@ -101,7 +101,7 @@ class LocalPool(WorkerPool):
                     process.start()
             except OSError:
                 raise
-            except Exception as failure:  # something in it cannot be pickled, which is told in many ways
+            except Exception as failure:  # something in it cannot be pickled, which raises many kinds of errors
                 logger.debug("the work cannot be sent to workers, using one process: %s", failure)
                 self._wanted = 1
                 return False
@@ -110,7 +110,7 @@ class LocalPool(WorkerPool):
         return True
 
     def _share_out(self) -> Iterator[tuple[PoolTask, Answer]]:
-        """One task for each worker, the next one for whoever is done."""
+        """One task for each worker, then the next one for the first worker that is done."""
         busy: dict[Connection, PoolTask] = {}
         free = deque(self._workers)
         while self._queue or busy:

@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 Content = TypeVar("Content")
 
 AHEAD = 1  # that wait, beside the one that is being read
-PATIENCE = 0.2  # seconds between two looks at whether anybody still wants it
+PATIENCE = 0.2  # seconds between two checks whether the result is still needed
 
 
 @contextmanager

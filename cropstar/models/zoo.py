@@ -157,7 +157,7 @@ def _head(config: ModelConfig, shape: Shape, width: int, *, spatial: bool) -> He
 def _pool(config: ModelConfig, shape: Shape) -> LastState:
     if config.pool != "season":
         return MeanState() if config.pool == "mean" else LastState()
-    start, length = shape.season or (1, 365)  # where nobody knows the season it is the whole year
+    start, length = shape.season or (1, 365)  # the whole year if the season is unknown
     return SeasonState(start, length, config.bins or BINS)
 
 

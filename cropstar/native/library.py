@@ -279,7 +279,7 @@ LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib")
 
 def parallel_of_torch() -> int | None:
     """The address of the function with which torch's runtime starts a parallel loop; None where there is none."""
-    import torch  # loaded by whoever computes, but not by those who only ask whether there are kernels
+    import torch  # here: checking whether there are kernels needs no torch
 
     for name in LIBRARIES:
         path = Path(torch.__file__).parent / "lib" / name

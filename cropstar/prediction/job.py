@@ -237,7 +237,7 @@ class MapJob:
             if shard is None:
                 return self.assemble()
         left = len(folder.missing(windows))
-        if left == 0 or folder.missing(mine):  # whoever takes blocks away has put the map together
+        if left == 0 or folder.missing(mine):  # the process that removes blocks has assembled the map
             with suppress(FileNotFoundError), locked(folder.folder, "the prediction"):
                 if not folder.missing(windows):
                     return self.assemble()

@@ -497,7 +497,7 @@ def _series_steps(
         if earlier is not None:
             flat = [part.reshape(-1, part.shape[-1])[pixels] for part in earlier.state]
             state = _model_state(predictor, flat, earlier.layout)
-        # Where nobody asks for the dates in between, all of them at once.
+        # All dates at once if those in between are not needed.
         for date, dates in [(t, slice(t, t + 1)) for t in range(last + 1)] if every else [(last, slice(None))]:
             state = predictor.model.advance(x[:, dates], mask[:, dates], days[:, dates], state)
             yield date, pixels, [part for layer in state for part in layer], predictor.model.classify(state).T

@@ -99,7 +99,7 @@ def _is_season(path: Path) -> bool:
     try:
         with open_hdf5(path) as handle:
             return set(handle) >= SEASON
-    except UNREADABLE:  # whoever reads it as a tile says why it cannot be
+    except UNREADABLE:  # reading it as a tile gives the reason
         return False
 
 

@@ -54,7 +54,7 @@ def house_style() -> Iterator[None]:
                 "svg.hashsalt": "cropstar",
             }
         )
-        # A script that the font lacks is drawn as boxes; that is no reason to alarm the user of a map.
+        # Scripts that the font lacks are drawn as boxes, without a warning.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support .* natively")
         yield

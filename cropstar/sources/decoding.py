@@ -2,7 +2,7 @@
 
 A JPEG 2000 block of 1024 x 1024 pixels lies under some thirty tiles, and the blocks of a season's files are too many
 to be kept in memory. So a part of the scene as large as the disk allows is decoded into one file of plain pixels,
-and tiles are cut from there. The file has the name of a partial one: whoever writes to the store next removes it.
+and tiles are cut from there. The file is named as a partial one: the next writer to the store removes it.
 """
 
 from __future__ import annotations

@@ -237,7 +237,7 @@ class SceneTasks:
                     f"the scene '{scene.name}' cannot be ingested on a cluster", why=why, remedy=NO_CLUSTER
                 )
         whole = folder.absolute()
-        # It has the name of a partial file: whoever writes to the store next removes what a killed client left.
+        # It is named as a partial file: the next writer to the store removes what a killed client left.
         token = ClientToken(whole / f".client-{secrets.token_hex(8)}{PARTIAL}", "the store", whole)
         shared = cls(scenes, whole, token)
         try:

@@ -52,7 +52,7 @@ FOLDS = 5
 
 
 class ZueriCropOptions(Options):
-    model_config = ConfigDict(strict=False)  # lists are as good as tuples
+    model_config = ConfigDict(strict=False)  # lists are accepted for tuples
 
     labels: Path | None = None  # labels.csv beside the data where it is not given
     dates: Path | None = None  # a text file with one date per line; the data themselves have none
@@ -455,7 +455,7 @@ def _candidates(folder: Path) -> list[Path]:
 
 def _has_datasets(path: Path) -> bool:
     try:
-        with h5py.File(path, "r") as handle:  # whoever opens it next says what is wrong with it
+        with h5py.File(path, "r") as handle:  # an error is reported when the file is opened to be read
             return set(DATASETS) <= set(handle)
     except (OSError, RuntimeError):
         return False

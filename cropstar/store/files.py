@@ -120,7 +120,7 @@ def target_lock(final: Path, what: str, *, shared: bool = False) -> Iterator[boo
     """Hold the place of a file for one writer, or for several that share the work; the lock is gone afterwards.
 
     Yields whether its file was there before: then an earlier writer was killed, or others share the work.
-    Whoever removes the lock file holds it. One that was opened before and is locked after that is not the file of this
+    Only the holder removes the lock file. One that was opened before and is locked after that is not the file of this
     name any more: then it is tried again.
     """
     make_folder(final.parent)

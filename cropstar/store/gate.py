@@ -63,7 +63,7 @@ def plain_name(name: str) -> str:
 
 
 def inside(folder: Path, path: Path) -> Path:
-    """A path that a file suggests, once it is known to lie in the folder that it belongs to."""
+    """A path that a file names, checked to be inside the folder that it belongs to."""
     if not path.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"'{path}' lies outside of '{folder}'")
     return path

@@ -282,7 +282,7 @@ def _rows(
     return rows
 
 
-# --- what the user is told of the promise
+# --- warnings about the guaranteed rate
 
 
 def _other_years(subject: EvaluatedModel, store: Store) -> list[str]:

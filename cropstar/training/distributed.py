@@ -4,7 +4,7 @@ Each takes its share of every batch, and gradients are added up over all of them
 DistributedDataParallel would average what the processes give: wrong where one has more labelled pixels than another,
 or none at all, and it wants every process to run forward and backward equally often, which micro-batches need not.
 
-The first process alone writes; the others read the same store and are told what it decided.
+Only the first process writes; the others read the same store and get its decisions.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from cropstar.registry import did_you_mean
 
 PLAIN = (bool, int, float, str, type(None))
 MOST_CHOICES = 1000
-# What is measured, and on what: scores of other parts or seeds cannot be compared, and a lucky seed is no finding.
+# These decide what is measured: scores of other parts or seeds cannot be compared.
 FIXED = ("store", "split", "target", "seed")
 FORMS = "write [1, 2, 4], {uniform: [0, 0.5]}, {log: [1e-4, 1e-2]} or {int: [32, 256]}"
 

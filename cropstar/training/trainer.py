@@ -60,7 +60,7 @@ class ValidationResult:
 
     figures: dict[str, float]
     score: float  # by which the best epoch is chosen: larger is better
-    text: str  # the figures in words
+    text: str  # the figures for the log
     loss: float | None = None  # decides between epochs of one score: smaller is better; None: the earliest is the best
 
 
@@ -141,10 +141,10 @@ class Task:
     processes: Processes = ALONE
     events: EventFiles | None = None
     lineages: Lineages = ()  # of a class table with levels
-    after_epoch: Callable[[Progress], None] | None = None  # told before it is saved: a run cut off is told again
+    after_epoch: Callable[[Progress], None] | None = None  # before the checkpoint; a run cut off calls it again
     objective: Objective | None = None  # None: crops
     budget: Budget | None = None
-    quiet: bool = False  # one of several trainings of a run, whose epochs are only told with --verbose
+    quiet: bool = False  # one of several trainings of a run: epochs are logged only with --verbose
     refit_of: Progress | None = None  # the training whose schedule this one follows to its best epoch, unjudged
 
     @property
@@ -604,7 +604,7 @@ def _restore_weights(path: Path, tensors: Tensors, model: nn.Module, optimiser: 
             shapes = {moment: () if moment == "step" else parameter.shape for moment in MOMENTS}
             if any(tensors[keys[moment]].shape != shape for moment, shape in shapes.items()):
                 raise ValueError(f"the moments of {name} are of another shape")
-            # The step counter stays on the CPU, where Adam wants it; the moments go to the weights.
+            # Adam needs the step counter on the CPU; the moments go to the device of the weights.
             optimiser.state[parameter] = {
                 moment: torch.from_numpy(tensors[key]).to("cpu" if moment == "step" else parameter.device)
                 for moment, key in keys.items()

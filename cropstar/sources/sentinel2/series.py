@@ -89,7 +89,7 @@ SceneClasses = Annotated[tuple[int, ...], AfterValidator(_check_scene_classes)]
 class Sentinel2Options(Options):
     """Bands (None: the ten of 10 and 20 m), resampling of the coarser ones, scene classes that count as clear."""
 
-    model_config = ConfigDict(strict=False)  # lists are as good as tuples
+    model_config = ConfigDict(strict=False)  # lists are accepted for tuples
 
     bands: Bands | None = None
     resampling: Resampling = "bilinear"

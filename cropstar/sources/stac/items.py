@@ -315,7 +315,7 @@ def _asset_resolution(key: str, asset: Json) -> float | None:
 # 1. A property `...:boa_offset_applied` that is true: the offset is already in the numbers, whatever else is listed.
 # 2. `offset` of the asset's band (`raster:bands`, `bands` or the asset itself).
 # 3. The processing baseline: -1000 since 04.00, none before.
-# 4. None of these: no offset, and the series says aloud that this is assumed.
+# 4. None of these: no offset, with a warning.
 # The scale is that of the asset's band, else 1e-4.
 #
 # Of Landsat and HLS scale and offset are those of the asset's band, else the product's.

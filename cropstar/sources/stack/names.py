@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class StackOptions(Options):
-    """How the files of a folder are told apart, and what is read of them.
+    """Options of stacks: how the files of a folder are named, and what is read from them.
 
     `pattern` names the files, as "S2_{band}_{date}.tif"; without it names are guessed. `masks` names the masks of
     each date in the same way: files of one band in which 0 is clear and anything else is not. `bands` are those to
@@ -59,7 +59,7 @@ class StackOptions(Options):
     them it is what the files say.
     """
 
-    model_config = ConfigDict(strict=False)  # lists are as good as tuples
+    model_config = ConfigDict(strict=False)  # lists are accepted for tuples
 
     pattern: str | None = None
     masks: str | None = None

@@ -128,7 +128,7 @@ def make_landscape(options: SceneOptions) -> Landscape:
 
 
 def burn(grid: Grid, geometry: BaseGeometry, touched: bool = False) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """The pixels of a geometry: those whose centre lies inside, or all that it touches."""
+    """The pixels of a geometry: those whose centre is inside, or all that it touches."""
     if geometry.is_empty:
         return np.zeros(grid.shape, dtype=np.bool_)
     mask = rasterize([geometry], out_shape=grid.shape, transform=grid.affine, all_touched=touched, dtype="uint8")

@@ -36,7 +36,7 @@ from cropstar.store.store import MANIFEST
 MOST_FILES = 1_000_000  # of one input
 VERSION = ("ETag", "etag", "generation", "VersionId", "md5Hash", "LastModified", "Last-Modified", "mtime", "updated")
 CHANGED = ("LastModified", "mtime", "Last-Modified")
-LONG_AGO = 946_684_800.0  # where no time is told; the same on every machine, as blocks are found again by it
+LONG_AGO = 946_684_800.0  # for files without a time; the same on every machine, since blocks are found again by it
 SLOW_SECONDS, SLOW_BYTES = 120.0, 1000.0  # after so long, fewer bytes per second are no answer
 ROOM = 2**26  # bytes that stay free
 AGAIN = "run the same command again"
