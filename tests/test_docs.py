@@ -313,17 +313,19 @@ def test_the_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def products_are_described(folder: Path) -> None:
-    """The reference names the files that the tutorial makes, and the columns of its parcels."""
+    """The reference names the files that the tutorial makes, and the columns of its parcels and of its label check."""
     import geopandas
 
     listed = first_cells(DOCS / "reference" / "map-files.md")
-    made = {path.name for path in folder.glob("map*")} - {"map-confidence.qml", "map-parcels.qml"}
+    made = {path.name for path in folder.glob("map*")}
     assert len(made) >= 6
     assert made <= listed
     own = set(geopandas.read_file(folder / "data" / "demo" / "parcels.gpkg").columns)
     columns = set(geopandas.read_file(folder / "map-parcels.gpkg").columns) - own
     named = {"p_<class>" if name.startswith("p_") else name for name in columns}
     assert named == first_cells(DOCS / "reference" / "parcels.md")
+    (checked,) = folder.glob("data/runs/*/*-check.gpkg")
+    assert {*geopandas.read_file(checked).columns} - {"geometry"} == first_cells(DOCS / "reference" / "check.md")
 
 
 def first_cells(page: Path) -> set[str]:
