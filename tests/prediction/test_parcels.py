@@ -399,6 +399,16 @@ def test_no_room_for_the_map(small_scene: Path, tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
+def test_a_style_that_does_not_fit_on_the_disk_leaves_nothing(tmp_path: Path) -> None:
+    frame = geopandas.GeoDataFrame(geometry=[shapely.box(0, 0, 1, 1)], crs="EPSG:32632")
+    write_frame(frame, tmp_path / "parcels.gpkg")
+    plain = (tmp_path / "parcels.gpkg").stat().st_size
+    (tmp_path / "parcels.gpkg").unlink()
+    with largest_file(plain), pytest.raises(ResourceError, match="cannot write"):
+        write_frame(frame, tmp_path / "parcels.gpkg", style="x" * 50_000)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ["parcels.gpkg", "parcels.parquet"])
 def test_a_full_disk_is_not_blamed_on_a_column(name: str, tmp_path: Path) -> None:
     squares = [shapely.box(side, 0, side + 1, 1) for side in range(300)]
