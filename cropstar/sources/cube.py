@@ -11,7 +11,9 @@ What a cube has on one day of one sensor is put together, each pixel from the fi
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -57,6 +59,8 @@ from cropstar.store.gate import open_hdf5
 
 ENDINGS = (".nc", ".nc4", ".cdf")
 ZARR = (".zarr",)
+ZARR_DESCRIPTIONS = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+MOST_DESCRIBED = 16_000_000  # bytes of one of them
 HDF5, NETCDF3 = b"\x89HDF", b"CDF"
 LOOKED_AT = 64  # pixels a side, of every date, that tell what numbers are
 TIMES, ROWS, COLUMNS = ("t", "time", "timestamp", "date"), ("y", "lat", "latitude"), ("x", "lon", "longitude")
@@ -271,6 +275,8 @@ def _open_dataset(path: Path) -> Any:
         remedy = "install it with: pip install 'cropstar[cube]'"
         raise UsageError("cubes need xarray", path=path, remedy=remedy) from None
     try:
+        if path.is_dir():
+            _require_own_files(path)
         engine = "zarr" if path.is_dir() else _engine(path)
         return xarray.open_dataset(
             path,
@@ -294,6 +300,19 @@ def _open_dataset(path: Path) -> Any:
             raise InputError("time that cannot be read", path=path, why=why, remedy=remedy) from None
         why = " ".join(f"{type(failure).__name__}: {failure}".split())[:160]
         raise InputError("a cube that cannot be read", path=path, why=why, remedy=FORMATS_REMEDY) from None
+
+
+def _require_own_files(folder: Path) -> None:
+    """Refuse links, pipes and huge descriptions in a Zarr folder: all of its files are opened by name alone."""
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place, name) for name in (*folders, *files)):
+            status = path.lstat()
+            if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+                why = f"'{path.relative_to(folder)}' is a link, pipe or device"
+                raise InputError("a cube that leads elsewhere", path=folder, why=why, remedy="copy what belongs to it")
+            if path.name in ZARR_DESCRIPTIONS and status.st_size > MOST_DESCRIBED:
+                why = f"'{path.relative_to(folder)}' has {status.st_size:,} bytes"
+                raise InputError("a cube that cannot be read", path=folder, why=why, remedy=FORMATS_REMEDY)
 
 
 def _engine(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,23 @@ def test_bad_cubes(tmp_path: Path, change: Any, why: str) -> None:
     change(a_cube(optical(), 10)).to_netcdf(tmp_path / "cube.nc", engine="h5netcdf")
     with pytest.raises(InputError, match=why):
         open_cubes(tmp_path / "cube.nc")
+
+
+def test_a_zarr_folder_that_leads_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    path = tmp_path / "cube.zarr"
+    a_cube(optical(), 10).to_zarr(path)
+    (file,) = [each for each in path.iterdir() if each.name in ("zarr.json", ".zgroup")]
+    content = file.read_bytes()
+    for plant in (os.mkfifo, lambda place: place.symlink_to("/dev/zero")):
+        file.unlink()
+        plant(file)
+        with pytest.raises(InputError, match="leads elsewhere"):
+            open_cubes(path)
+    file.unlink()
+    file.write_bytes(content + b" " * 17_000_000)
+    with pytest.raises(InputError, match=r"has 17,\d+,\d+ bytes"):
+        open_cubes(path)
 
 
 def test_sizes_that_are_not_those_of_the_dates(tmp_path: Path) -> None:
