@@ -41,7 +41,7 @@ for kernel, constants in (
     (star_triton._forward_kernel, layer),
     (star_triton._backward_kernel, {**layer, "GIVEN": True}),
     (star_triton._update_kernel, image),
-    (star_triton._give_back_kernel, image),
+    (star_triton._update_backward_kernel, image),
 ):
     signature = {name: "constexpr" if name in constants else kinds.get(name, "*fp32") for name in kernel.arg_names}
     source = ASTSource(kernel, signature=signature, constexprs=constants)

@@ -128,7 +128,7 @@ def test_pastis_with_radar(tmp_path: Path) -> None:
         assert (np.diff(image.days) >= 0).all()
     store.close()
     np.save(folder / "DATA_S1A" / "S1A_10002.npy", np.zeros((1, 3, SIDE, SIDE), dtype=np.float32))
-    with pytest.raises(InputError, match=r"a patch of another shape in .*S1A_10002\.npy"):
+    with pytest.raises(InputError, match=r"a damaged patch in .*S1A_10002\.npy"):
         ingest(folder, tmp_path / "b")
 
 
