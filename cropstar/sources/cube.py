@@ -226,7 +226,8 @@ class Cube:
     def times(self, axes: Mapping[str, str]) -> NDArray[np.int64]:
         """Days since 1970-01-01 of every step, in any order."""
         name = axes["t"]
-        times = self.dataset[name].values if name in self.dataset.coords else np.zeros(0)
+        with reading("a damaged cube", self.path):
+            times = self.dataset[name].values if name in self.dataset.coords else np.zeros(0)
         if not np.issubdtype(times.dtype, np.datetime64) or np.isnat(times).any():
             why = f"'{name}' has no dates" if name in self.dataset.coords else f"'{name}' has no coordinate"
             remedy = "write units such as 'days since 2018-01-01'"
@@ -355,7 +356,8 @@ class Variable:
         window = window or Window(0, 0, self.grid.height, self.grid.width)
         rows = _turned(slice(window.top, window.bottom), self.grid.height, self.flips[0])
         columns = _turned(slice(window.left, window.right), self.grid.width, self.flips[1])
-        numbers = np.asarray(array.isel({self.axes["y"]: rows, self.axes["x"]: columns}).values)
+        with reading("a damaged cube", self.path):
+            numbers = np.asarray(array.isel({self.axes["y"]: rows, self.axes["x"]: columns}).values)
         shape = (*(() if self.times is None else (len(self.times),)), window.height, window.width)
         if numbers.shape != shape:  # a file whose arrays have other sizes than its dimensions
             why = f"'{self.name}' is an array of {numbers.shape} where {shape} was to be"

@@ -218,6 +218,17 @@ def test_a_zarr_folder_that_leads_elsewhere(tmp_path: Path) -> None:
         open_cubes(path)
 
 
+def test_a_damaged_chunk_of_zarr(tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    path = tmp_path / "cube.zarr"
+    a_cube(optical(), 10).to_zarr(path)
+    for file in (path / "B02").rglob("*"):
+        if file.is_file() and not file.name.startswith((".z", "zarr")):
+            file.write_bytes(b"rubbish" * 10)
+    with pytest.raises(InputError, match="a damaged cube"):
+        open_cubes(path).read(Window(0, 0, 8, 12))
+
+
 def test_sizes_that_are_not_those_of_the_dates(tmp_path: Path) -> None:
     """As by a damaged file; the axes of an array without names are told by their sizes."""
     a_cube(optical(), 10).to_netcdf(tmp_path / "cube.nc", engine="h5netcdf")
