@@ -369,24 +369,31 @@ class MixedSamples(TaughtSamples):
 
     def augmented(self, indexes: list[int], config: AugmentationConfig, draw: Draw) -> Batch:
         streams = list(draw.generators("mixes"))
-        partners, shares = zip(*((int(random.integers(len(self))), random.random()) for random in streams), strict=True)
-        own, others = self.samples.batch(indexes), self.samples.batch(list(partners))
-        kept = np.array([bool(self._answers) and random.random() < 0.5 for random in streams])
-        moved = np.array(shares, dtype=np.float32)
-        moved[kept | ~others.valid.any(dim=1).numpy()] = 0
-        mixed = mix_series(own, others, moved, self.season)
-        taught = self._taught(mixed, own, others, moved)
-        for row in np.flatnonzero(kept):
-            taught[row] = self._answers[indexes[row]]
-        labels = torch.where(torch.from_numpy(kept), own.labels, UNLABELLED)
-        return self.on_regular_dates(augment(replace(mixed, labels=labels, taught=taught), config, draw, self.sensors))
+        drawn = [(int(random.integers(len(self))), random.random()) for random in streams]
+        rows = [row for row, random in enumerate(streams) if not self._answers or random.random() >= 0.5]
+        batch = self.samples.batch(indexes)
+        x, labels = batch.x.clone(), batch.labels.clone()
+        if self._answers:
+            taught = torch.stack([self._answers[index] for index in indexes])
+        else:
+            taught = torch.empty(len(indexes), self._forest.classes)
+        if rows:
+            own = replace(batch, x=x[rows], valid=batch.valid[rows], days=batch.days[rows], labels=labels[rows])
+            others = self.samples.batch([drawn[row][0] for row in rows])
+            shares = np.array([drawn[row][1] for row in rows], dtype=np.float32)
+            x[rows], taught[rows] = self._mixed(own, others, shares)
+            labels[rows] = UNLABELLED
+        changed = replace(batch, x=x, labels=labels, taught=taught)
+        return self.on_regular_dates(augment(changed, config, draw, self.sensors))
 
-    def _taught(self, mixed: Batch, own: Batch, others: Batch, shares: NDArray[np.float32]) -> Tensor:
-        """(B, K): the mean of what the forest says of the mixes and of the labels by their shares."""
+    def _mixed(self, own: Batch, others: Batch, shares: NDArray[np.float32]) -> tuple[Tensor, Tensor]:
+        """The mixes, and what is taught: the mean of the forest's answers and of the labels by their shares."""
+        shares[~others.valid.any(dim=1).numpy()] = 0
+        mixed = mix_series(own, others, shares, self.season)
         x, valid, days = (tensor.numpy() for tensor in (mixed.x, mixed.valid, mixed.days))
         predicted = self._forest.ask(features_of(x, valid, days.astype(np.int64), self._grid))
         one, other = (np.eye(predicted.shape[1])[batch.labels.numpy()] for batch in (own, others))
-        return torch.from_numpy((predicted + one + shares[:, None] * (other - one)) / 2).float()
+        return mixed.x, torch.from_numpy((predicted + one + shares[:, None] * (other - one)) / 2).float()
 
 
 def _softened(unseen: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
