@@ -68,7 +68,7 @@ class Item:
     generation: datetime
     updated: str | None
     assets: dict[str, Asset]  # by band, and the mask as the scene classification
-    product: Product | None = None  # None: Sentinel-2
+    product: ProductKind | None = None  # None: Sentinel-2
 
     @property
     def baseline_name(self) -> str:
@@ -192,8 +192,8 @@ EMPTY_BITS = {LANDSAT_QA: 1, HLS_FMASK: 255}  # as their files have it: Landsat'
 
 
 @dataclass(frozen=True)
-class Product:
-    """A kind of product: what all its items share."""
+class ProductKind:
+    """What all items of one product share: Landsat 8, HLS from Sentinel-2, ..."""
 
     bands: Mapping[str, str]  # by the product's own names
     quality: str  # the band of bits that masks clouds
@@ -216,12 +216,14 @@ class Product:
         return None
 
 
-HLS_PRODUCTS = {part: Product(bands, HLS_FMASK, SCALE, 0.0, -9999) for part, bands in (("S", HLS_S30), ("L", HLS_L30))}
-LANDSAT_8 = Product(OLI, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # and 9
-LANDSAT_4 = Product(TM, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # to 7
+HLS_PRODUCTS = {
+    part: ProductKind(bands, HLS_FMASK, SCALE, 0.0, -9999) for part, bands in (("S", HLS_S30), ("L", HLS_L30))
+}
+LANDSAT_8 = ProductKind(OLI, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # and 9
+LANDSAT_4 = ProductKind(TM, LANDSAT_QA, *LANDSAT_RADIOMETRY, 0)  # to 7
 
 
-def product_of(identifier: str, collection: str, properties: Json) -> Product | None:
+def product_of(identifier: str, collection: str, properties: Json) -> ProductKind | None:
     """Landsat Collection 2 or HLS; None of anything else, which is taken for Sentinel-2."""
     if match := HLS_NAME.search(identifier) or HLS_NAME.search(collection):
         return HLS_PRODUCTS[match["part"].upper()]
@@ -245,7 +247,7 @@ NO_DATA_ROLES = {"thumbnail", "overview", "visual", "metadata"}
 Json = dict[str, Any]
 
 
-def assets_by_band(assets: Json, product: Product | None = None) -> dict[str, tuple[str, Json]]:
+def assets_by_band(assets: Json, product: ProductKind | None = None) -> dict[str, tuple[str, Json]]:
     """Key and asset of each band: the native resolution before others, then GeoTIFF before JPEG 2000.
 
     A GeoTIFF is the easier one to read piece by piece over a network.
@@ -271,7 +273,7 @@ def _described_bands(asset: Json, field: str) -> list[Json]:
     return [band for band in bands if isinstance(band, dict)] if isinstance(bands, list) else []
 
 
-def _band_of_asset(key: str, asset: Json, product: Product | None) -> str | None:
+def _band_of_asset(key: str, asset: Json, product: ProductKind | None) -> str | None:
     """The band of an asset, by the name of its one band, its key, or the common name of the band."""
     described = [*_described_bands(asset, "eo:bands"), *_described_bands(asset, "bands")]
     if max(len(_described_bands(asset, field)) for field in ("eo:bands", "bands", "raster:bands")) > 1:
@@ -349,7 +351,9 @@ def _baseline_of(identifier: str, properties: Json) -> tuple[int, int] | None:
     return None
 
 
-def _reflectance_of(identifier: str, properties: Json, key: str, asset: Json, product: Product | None) -> _Reflectance:
+def _reflectance_of(
+    identifier: str, properties: Json, key: str, asset: Json, product: ProductKind | None
+) -> _Reflectance:
     scale = _listed(asset, "scale", f"{identifier}, asset {key}")
     offset = _listed(asset, "offset", f"{identifier}, asset {key}")
     if product:
