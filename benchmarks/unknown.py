@@ -6,7 +6,8 @@ that is called unknown at the rate, the share of known test fields that is (fals
 curve of the oddness, of the distance alone and of the highest softmax probability.
 
     python benchmarks/unknown.py fields.parquet --label crop --work /tmp/unknown
-    python benchmarks/unknown.py Crop_TRAIN.tsv.gz --classes 3,9,14,20 --split published --work /tmp/unknown-ucr
+    python benchmarks/unknown.py Crop_TRAIN.tsv.gz --classes 3,6,9,12,15,18,21,24 --split published --test-every 5 \\
+        --recipe quick --work /tmp/unknown-ucr
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import gzip
 import json
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ from sklearn.metrics import roc_auc_score
 
 import cropstar
 from cropstar.config import resolve_config
-from cropstar.datasets.batches import Dataset
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import Split, training_split
 from cropstar.models.calibration import softmax
@@ -47,12 +48,15 @@ def main() -> None:
     parser.add_argument("--model", default="star")
     parser.add_argument("--recipe", default="auto")
     parser.add_argument("--split", help="one that the data set names, as of 'cropstar train'")
+    parser.add_argument("--test-every", type=int, default=1, help="of a UCR archive every n-th series of its test part")
     parser.add_argument("--nodata", type=float, action="append", default=[], help="as of 'cropstar ingest'")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
-    whole = cropstar.ingest(given.table, output=given.work / "whole", overwrite=True, nodata=given.nodata)
+    table = given.work / given.table.name
+    write_without(given.table, table, given.label, None, given.test_every)
+    whole = cropstar.ingest(table, output=given.work / "whole", overwrite=True, nodata=given.nodata)
     names = given.classes.split(",") if given.classes else list(_class_names(Path(whole)))
     print(f"{'left out':<20} {'unknown':>8} {'alarms':>7} {'AUROC':>7} {'distance':>9} {'softmax':>8}  fields")
     for name in names:
@@ -70,7 +74,7 @@ def hold_out(given: argparse.Namespace, whole: Path, name: str) -> dict[str, Any
     """The figures of one class that is left out."""
     ending = "".join(given.table.suffixes) if given.table.suffix == ".parquet" else "_TRAIN.tsv.gz"  # as UCR names them
     part = given.work / f"without-{name}{ending}"
-    write_without(given.table, part, given.label, name)
+    write_without(given.table, part, given.label, name, given.test_every)
     store = cropstar.ingest(part, output=given.work / f"store-{name}", overwrite=True, nodata=given.nodata)
     run = cropstar.train(
         store=store,
@@ -118,25 +122,18 @@ def score(model: Path, store: Path, run: Path, *, left_out: str | None, rate: fl
         opened, split, config, spatial=False, normalisation=card.normalisation, regular=config.regular
     )
     distance, doubt = [], []
-    for stage, seen in _last_stage(network, parts["test"], Stages(card.fingerprint.season, scale.days)):
-        distance.append(scale.distances[stage].of([seen.features]).numpy())
-        temperature = card.calibration["temperature"]["temperature"]
-        doubt.append(1 - softmax(seen.scores, temperature).max(axis=1))
+    temperature, test = card.calibration["temperature"]["temperature"], parts["test"]
+    whole_season = Stages(card.fingerprint.season, scale.days[-1:])
+    for batch in all_batches(test, list(range(len(test)))):
+        for _, seen in features_by_stage(network, batch, whole_season, CPU):
+            distance.append(scale.distances[-1].of([seen.features]).numpy())
+            doubt.append(1 - softmax(seen.scores, temperature).max(axis=1))
     opened.close()
     far, unsure = np.concatenate(distance), np.concatenate(doubt)
     oddness = scale.stages[-1].oddness(far, unsure)
     limit = scale.stages[-1].limit(rate)
     assert limit is not None
     return {"oddness": oddness, "distance": far, "softmax": unsure, "unknown": oddness > limit}
-
-
-def _last_stage(model: Any, dataset: Dataset, stages: Stages) -> Any:
-    for batch in all_batches(dataset, list(range(len(dataset)))):
-        last = None
-        for stage, seen in features_by_stage(model, batch, stages, CPU):
-            last = (stage, seen)
-        if last is not None:
-            yield last
 
 
 def _all_of(store: Store, name: str) -> Split:
@@ -157,8 +154,8 @@ def _class_names(store: Path) -> list[str]:
     return names
 
 
-def write_without(table: Path, output: Path, label: str, name: str) -> None:
-    """The file without the samples of one class."""
+def write_without(table: Path, output: Path, label: str, name: str | None, test_every: int) -> None:
+    """The file without the samples of one class, of a UCR archive with every n-th series of the test part."""
     if table.suffix == ".parquet":
         frame = pd.read_parquet(table)
         frame[frame[label].astype(str) != name].to_parquet(output)
@@ -166,7 +163,8 @@ def write_without(table: Path, output: Path, label: str, name: str) -> None:
     for part in ("TRAIN", "TEST"):
         files = [path.with_name(path.name.replace("_TRAIN", f"_{part}")) for path in (table, output)]
         with gzip.open(files[0], "rt") as source, gzip.open(files[1], "wt") as kept:
-            kept.writelines(line for line in source if str(int(float(line.split("\t", 1)[0]))) != name)
+            lines = islice(source, 0, None, test_every if part == "TEST" else 1)
+            kept.writelines(line for line in lines if str(int(float(line.split("\t", 1)[0]))) != name)
 
 
 if __name__ == "__main__":
