@@ -12,7 +12,6 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from cropstar.benchmarks.lattice_plot import cell_title
-from cropstar.benchmarks.suite_matrix import MatrixEntry, SuiteOutcome
 from cropstar.benchmarks.tasks.base import Metric
 from cropstar.reports.comparison import COLOURS, REST
 from cropstar.reports.drawing import INK, MUTED, Ruler, encode, house_style, new_figure, percent_formatter, style_axes
@@ -21,6 +20,8 @@ from cropstar.reports.wording import DASH, count, duration, plural
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from cropstar.benchmarks.suite import MatrixEntry, SuiteOutcome
 
 
 CSV_COLUMNS = (
@@ -218,7 +219,7 @@ NETWORK_TITLES = {
     "ltae": "L-TAE",
     "inceptiontime": "InceptionTime",
 }
-Draw = Callable[["Axes", Sequence[SuiteOutcome], dict[str, str]], None]
+Draw = Callable[["Axes", Sequence["SuiteOutcome"], dict[str, str]], None]
 
 
 def draw_depths(outcomes: Sequence[SuiteOutcome]) -> bytes | None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from cropstar.benchmarks import running, suite
-from cropstar.benchmarks.suite_matrix import SuiteOutcome, read_outcome, read_suite
+from cropstar.benchmarks.suite import SuiteOutcome, read_outcome, read_suite
 from cropstar.benchmarks.suite_results import format_figure
 from cropstar.benchmarks.tasks import TASKS
 from cropstar.cli.bench import bench

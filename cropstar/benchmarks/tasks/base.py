@@ -98,6 +98,12 @@ class StoreTask:
 TASKS: Registry[BenchTask | StoreTask] = Registry("task")
 
 
+def register(task: type[BenchTask]) -> type[BenchTask]:
+    """List a task under its name."""
+    TASKS.register(task.name)(task())
+    return task
+
+
 def digest_of(files: Iterable[Path]) -> dict[str, str]:
     """A short digest of each file."""
     digests = {}
@@ -242,12 +248,8 @@ class FreshSamples(Prepared):
         return self.samples.batch(numbers)
 
 
-def prepare(samples: LabelledDataset) -> Prepared:
-    return Prepared(samples, NO_SEASON, RegularConfig())
-
-
-def prepare_fresh(samples: LabelledDataset) -> Prepared:
-    return FreshSamples(samples, NO_SEASON, RegularConfig())
+def prepare(samples: LabelledDataset, *, fresh: bool = False) -> Prepared:
+    return (FreshSamples if fresh else Prepared)(samples, NO_SEASON, RegularConfig())
 
 
 def from_arrays(part: str, batch_size: int, inputs: Sequence[NDArray[Any]], targets: Sequence[Any]) -> Prepared:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,14 @@ from pydantic import Field
 
 from cropstar.benchmarks.tasks.base import (
     ACCURACY,
-    TASKS,
     BenchTask,
-    Figures,
     SequenceLoss,
     SequenceObjective,
     Settings,
     TaskData,
     digest_of,
     from_arrays,
+    register,
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError, UsageError
@@ -52,9 +51,6 @@ class Digits(BenchTask):
     folder = "mnist"
     needs = NEEDS
     settings = DigitSettings
-
-    def __init__(self, name: str, about: str, paper: Figures) -> None:
-        self.name, self.about, self.paper = name, about, paper
 
     def load(self, settings: DigitSettings, config: TrainConfig, folder: Path) -> TaskData:
         files = {
@@ -133,15 +129,18 @@ def _pooled(images: NDArray[np.uint8], side: int, folder: Path) -> NDArray[np.fl
     return means.reshape(count, -1)
 
 
-PAPER: dict[str, dict[str, Any]] = {
-    "mnist": {"about": "handwritten digits, one pixel per step", "paper": (("star", "99.2 to 99.4 %"),)},
-    "pmnist": {
-        "about": "handwritten digits in a fixed random order of pixels",
-        "paper": (("star", "94.7 to 95.4 %"),),
-    },
-}
-for task_name, facts in PAPER.items():
-    TASKS.register(task_name)(Digits(task_name, **facts))
+@register
+class DigitsInRows(Digits):
+    name = "mnist"
+    about = "handwritten digits, one pixel per step"
+    paper = (("star", "99.2 to 99.4 %"),)
+
+
+@register
+class PermutedDigits(Digits):
+    name = "pmnist"
+    about = "handwritten digits in a fixed random order of pixels"
+    paper = (("star", "94.7 to 95.4 %"),)
 
 
 # --- idx files, gzipped or not: a magic number, the sizes, the bytes

@@ -14,7 +14,6 @@ from cropstar.benchmarks.tasks.base import (
     CROSS_ENTROPY,
     PARTS,
     SQUARED_ERROR,
-    TASKS,
     BenchTask,
     Sample,
     SequenceDataset,
@@ -23,7 +22,7 @@ from cropstar.benchmarks.tasks.base import (
     Settings,
     TaskData,
     prepare,
-    prepare_fresh,
+    register,
 )
 from cropstar.config import TrainConfig
 from cropstar.models.contract import Shape
@@ -64,7 +63,7 @@ class GeneratedTask(BenchTask):
             count = settings.samples if is_training else settings.held_out
             return SequenceDataset(name, count, config.series_batch, read)
 
-        parts = {name: (prepare if number else prepare_fresh)(part(number)) for number, name in enumerate(PARTS)}
+        parts = {name: prepare(part(number), fresh=number == 0) for number, name in enumerate(PARTS)}
         identity = {"generated": self.name, "baseline": self.baseline(settings.length)}
         return TaskData(parts, self.shape(settings.length), self.objective, identity)
 
@@ -72,6 +71,7 @@ class GeneratedTask(BenchTask):
 # --- adding
 
 
+@register
 class Adding(GeneratedTask):
     name = "adding"
     about = "the sum of two marked numbers among T; generated"
@@ -93,14 +93,12 @@ class Adding(GeneratedTask):
         return 1 / 6
 
 
-TASKS.register(Adding.name)(Adding())
-
-
 # --- copy
 
 WORD, SYMBOLS, SIGN = 10, 8, 9
 
 
+@register
 class Copying(GeneratedTask):
     name = "copy"
     about = "ten symbols after T steps; generated"
@@ -122,6 +120,3 @@ class Copying(GeneratedTask):
 
     def baseline(self, length: int) -> float:
         return WORD * math.log(SYMBOLS) / (length + 2 * WORD)
-
-
-TASKS.register(Copying.name)(Copying())

@@ -26,7 +26,6 @@ from pydantic import Field
 from cropstar.benchmarks.tasks.base import (
     ACCURACY,
     PARTS,
-    TASKS,
     BenchTask,
     Sample,
     SequenceDataset,
@@ -35,6 +34,7 @@ from cropstar.benchmarks.tasks.base import (
     Settings,
     TaskData,
     prepare,
+    register,
 )
 from cropstar.config import TrainConfig
 from cropstar.datasets.samples import Prepared
@@ -54,6 +54,7 @@ class GestureSettings(Settings):
     size: int = Field(112, ge=8, le=512, description="pixels per side")
 
 
+@register
 class Gestures(BenchTask):
     name = "jester"
     about = "gestures in video clips of 32 frames, with a ConvRNN"
@@ -93,9 +94,6 @@ def _samples(part: str, clips: Clips, settings: GestureSettings, batch: int) -> 
         return frames / np.float32(127.5) - 1, np.asarray(clips.labels[index])
 
     return SequenceDataset(part, len(clips), batch, read)
-
-
-TASKS.register(Gestures.name)(Gestures())
 
 
 # --- clips

@@ -18,14 +18,13 @@ from pydantic import Field
 from cropstar.benchmarks.tasks.base import (
     LIKELIHOOD,
     PARTS,
-    TASKS,
     BenchTask,
-    Figures,
     SequenceLoss,
     SequenceObjective,
     Settings,
     TaskData,
     from_arrays,
+    register,
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError
@@ -54,9 +53,6 @@ class Music(BenchTask):
     needs = REMEDY
     settings = MusicSettings
 
-    def __init__(self, name: str, about: str, paper: Figures) -> None:
-        self.name, self.about, self.paper = name, about, paper
-
     def load(self, settings: MusicSettings, config: TrainConfig, folder: Path) -> TaskData:
         pieces = read_music(folder, self.name)
         digest = hashlib.blake2b(digest_size=8)
@@ -84,11 +80,18 @@ def _windows(piece: NDArray[np.bool_], frames: int) -> list[NDArray[np.bool_]]:
     return [piece[start : start + frames + 1] for start in range(0, len(piece) - 1, frames)]
 
 
-for music in (
-    Music("jsb", "Bach's chorales: predict the next frame of 88 notes", (("star", "8.09 to 8.13"),)),
-    Music("piano", "piano music: predict the next frame of 88 notes", (("star", "7.40"),)),
-):
-    TASKS.register(music.name)(music)
+@register
+class Chorales(Music):
+    name = "jsb"
+    about = "Bach's chorales: predict the next frame of 88 notes"
+    paper = (("star", "8.09 to 8.13"),)
+
+
+@register
+class PianoMusic(Music):
+    name = "piano"
+    about = "piano music: predict the next frame of 88 notes"
+    paper = (("star", "7.40"),)
 
 
 # --- files

@@ -30,7 +30,6 @@ from cropstar.benchmarks.recurrence import follow_from, require_carrying
 from cropstar.benchmarks.tasks.base import (
     BITS,
     PARTS,
-    TASKS,
     BenchTask,
     Metric,
     SequenceLoss,
@@ -39,6 +38,7 @@ from cropstar.benchmarks.tasks.base import (
     TaskData,
     batches_of,
     prepare,
+    register,
 )
 from cropstar.config import TrainConfig
 from cropstar.datasets.batches import Batch, Dataset
@@ -62,6 +62,7 @@ class PennSettings(Settings):
     held_out_limit: int | None = Field(None, ge=2, description="characters of validation and test each; null: all")
 
 
+@register
 class Penn(BenchTask):
     name = "ptb"
     about = "the Penn Treebank: predict the next character"
@@ -90,9 +91,6 @@ class Penn(BenchTask):
         assert isinstance(streams, Streams)
         model = build_model(config.model, material.shape)
         return TextModel(model, material.shape.bands, streams.batch_size, streams.row_length)
-
-
-TASKS.register(Penn.name)(Penn())
 
 
 # --- rows of text, and the model that carries its state along them

@@ -10,13 +10,13 @@ from pydantic import Field
 
 from cropstar.benchmarks.tasks.base import (
     ACCURACY,
-    TASKS,
     BenchTask,
     SequenceLoss,
     SequenceObjective,
     Settings,
     TaskData,
     from_arrays,
+    register,
 )
 from cropstar.config import TrainConfig
 from cropstar.errors import InputError
@@ -30,6 +30,7 @@ class UcrSettings(Settings):
     validation: float = Field(0.15, gt=0, lt=1, description="share of the training half used for validation")
 
 
+@register
 class Ucr(BenchTask):
     name = "ucr"
     about = "a data set of the UCR archive, on its published halves"
@@ -70,6 +71,3 @@ class Ucr(BenchTask):
         shape = Shape(known.shape[1], len(scene.fingerprint.classes), longest)
         objective = SequenceObjective(SequenceLoss("class", by_step=False), self.metric)
         return TaskData(parts, shape, objective, {"name": scene.name, "recipe": scene.recipe})
-
-
-TASKS.register(Ucr.name)(Ucr())
