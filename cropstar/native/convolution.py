@@ -1,4 +1,4 @@
-"""One date of a ConvSTAR layer, for inference.
+"""The ConvSTAR layer: one date for inference, and whole sequences of images, forwards and backwards.
 
 Images keep the shape (N, C, H, W) and lie channels last in memory, where a crop is a view that is taken as it is. An
 image in another layout is copied once. The arithmetic is Winograd's F(2x2, 3x3) for all sizes: tiles of 2 x 2 pixels,
@@ -14,8 +14,22 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from cropstar.native.library import ConvolutionStep, library
-from cropstar.native.tensors import Packed, Weights, mask_bytes, pack, pointer, require_fit, require_shape, strides
+from cropstar.native.library import ConvolutionBackward, ConvolutionForward, ConvolutionStep, library
+from cropstar.native.tensors import (
+    Forward,
+    Gradients,
+    Kernels,
+    Packed,
+    Weights,
+    inner_contiguous,
+    mask_bytes,
+    pack,
+    pointer,
+    require_fit,
+    require_shape,
+    run_layer,
+    strides,
+)
 
 TILE = 2
 _origin: ContextVar[tuple[int, int]] = ContextVar("origin", default=(0, 0))
@@ -128,8 +142,7 @@ def _widened(images: Tensor, above: int, left: int, border: Tensor | None = None
 def _channels_last(images: Tensor) -> Tensor:
     """(N, H, W, C) with channels in one piece."""
     require_fit(images)
-    turned = images.permute(0, 2, 3, 1)
-    return turned if turned.shape[3] == 1 or turned.stride(3) == 1 else turned.contiguous()
+    return inner_contiguous(images.permute(0, 2, 3, 1))
 
 
 def _overlap(one: Tensor, other: Tensor) -> bool:
@@ -141,3 +154,80 @@ def _overlap(one: Tensor, other: Tensor) -> bool:
 def _extent(tensor: Tensor) -> tuple[int, int]:
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + tensor.element_size() * (last + 1)
+
+
+# --- all dates
+
+
+def follow_images(
+    x: Tensor, valid: Tensor | None, weights: Weights, initial: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """One layer with gradients where they are wanted: the states (T, B, F, H, W) and the last one (B, F, H, W).
+
+    Dates come first, x (T, B, C, H, W) and valid (T, B, H, W), with any strides. States and gradients lie channels
+    last: a layer above takes them as they are. A date that is not valid leaves a pixel's state as it was. NaN is data:
+    what lies under the mask should be numbers, since the gradient of a weight is a sum over all pixels (0 * NaN).
+
+    `initial` (B, F, H, W) is the state before the first date. A loss on the last state should take the second result:
+    the gradient of the first is as large as the sequence.
+    """
+    require_fit(x)
+    if x.dim() != 5 or not x.numel():
+        raise ValueError(f"x is {tuple(x.shape)}, not (T, B, C, H, W)")
+    length, images, _, height, width = x.shape
+    hidden, inputs = weights.value_weight.shape[:2]
+    require_shape("x", x, (length, images, inputs, height, width))
+    if initial is not None:
+        require_fit(initial)
+        require_shape("initial", initial, (images, hidden, height, width))
+        initial = initial.permute(0, 2, 3, 1).contiguous()
+    mask = mask_bytes(valid, (length, images, height, width))
+    kernels = Kernels(_forward, _backward)
+    states, last = run_layer(kernels, inner_contiguous(x.permute(0, 1, 3, 4, 2)), mask, weights, initial)
+    return states.permute(0, 1, 4, 2, 3), last.permute(0, 3, 1, 2)
+
+
+def _forward(x: Tensor, mask: Tensor | None, weights: Weights, initial: Tensor | None, *, keep: bool) -> Forward:
+    """x (T, B, H, W, C), mask (T, B, H, W), initial (B, H, W, F)."""
+    packed = pack_convolution(weights)
+    shape = (*x.shape[:4], packed.hidden)
+    kept = Forward(x.new_empty(shape), *(x.new_empty(shape) if keep else None for _ in range(2)))
+    task = ConvolutionForward(
+        *(*x.shape[:4], packed.inputs, packed.hidden, packed.pointer(), x.data_ptr(), *strides(x, 4)),
+        *(pointer(mask), *strides(mask, 4), pointer(initial), *(pointer(part) for part in kept)),
+    )
+    library().run("convolution_forward", task, torch.get_num_threads())
+    return kept
+
+
+def _backward(
+    x: Tensor,
+    mask: Tensor | None,
+    weights: Weights,
+    initial: Tensor | None,
+    forward: Forward,
+    states_gradient: Tensor | None,
+    last_gradient: Tensor | None,
+    *,
+    x_wanted: bool,
+    initial_wanted: bool,
+) -> Gradients:
+    packed = pack(weights, "convolution_backward")
+    given = last = None
+    if states_gradient is not None:
+        require_fit(states_gradient)
+        given = inner_contiguous(states_gradient)
+    if last_gradient is not None:
+        require_fit(last_gradient)
+        last = last_gradient.contiguous()
+    x_gradient = x.new_empty(x.shape) if x_wanted else None
+    initial_gradient = x.new_empty(*x.shape[1:4], packed.hidden) if initial_wanted else None
+    gradients = Weights(*(x.new_empty(part.shape) for part in weights))
+    task = ConvolutionBackward(
+        *(*x.shape[:4], packed.inputs, packed.hidden, packed.pointer(), x.data_ptr(), *strides(x, 4)),
+        *(pointer(mask), *strides(mask, 4), pointer(initial), *(pointer(part) for part in forward)),
+        *(pointer(given), *strides(given, 4), pointer(last), pointer(x_gradient), pointer(initial_gradient)),
+        **{f"{name}_gradient": part.data_ptr() for name, part in gradients._asdict().items()},
+    )
+    library().run("convolution_backward", task, torch.get_num_threads())
+    return Gradients(x_gradient, initial_gradient, gradients)

@@ -14,34 +14,22 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from cropstar.native.library import StarBackward, StarForward, StarStack, library, using
+from cropstar.native.library import StarBackward, StarForward, StarStack, library
 from cropstar.native.tensors import (
+    Forward,
+    Gradients,
+    Kernels,
     Packed,
     Weights,
-    gradients_wanted,
     inner_contiguous,
     mask_bytes,
     pack,
     pointer,
-    refuse_second_derivative,
     require_fit,
     require_shape,
+    run_layer,
     strides,
 )
-
-
-class Forward(NamedTuple):
-    """(T, B, H) each; gate and value where they were kept."""
-
-    outputs: Tensor
-    gate: Tensor | None
-    value: Tensor | None
-
-
-class Gradients(NamedTuple):
-    x: Tensor | None
-    initial: Tensor | None
-    weights: Weights
 
 
 class BinSums(NamedTuple):
@@ -220,46 +208,11 @@ def star_stack(
 
 def run_star(x: Tensor, valid: Tensor | None, weights: Weights, initial: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One layer with gradients where they are wanted: the outputs (T, B, H) and the last state (B, H)."""
-    if not gradients_wanted(x, *weights, *(() if initial is None else (initial,))):
-        outputs = star_forward(x, valid, pack_star(weights), initial).outputs
-        return outputs, outputs[-1].clone()
-    outputs, final = _StarLayer.apply(x, valid, initial, *weights)  # type: ignore[no-untyped-call]
-    return outputs, final
 
+    def forward(x: Tensor, valid: Tensor | None, weights: Weights, initial: Tensor | None, *, keep: bool) -> Forward:
+        return star_forward(x, valid, pack_star(weights), initial, keep=keep)
 
-class _StarLayer(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: torch.autograd.function.FunctionCtx,
-        x: Tensor,
-        valid: Tensor | None,
-        initial: Tensor | None,
-        *parts: Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        computed = star_forward(x, valid, pack_star(Weights(*parts)), initial, keep=True)
-        ctx.save_for_backward(x, valid, initial, *parts, *computed)  # type: ignore[arg-type]
-        ctx.set_materialize_grads(False)
-        ctx.instruction_set = library().instruction_set  # type: ignore[attr-defined]
-        return computed.outputs, computed.outputs[-1].clone()
-
-    @staticmethod
-    def backward(
-        ctx: torch.autograd.function.FunctionCtx, outputs_gradient: Tensor | None, final_gradient: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        refuse_second_derivative()
-        x, valid, initial, *rest = ctx.saved_tensors  # type: ignore[attr-defined]
-        weights, kept = Weights(*rest[:5]), Forward(*rest[5:])
-        if outputs_gradient is None and final_gradient is None:
-            return (None,) * 8
-        x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
-        with using(ctx.instruction_set):  # type: ignore[attr-defined]
-            gradients = star_backward(
-                *(x, valid, weights, initial, kept, outputs_gradient, final_gradient),
-                x_wanted=x_wanted,
-                initial_wanted=initial_wanted,
-            )
-        parts = (part if needed else None for part, needed in zip(gradients.weights, wanted, strict=True))
-        return (gradients.x, None, gradients.initial, *parts)
+    return run_layer(Kernels(forward, star_backward), x, valid, weights, initial)
 
 
 def _checked(

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 
 from cropstar.native.library import Normalise, NormaliseBackward, SeasonMeans, library
-from cropstar.native.tensors import (
-    mask_bytes,
-    pointer,
-    refuse_second_derivative,
-    require_fit,
-    require_shape,
-    strides,
-)
+from cropstar.native.tensors import mask_bytes, pointer, refuse_second_derivative, require_fit, require_shape, strides
 
 
 class RunningStatistics(NamedTuple):

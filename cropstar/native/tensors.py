@@ -1,9 +1,9 @@
-"""How tensors are handed to the kernels: what fits, weights in panels, pointers."""
+"""How tensors are handed to the kernels: what fits, weights in panels, pointers, gradients of a layer."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from cropstar.native.library import StarWeights, library
+from cropstar.native.library import StarWeights, library, using
 
 
 class Weights(NamedTuple):
@@ -165,3 +165,73 @@ def refuse_second_derivative() -> None:
     """With create_graph=True, better no answer than one without its graph."""
     if torch.is_grad_enabled():
         raise RuntimeError("this layer has no second derivative; choose the backend naive")
+
+
+# --- a layer over all dates, with its gradients
+
+
+class Forward(NamedTuple):
+    """The states of all dates, and what the backward pass needs of them; undefined under the mask."""
+
+    outputs: Tensor
+    gate: Tensor | None
+    value: Tensor | None
+
+
+class Gradients(NamedTuple):
+    x: Tensor | None
+    initial: Tensor | None
+    weights: Weights
+
+
+class Kernels(NamedTuple):
+    """The two passes of one kind of layer, with the arguments of `star_forward` and `star_backward`."""
+
+    forward: Callable[..., Forward]
+    backward: Callable[..., Gradients]
+
+
+def run_layer(
+    kernels: Kernels, x: Tensor, valid: Tensor | None, weights: Weights, initial: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The states of all dates and the last one; with gradients where they are wanted."""
+    if gradients_wanted(x, *weights, *(() if initial is None else (initial,))):
+        outputs, final = _Layer.apply(kernels, x, valid, initial, *weights)  # type: ignore[no-untyped-call]
+        return outputs, final
+    outputs = kernels.forward(x, valid, weights, initial, keep=False).outputs
+    return outputs, outputs[-1].clone()
+
+
+class _Layer(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        kernels: Kernels,
+        x: Tensor,
+        valid: Tensor | None,
+        initial: Tensor | None,
+        *parts: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        computed = kernels.forward(x, valid, Weights(*parts), initial, keep=True)
+        ctx.save_for_backward(x, valid, initial, *parts, *computed)  # type: ignore[arg-type]
+        ctx.set_materialize_grads(False)
+        ctx.kernels, ctx.instruction_set = kernels, library().instruction_set  # type: ignore[attr-defined]
+        return computed.outputs, computed.outputs[-1].clone()
+
+    @staticmethod
+    def backward(
+        ctx: torch.autograd.function.FunctionCtx, outputs_gradient: Tensor | None, final_gradient: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        if outputs_gradient is None and final_gradient is None:
+            return (None,) * 9
+        x, valid, initial, *rest = ctx.saved_tensors  # type: ignore[attr-defined]
+        _, x_wanted, _, initial_wanted, *wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
+        with using(ctx.instruction_set):  # type: ignore[attr-defined]
+            gradients = ctx.kernels.backward(  # type: ignore[attr-defined]
+                *(x, valid, Weights(*rest[:5]), initial, Forward(*rest[5:]), outputs_gradient, final_gradient),
+                x_wanted=x_wanted,
+                initial_wanted=initial_wanted,
+            )
+        parts = (part if needed else None for part, needed in zip(gradients.weights, wanted, strict=True))
+        return (None, gradients.x, None, gradients.initial, *parts)

@@ -11,8 +11,7 @@ from torch import Tensor
 from cropstar.errors import ResourceError
 from cropstar.models.backends import choose_half, has_bfloat16_kernels
 from cropstar.native import available
-from cropstar.native.convolution import convolution_step, pack_convolution, tiles_begin
-from cropstar.native.convolution_training import follow_images
+from cropstar.native.convolution import convolution_step, follow_images, pack_convolution, tiles_begin
 from cropstar.native.library import BFLOAT16, library, using
 from cropstar.native.star import pack_star, run_star, star_stack
 from cropstar.native.tensors import Weights

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from torch import Tensor
 
 from cropstar.models.cells.star import StarCell
-from cropstar.native.convolution_training import follow_images
+from cropstar.native.convolution import follow_images
 from tests.native.references import OUTPUTS, in_double, make_cell, require_close, run_naively, weights_of
 from tests.native.test_convolution import season
 

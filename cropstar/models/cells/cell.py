@@ -25,9 +25,6 @@ class CellOptions:
     revisit: float | None = None  # days between usual acquisitions; where given, gates follow the time that passed
 
 
-DEFAULTS = CellOptions()
-
-
 class Cell(nn.Module, ABC):
     """One layer's recurrence, split into what can be computed for all dates at once and what cannot.
 
@@ -42,12 +39,17 @@ class Cell(nn.Module, ABC):
     state_reach = 1
     backend = "auto"  # who computes it where there is a choice; see models/backends.py
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
+    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions | None = None) -> None:
         super().__init__()
         self.inputs = inputs
         self.hidden = hidden
         self.spatial = spatial
-        self.options = options
+        self.options = options or CellOptions()
+        self.make_weights()
+
+    @abstractmethod
+    def make_weights(self) -> None:
+        """Make the products and gates: `of_input`, `of_state` and `gate` have the cell's sizes."""
 
     @abstractmethod
     def initialise(self, memory: float) -> None:
@@ -64,6 +66,17 @@ class Cell(nn.Module, ABC):
     @abstractmethod
     def reference(self, x: Tensor, state: State) -> State:
         """One date onwards by the equations to the letter: what every fast path must equal."""
+
+    def of_input(self) -> nn.Linear | nn.Conv2d:
+        """A product W x + b."""
+        return product(self.inputs, self.hidden, spatial=self.spatial, bias=True)
+
+    def of_state(self, *, bias: bool) -> nn.Linear | nn.Conv2d:
+        """A product U h, or U h + b."""
+        return product(self.hidden, self.hidden, spatial=self.spatial, bias=bias)
+
+    def gate(self) -> Gate:
+        return Gate(self.inputs, self.hidden, spatial=self.spatial)
 
     def initial_state(self, like: Tensor) -> State:
         """Zeros for a batch shaped like one date's input."""

@@ -17,18 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import (
-    CELLS,
-    DEFAULTS,
-    Cell,
-    CellOptions,
-    Gate,
-    Projected,
-    State,
-    chrono_times,
-    product,
-    written_out,
-)
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, chrono_times, written_out
 
 
 @CELLS.register("gru")
@@ -38,14 +27,13 @@ class GruCell(Cell):
     input_reach = 2
     state_reach = 2
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.reset_gate = Gate(inputs, hidden, spatial=spatial)  # r
-        self.keep_gate = Gate(inputs, hidden, spatial=spatial)  # u
-        self.value = Gate(inputs, hidden, spatial=spatial)  # z
-        self.resets_after = options.variant == "reset-after"
+    def make_weights(self) -> None:
+        self.reset_gate = self.gate()  # r
+        self.keep_gate = self.gate()  # u
+        self.value = self.gate()  # z
+        self.resets_after = self.options.variant == "reset-after"
         if self.resets_after:
-            self.value.state = product(hidden, hidden, spatial=spatial, bias=True)  # with b_h
+            self.value.state = self.of_state(bias=True)  # with b_h
             self.input_reach = self.state_reach = 1  # a single product
 
     def initialise(self, memory: float) -> None:

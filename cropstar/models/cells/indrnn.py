@@ -11,27 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import (
-    CELLS,
-    DEFAULTS,
-    Cell,
-    CellOptions,
-    Projected,
-    State,
-    orthogonal_,
-    product,
-    written_out,
-)
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, orthogonal_, written_out
 
 
 @CELLS.register("indrnn")
 class IndRnnCell(Cell):
     state_reach = 0  # a pixel's state never looks at its neighbours'
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.input_value = product(inputs, hidden, spatial=spatial, bias=True)  # W, b
-        self.recurrence = nn.Parameter(torch.ones(hidden))  # u
+    def make_weights(self) -> None:
+        self.input_value = self.of_input()  # W, b
+        self.recurrence = nn.Parameter(torch.ones(self.hidden))  # u
 
     def initialise(self, memory: float) -> None:
         orthogonal_(self.input_value)

@@ -15,19 +15,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State, chrono_times
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, chrono_times
 
 
 @CELLS.register("lstm")
 class LstmCell(Cell):
     state_parts = 2
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.forget_gate = Gate(inputs, hidden, spatial=spatial)  # f
-        self.input_gate = Gate(inputs, hidden, spatial=spatial)  # i
-        self.output_gate = Gate(inputs, hidden, spatial=spatial)  # o
-        self.value = Gate(inputs, hidden, spatial=spatial)  # z
+    def make_weights(self) -> None:
+        self.forget_gate = self.gate()  # f
+        self.input_gate = self.gate()  # i
+        self.output_gate = self.gate()  # o
+        self.value = self.gate()  # z
 
     def initialise(self, memory: float) -> None:
         # Plus for the gate that keeps, and minus the same numbers for the one that writes, so that f + i = 1 at first.

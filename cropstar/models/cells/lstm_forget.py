@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State, chrono_times
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, chrono_times
 
 JANET_OFFSET = 1.0
 
@@ -27,10 +27,9 @@ class LstmForgetCell(Cell):
     state_parts = 2
     variants = ("paper", "janet")
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.forget_gate = Gate(inputs, hidden, spatial=spatial)  # f
-        self.value = Gate(inputs, hidden, spatial=spatial)  # z
+    def make_weights(self) -> None:
+        self.forget_gate = self.gate()  # f
+        self.value = self.gate()  # z
 
     def initialise(self, memory: float) -> None:
         self.forget_gate.initialise(chrono_times(self.hidden, memory))  # plus: f keeps

@@ -13,19 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import (
-    CELLS,
-    DEFAULTS,
-    Cell,
-    CellOptions,
-    Projected,
-    State,
-    chrono_times,
-    orthogonal_,
-    product,
-    set_bias,
-    written_out,
-)
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, chrono_times, orthogonal_, set_bias, written_out
 
 # On a processor, dates larger than this keep it busy one by one, and the loop moves less memory (one thread, 45 to 784
 # dates: at 1,024 values a date the scan took 0.5 to 0.9 of the loop's time, at 8,192 values 1.4 to 7 times it).
@@ -36,10 +24,9 @@ LARGE_DATE = 2048  # accelerators, which want few large steps, always scan
 class MinGruCell(Cell):
     state_reach = 0  # a pixel's state never looks at its neighbours'
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.update_gate = product(inputs, hidden, spatial=spatial, bias=True)  # W_u, b_u
-        self.input_value = product(inputs, hidden, spatial=spatial, bias=True)  # W_z, b_z
+    def make_weights(self) -> None:
+        self.update_gate = self.of_input()  # W_u, b_u
+        self.input_value = self.of_input()  # W_z, b_z
 
     def initialise(self, memory: float) -> None:
         orthogonal_(self.update_gate)

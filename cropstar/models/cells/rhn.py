@@ -16,33 +16,19 @@ import math
 import torch
 from torch import Tensor, nn
 
-from cropstar.models.cells.cell import (
-    CELLS,
-    DEFAULTS,
-    Cell,
-    CellOptions,
-    Gate,
-    Projected,
-    State,
-    chrono_times,
-    orthogonal_,
-    product,
-    set_bias,
-    written_out,
-)
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, chrono_times, orthogonal_, set_bias, written_out
 
 
 @CELLS.register("rhn")
 class RhnCell(Cell):
     depth = 1
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
+    def make_weights(self) -> None:
         self.input_reach = self.state_reach = self.depth
-        self.value = Gate(inputs, hidden, spatial=spatial)  # z_1
-        self.transform_gate = Gate(inputs, hidden, spatial=spatial)  # t_1
-        self.inner_values = nn.ModuleList(self._inner() for _ in range(1, self.depth))  # z_2, ...
-        self.inner_gates = nn.ModuleList(self._inner() for _ in range(1, self.depth))  # t_2, ...
+        self.value = self.gate()  # z_1
+        self.transform_gate = self.gate()  # t_1
+        self.inner_values = nn.ModuleList(self.of_state(bias=True) for _ in range(1, self.depth))  # z_2, ...
+        self.inner_gates = nn.ModuleList(self.of_state(bias=True) for _ in range(1, self.depth))  # t_2, ...
 
     def initialise(self, memory: float) -> None:
         # Minus, because t updates; log(depth), because every inner step forgets and a date has `depth` of them.
@@ -74,9 +60,6 @@ class RhnCell(Cell):
             t = torch.sigmoid(written_out(inner_gate, s))
             s = (1 - t) * s + t * z
         return (s,)
-
-    def _inner(self) -> nn.Linear | nn.Conv2d:
-        return product(self.hidden, self.hidden, spatial=self.spatial, bias=True)
 
     def _inner_steps(self) -> list[tuple[nn.Linear | nn.Conv2d, nn.Linear | nn.Conv2d]]:
         return list(zip(self.inner_values, self.inner_gates, strict=True))  # type: ignore[arg-type]

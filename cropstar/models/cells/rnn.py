@@ -10,14 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import CELLS, DEFAULTS, Cell, CellOptions, Gate, Projected, State
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State
 
 
 @CELLS.register("rnn")
 class RnnCell(Cell):
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.value = Gate(inputs, hidden, spatial=spatial)  # W, U, b
+    def make_weights(self) -> None:
+        self.value = self.gate()  # W, U, b
 
     def initialise(self, memory: float) -> None:
         self.value.initialise()

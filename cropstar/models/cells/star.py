@@ -21,22 +21,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cropstar.models.cells.cell import (
-    CELLS,
-    DEFAULTS,
-    Cell,
-    CellOptions,
-    Projected,
-    State,
-    orthogonal_,
-    product,
-    written_out,
-)
+from cropstar.models.cells.cell import CELLS, Cell, Projected, State, orthogonal_, written_out
 from cropstar.models.cells.star_layer import can_fuse, can_run_layer, run_layer
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.native import available
-from cropstar.native.convolution import convolution_step
-from cropstar.native.convolution_training import follow_images
+from cropstar.native.convolution import convolution_step, follow_images
 from cropstar.native.star import run_star, star_stack
 from cropstar.native.tensors import Packed, Packing, Weights, autocasting, fits, gradients_wanted, is_traced
 
@@ -48,13 +37,13 @@ SMALLEST_GAIN = 1e-6  # of a normalisation: a smaller one has no border value, a
 class StarCell(Cell):
     variants = ("paper", "janet", "no-outer-tanh")
 
-    def __init__(self, inputs: int, hidden: int, *, spatial: bool, options: CellOptions = DEFAULTS) -> None:
-        super().__init__(inputs, hidden, spatial=spatial, options=options)
-        self.dated = options.revisit is not None and options.variant != "janet"  # whose two gates have no one k
+    def make_weights(self) -> None:
+        # The two gates of `janet` have no one k.
+        self.dated = self.options.revisit is not None and self.options.variant != "janet"
         self.state_parts = 2 if self.dated else 1
-        self.input_value = product(inputs, hidden, spatial=spatial, bias=True)  # W_z, b_z
-        self.input_gate = product(inputs, hidden, spatial=spatial, bias=True)  # W_x, b_k
-        self.state_gate = product(hidden, hidden, spatial=spatial, bias=False)  # W_h
+        self.input_value = self.of_input()  # W_z, b_z
+        self.input_gate = self.of_input()  # W_x, b_k
+        self.state_gate = self.of_state(bias=False)  # W_h
         self._packing = Packing()
 
     def initialise(self, memory: float) -> None:
