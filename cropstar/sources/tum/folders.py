@@ -1,4 +1,4 @@
-"""Folders of TUM's data: tiles as TFRecords or GeoTIFFs, or batches of series; what the user may choose.
+"""The data of TUM, found in its folders: tiles as TFRecords or GeoTIFFs (MTLCC), or batches of series (fieldRNN).
 
 <root>/geotransforms.csv  classes.txt  dataset.ini  tileids/*.tileids
 <root>/<data>/<tile>.tfrecord[.gz]      <root>/<data>/<tile>/{y,labels}.tif
@@ -7,15 +7,19 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cropstar.errors import InputError, UsageError
-from cropstar.inputs import require_file
+from cropstar.inputs import reading, require_file
+from cropstar.registry import short_list
+from cropstar.sources.base import Scene
+from cropstar.sources.texts import read_small_text
 
 FIRST_YEAR, LAST_YEAR = 2015, 2100  # Sentinel-2 sees since June 2015
 
@@ -35,13 +39,38 @@ class TumOptions:
             raise UsageError("the images of a tile must be above zero")
 
 
+def open_tum(path: Path, options: TumOptions | None = None) -> list[Scene]:
+    """One scene for each folder of tiles, which is a year, or one of all batches."""
+    from cropstar.sources.tum.images import ImageScene
+    from cropstar.sources.tum.points import SeriesScene
+
+    options = options or TumOptions()
+    if not path.is_dir():
+        raise InputError("no such folder", path=path, remedy="give the folder of the data set")
+    folders = sorted(_walk(path), key=lambda found: found.path)
+    if not folders:
+        why = "there are no <tile>.tfrecord.gz, no folders of GeoTIFFs with y.tif or labels.tif and no b0.pkl"
+        raise InputError("no TUM data", path=path, why=why, remedy="give the folder of the data set")
+    chosen = _choose(folders, path, options)
+    if chosen[0].kind == BATCHES:
+        series = SeriesScene([folder.path for folder in _in_order(chosen)], options.year)
+        series.log_summary(chosen=options.year is not None)
+        return [series]
+    scenes = [ImageScene(folder, _year(folder, options), options) for folder in chosen]
+    for scene in scenes:
+        scene.log_summary()
+    return list(scenes)
+
+
 LABEL_FILES = ("y.tif", "labels.tif")
 RECORDS, RASTERS, BATCHES = "records", "rasters", "batches"
 RECORD = re.compile(r"(\d{1,18})\.tfrecord(?:\.gz)?", re.ASCII)
 TILE_FOLDER = re.compile(r"\d{1,18}", re.ASCII)
 BATCH = re.compile(r"b(\d{1,9})\.pkl", re.ASCII)
+YEAR = re.compile(r"(?<!\d)20([1-9]\d)(?!\d)|data[-_]?(\d\d)(?!\d)", re.ASCII)  # 2016 or data16
 PARTS = ("train", "test", "eval")  # folders of batches that belong together
-COMPANIONS = ("classes.txt", "geotransforms.csv", "dataset.ini", "tileids")
+CLASSES, PLACES, SETTINGS, TILE_IDS = "classes.txt", "geotransforms.csv", "dataset.ini", "tileids"
+MAXIMUM_TEXT_BYTES = 2**26  # a hundred thousand tiles are five megabytes
 DEPTH = 4  # folders below the one that was given
 MOST_FOLDERS = 2000  # that are looked into before giving up
 ANCESTORS = 3  # folders above the data in which their companions may lie
@@ -56,7 +85,11 @@ class DataFolder:
     def root(self) -> Path:
         """The folder with class names, places and folds; the one above where there are none."""
         folders = [self.path, *self.path.parents][: ANCESTORS + 1]
-        candidates = (folder for folder in folders if any((folder / name).exists() for name in COMPANIONS))
+        candidates = (
+            folder
+            for folder in folders
+            if any((folder / name).exists() for name in (CLASSES, PLACES, SETTINGS, TILE_IDS))
+        )
         return next(candidates, self.path.parent)
 
     @property
@@ -70,10 +103,6 @@ class DataFolder:
 def looks_like_tum(path: Path) -> bool:
     """Whether some folder at or below a path holds tiles or batches."""
     return path.is_dir() and next(_walk(path), None) is not None
-
-
-def find_data(path: Path) -> list[DataFolder]:
-    return sorted(_walk(path), key=lambda found: found.path)
 
 
 def list_tiles(folder: DataFolder) -> dict[int, Path]:
@@ -103,6 +132,10 @@ def list_batches(folder: Path) -> list[Path]:
 def label_file(folder: Path) -> Path | None:
     """The label raster of a tile's folder; a folder without one is no tile."""
     return next((folder / name for name in LABEL_FILES if (folder / name).is_file()), None)
+
+
+def lines_of(path: Path) -> list[str]:
+    return read_small_text(path, MAXIMUM_TEXT_BYTES).splitlines()
 
 
 def _tile_id(entry: Path, kind: str) -> int | None:
@@ -143,3 +176,72 @@ def _look_into(folder: Path) -> tuple[str | None, list[Path]]:
     except OSError:  # a folder that may not be read holds nothing for us
         return None, []
     return None, sorted(below)
+
+
+# --- Which of several folders
+
+
+def _choose(found: list[DataFolder], path: Path, options: TumOptions) -> list[DataFolder]:
+    """The folders that are meant: years of one collection of tiles, or the parts of one collection of batches."""
+    labels = sorted({folder.label for folder in found})
+    if options.data is not None:
+        found = [folder for folder in found if _matches(folder, options.data)]
+        if not found:
+            what = f"no data '{options.data}'"
+            raise UsageError(what, path=path, why=f"there is {short_list(labels)}", remedy="choose one with --data")
+    if options.year is not None:
+        found = [folder for folder in found if _year(folder, options) == options.year]
+        if not found:
+            what = f"no data of {options.year}"
+            raise UsageError(what, path=path, why=f"there is {short_list(labels)}", remedy="choose another --year")
+    collections = {(folder.kind == BATCHES, _collection(folder)) for folder in found}
+    years: dict[int | None, list[DataFolder]] = defaultdict(list)
+    for folder in found:
+        years[_year(folder, options)].append(folder)
+    twice = any(len(folders) > 1 and folders[0].kind != BATCHES for folders in years.values())
+    if len(collections) > 1 or twice:
+        why = f"there is {short_list(sorted({folder.label for folder in found}))}"
+        raise UsageError("several collections", path=path, why=why, remedy="choose with --data")
+    return found
+
+
+def _matches(folder: DataFolder, wanted: str) -> bool:
+    wanted = wanted.strip("/")
+    return wanted in (folder.label, *folder.label.split("/"), folder.path.name)
+
+
+def _collection(folder: DataFolder) -> Path:
+    if folder.kind != BATCHES:
+        return folder.root
+    return folder.path.parent if folder.path.name in PARTS else folder.path
+
+
+def _in_order(folders: list[DataFolder]) -> list[DataFolder]:
+    """Train, test, eval."""
+    return sorted(folders, key=lambda folder: PARTS.index(folder.path.name) if folder.path.name in PARTS else -1)
+
+
+def _year(folder: DataFolder, options: TumOptions) -> int | None:
+    """Of tiles the year by their folder, else the user's; None where file names may tell."""
+    if folder.kind == BATCHES:
+        return options.year
+    year = _year_of(folder.path, folder.root) or options.year
+    if year is None and folder.kind == RECORDS:
+        why = "neither the records nor the folder's name have it"
+        raise UsageError("the year is not known", path=folder.path, why=why, remedy="give it with --year")
+    return year
+
+
+def _year_of(folder: Path, root: Path) -> int | None:
+    """The year by a folder's name, such as data16, or by the section of dataset.ini that names it."""
+    path = root / SETTINGS
+    if path.is_file():
+        settings = configparser.ConfigParser(interpolation=None, strict=False)
+        with reading("not a settings file", path):
+            settings.read_string("\n".join(lines_of(path)))
+        for section in settings.sections():
+            named = Path(settings[section].get("datadir", "")).name == folder.name
+            if named and re.fullmatch(r"20\d\d", section, re.ASCII):
+                return int(section)
+    match = YEAR.search(folder.name) or YEAR.search(root.name)
+    return 2000 + int(match[1] or match[2]) if match else None

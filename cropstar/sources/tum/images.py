@@ -8,14 +8,16 @@ Tiles are TFRecords as published, or GeoTIFFs, a folder per tile, in the two way
 
 from __future__ import annotations
 
-import configparser
+import gzip
 import re
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 from rasterio.crs import CRS
@@ -38,9 +40,18 @@ from cropstar.sources.base import (
     recipe_of,
     safe_name,
 )
-from cropstar.sources.texts import read_small_text
-from cropstar.sources.tum.folders import LABEL_FILES, RASTERS, DataFolder, TumOptions, label_file, list_tiles
-from cropstar.sources.tum.tfrecord import Features, read_example
+from cropstar.sources.tum.folders import (
+    CLASSES,
+    LABEL_FILES,
+    PLACES,
+    RASTERS,
+    TILE_IDS,
+    DataFolder,
+    TumOptions,
+    label_file,
+    lines_of,
+    list_tiles,
+)
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.tile import PatchTile
@@ -396,7 +407,6 @@ def _date(text: str, path: Path) -> date:
 
 # --- The files beside the tiles: class names, places, folds, years
 
-CLASSES, PLACES, SETTINGS, TILE_IDS = "classes.txt", "geotransforms.csv", "dataset.ini", "tileids"
 KNOWN_CLASSES = {
     1: "sugar beet",
     2: "summer oat",
@@ -417,8 +427,6 @@ KNOWN_CLASSES = {
     26: "maize",
 }
 UNKNOWN = 0  # the id of pixels without a known crop
-MAXIMUM_TEXT_BYTES = 2**26  # a hundred thousand tiles are five megabytes
-YEAR = re.compile(r"(?<!\d)20([1-9]\d)(?!\d)|data[-_]?(\d\d)(?!\d)", re.ASCII)  # 2016 or data16
 
 
 @dataclass(frozen=True)
@@ -447,7 +455,7 @@ def _read_places(root: Path) -> _Places | None:
     if not path.is_file():
         return None
     with reading("not a list of geotransforms", path):
-        rows = np.loadtxt(_lines(path), delimiter=",", ndmin=2)
+        rows = np.loadtxt(lines_of(path), delimiter=",", ndmin=2)
         if rows.shape[1] != 8 or not np.isfinite(rows).all():
             raise ValueError("a line is not a tile, six numbers and an EPSG code")
         if (np.abs(rows[:, [2, 6]]) != RESOLUTION).any() or rows[:, [3, 5]].any():
@@ -481,25 +489,10 @@ def _read_splits(root: Path, present: set[int]) -> dict[str, dict[str, list[str]
     return splits
 
 
-def year_of(folder: Path, root: Path) -> int | None:
-    """The year by a folder's name, such as data16, or by the section of dataset.ini that names it."""
-    path = root / SETTINGS
-    if path.is_file():
-        settings = configparser.ConfigParser(interpolation=None, strict=False)
-        with reading("not a settings file", path):
-            settings.read_string("\n".join(_lines(path)))
-        for section in settings.sections():
-            named = Path(settings[section].get("datadir", "")).name == folder.name
-            if named and re.fullmatch(r"20\d\d", section, re.ASCII):
-                return int(section)
-    match = YEAR.search(folder.name) or YEAR.search(root.name)
-    return 2000 + int(match[1] or match[2]) if match else None
-
-
 def _parse_classes(path: Path) -> dict[int, str]:
     """The name of each id; headings and empty lines are skipped, as the authors' reader does."""
     with reading("unusable classes", path, "give lines such as 1|sugar beet"):
-        pairs = [line.split("|", 1) for line in _lines(path) if "|" in line]
+        pairs = [line.split("|", 1) for line in lines_of(path) if "|" in line]
         names = {int(label): name.strip() for label, name in pairs if int(label) != UNKNOWN}
         if not 0 < len(set(names.values())) == len(names) <= MAXIMUM_CLASSES:
             raise ValueError(f"{len(set(names.values()))} different names of {len(names)} ids")
@@ -510,8 +503,88 @@ def _tile_ids(path: Path, present: set[int]) -> list[str]:
     if not path.is_file():
         return []
     with reading("not a list of tile ids", path, "give one whole number per line"):
-        return [str(tile) for tile in sorted({int(line) for line in _lines(path) if line.strip()} & present)]
+        return [str(tile) for tile in sorted({int(line) for line in lines_of(path) if line.strip()} & present)]
 
 
-def _lines(path: Path) -> list[str]:
-    return read_small_text(path, MAXIMUM_TEXT_BYTES).splitlines()
+# --- TFRecord files of one tf.train.Example, with their checksums; no TensorFlow is needed
+#
+# The Example is read from the wire format of protocol buffers: Example {1: Features}, Features {1: entry, repeated},
+# entry {1: name, 2: Feature}, Feature {1: bytes list or 3: int64 list}, each list {1: value, repeated}.
+
+GZIP = b"\x1f\x8b"
+HEADER, FOOTER = 12, 4  # the length and its checksum, and the checksum of the record
+VARINT, DELIMITED = 0, 2
+
+Features = dict[str, Any]  # by name: a bytes list of one value as a memoryview, an int64 list as a list
+
+
+def read_example(path: Path, *, check: bool = True) -> Features:
+    """The features of the one Example in a file. Without `check` the checksum of its content is not compared."""
+    with reading("not a TFRecord, or a damaged one", path):
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content.startswith(GZIP) else content
+        length, checksum = struct.unpack_from("<QI", content)
+        if masked(google_crc32c.value(content[:8])) != checksum:
+            raise ValueError("the checksum of its length does not match")
+        if len(content) != HEADER + length + FOOTER:
+            raise ValueError(f"{len(content)} bytes, with one record of {length} it would have {length + 16}")
+        record = content[HEADER:-FOOTER]
+        if check and masked(google_crc32c.value(record)) != struct.unpack("<I", content[-FOOTER:])[0]:
+            raise ValueError("the checksum of its record does not match")
+        return _parse_example(memoryview(record))
+
+
+def masked(checksum: int) -> int:
+    """As TFRecords store it: turned and shifted, so that a checksum of data with checksums stays a good one."""
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _parse_example(record: memoryview) -> Features:
+    entries = [entry for message in _messages(record, 1) for entry in _messages(message, 1)]
+    return {bytes(_messages(entry, 1)[-1]).decode(): _values(_messages(entry, 2)[-1]) for entry in entries}
+
+
+def _values(feature: memoryview) -> memoryview | list[int] | None:
+    for values in _messages(feature, 1):
+        return _messages(values, 1)[0]
+    for values in _messages(feature, 3):  # packed, or value by value
+        numbers: list[int] = []
+        for _, value in _fields(values):
+            numbers += [value] if isinstance(value, int) else _varints(value)
+        return [number - 2**64 if number >= 2**63 else number for number in numbers]
+    return None
+
+
+def _messages(message: memoryview, wanted: int) -> list[memoryview]:
+    """The fields of a number, which are bytes, texts or messages."""
+    return [value for number, value in _fields(message) if number == wanted and isinstance(value, memoryview)]
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        number, kind = tag >> 3, tag & 7
+        if kind not in (VARINT, DELIMITED):
+            raise ValueError(f"a field of the type {kind}")
+        value, place = _varint(message, place)
+        if kind == VARINT:
+            yield number, value
+            continue
+        yield number, message[place : place + value]
+        place += value
+
+
+def _varints(message: memoryview) -> Iterator[int]:
+    place = 0
+    while place < len(message):
+        value, place = _varint(message, place)
+        yield value
+
+
+def _varint(message: memoryview, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while (byte := message[place]) >= 0x80:
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+    return value | byte << shift, place + 1

@@ -24,7 +24,7 @@ from cropstar.inputs import MAXIMUM_CLASSES, reading
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import SampleScene, TileSpec, fits_uint16, recipe_of, safe_name
 from cropstar.sources.texts import read_small_text
-from cropstar.sources.tum.folders import PARTS, list_batches
+from cropstar.sources.tum.folders import CLASSES, PARTS, list_batches
 from cropstar.store.classes import UNLABELLED, ClassTable
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.restricted_pickle import read_plain_pickle
@@ -32,7 +32,6 @@ from cropstar.store.tile import ParcelTable, SeriesTile
 
 DEFAULT_YEAR = 2016
 BATCHES_PER_TILE = 8  # of 500 samples each
-CLASSES = "classes.txt"
 COVER = ("cloud", "water", "snow", "cloud_shadow", "other")  # what a date can show instead of a crop
 KNOWN_CLASSES = (
     *COVER,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.errors import InputError
-from cropstar.sources.tum.tfrecord import masked, read_example
+from cropstar.sources.tum.images import masked, read_example
 from tests.sources.examples.tum_tiles import an_example, field, framed
 
 
