@@ -21,14 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cropstar.errors import (
-    CropstarError,
-    MismatchError,
-    ResourceError,
-    UsageError,
-    expected_error,
-    harmless,
-)
+from cropstar.errors import CropstarError, MismatchError, ResourceError, UsageError, expected_error, harmless
 from cropstar.execution.pool import Answer, PoolTask, WorkerPool, as_cropstar_error
 from cropstar.execution.threads import ThreadCache, close_idle
 from cropstar.geo.raster import bound_gdal

@@ -36,15 +36,7 @@ from cropstar.errors import ArtifactError, ResourceError, UsageError, machine_er
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster
 from cropstar.geo.windows import Window
-from cropstar.prediction.layers import (
-    BY_DATE,
-    EARLIEST,
-    LAYERS,
-    PROBABILITIES,
-    PixelResults,
-    compute_layers,
-    likeliest,
-)
+from cropstar.prediction.layers import BY_DATE, EARLIEST, LAYERS, PROBABILITIES, PixelResults, compute_layers, likeliest
 from cropstar.prediction.predictor import (
     Answer,
     Predictor,

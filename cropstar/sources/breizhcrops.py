@@ -27,15 +27,7 @@ from cropstar.geo.sensors import SCALE, in_order, sentinel2_band
 from cropstar.inputs import MAXIMUM_CLASSES, reading
 from cropstar.registry import short_list
 from cropstar.runtime import event, logger, track
-from cropstar.sources.base import (
-    SampleScene,
-    TileSpec,
-    equal_parts,
-    fits_uint16,
-    pack_series,
-    recipe_of,
-    safe_name,
-)
+from cropstar.sources.base import SampleScene, TileSpec, equal_parts, fits_uint16, pack_series, recipe_of, safe_name
 from cropstar.sources.texts import natural_ranks, read_text_table
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint

@@ -20,16 +20,7 @@ from cropstar.sources.base import RasterScene, Scene, TileSpec
 from cropstar.sources.decoding import DecodedSeries, Scratch, around, decoded_bytes, scratch_bytes, scratch_file
 from cropstar.store.files import PARTIAL, sweep
 from cropstar.store.fingerprint import Fingerprint
-from cropstar.store.store import (
-    MANIFEST,
-    TILES,
-    Manifest,
-    TileEntry,
-    read_manifest,
-    tile_path,
-    write_manifest,
-    writing,
-)
+from cropstar.store.store import MANIFEST, TILES, Manifest, TileEntry, read_manifest, tile_path, write_manifest, writing
 from cropstar.store.tile import flush_tiles, is_whole, write_tile
 
 LOCK = ".lock"

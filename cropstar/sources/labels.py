@@ -25,12 +25,7 @@ from cropstar.sources.base import RasterScene, Scene, SceneContext, Series, reci
 from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
 from cropstar.sources.label_rasters import KEY, LABEL, is_label_raster, read_label_raster
 from cropstar.sources.multisensor import sensors_of
-from cropstar.sources.points import (
-    GROUP_DISTANCE,
-    WGS84,
-    fields_by_distance,
-    outside_of_season,
-)
+from cropstar.sources.points import GROUP_DISTANCE, WGS84, fields_by_distance, outside_of_season
 from cropstar.sources.vectors import find_label_column, keys_of, labels_of, open_vector
 from cropstar.store.classes import NOT_A_FIELD, UNLABELLED, ClassTable, CropClass
 from cropstar.store.tile import ParcelTable

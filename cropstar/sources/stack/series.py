@@ -32,14 +32,7 @@ from numpy.typing import NDArray
 from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.resampling import Alignment, RasterPart, nearest
-from cropstar.geo.sensors import (
-    SCENE_CLASSIFICATION,
-    band_name,
-    clear_bits,
-    clear_sky,
-    in_order,
-    observed,
-)
+from cropstar.geo.sensors import SCENE_CLASSIFICATION, band_name, clear_bits, clear_sky, in_order, observed
 from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
 from cropstar.registry import did_you_mean
