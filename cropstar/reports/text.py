@@ -8,6 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
 from datetime import date, timedelta
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,11 +226,15 @@ def _season_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _layers(layers: list[list[int]]) -> str:
-    """'4 layers of 32', or '2 layers of 16 + 16' where a layer keeps two states."""
-    sizes = [" + ".join(map(str, parts)) for parts in layers]
+    """'4 layers of 32', '2 layers of 16 + 16' where a layer keeps two states, '12 \u00d7 64' where it keeps many."""
+    sizes = [" + ".join(_repeated(size, len(list(same))) for size, same in groupby(parts)) for parts in layers]
     if len(set(sizes)) == 1:
         return f"{plural(len(sizes), 'layer')} of {sizes[0]}"
     return f"{plural(len(sizes), 'layer')} of {', '.join(sizes)}"
+
+
+def _repeated(size: int, times: int) -> str:
+    return f"{times} \u00d7 {size}" if times > 2 else " + ".join([str(size)] * times)
 
 
 def _title(facts: dict[str, Any], what: str) -> list[str]:
