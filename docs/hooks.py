@@ -43,8 +43,9 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Mark options in running text: a browser would break a line between `--` and the name."""
-    return re.sub(r"(?<![\w-])(--[a-z][a-z-]*)(?=[^<\n]*</code>)", r'<span class="option">\1</span>', html)
+    """Mark options in text and commands: a browser would break a line between `--` and the name."""
+    html = re.sub(r"(?<![\w-])(--[a-z][a-z-]*)(?=[^<\n]*</code>)", r'<span class="option">\1</span>', html)
+    return re.sub(r'(?<=<span class="w"> </span>)(--[a-z][a-z-]*)(?=[<\n])', r'<span class="option">\1</span>', html)
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
