@@ -200,8 +200,8 @@ def _checked(
     doubtful = len(find_suspects(known)) / len(known)
     if doubtful > options.rate:
         warnings.append(
-            f"{doubtful:.0%} of the known labels are suspect, more than the rate of {options.rate:g}: lights are "
-            "then cautious, with less red and more yellow than right labels would give; correct them first"
+            f"{doubtful:.0%} of the known labels are suspect, more than the rate of {options.rate:g}: "
+            "fewer fields are red and more are yellow than with right labels; correct the suspect ones first"
         )
     for warning in warnings:
         logger.warning(warning)
