@@ -23,7 +23,7 @@ BROWSER = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    "--virtual-time-budget=10000",
+    *("--virtual-time-budget=10000", "--run-all-compositor-stages-before-draw"),
 )
 WIDEST = 1400  # pixels of a picture in the pages
 
