@@ -20,7 +20,7 @@ from cropstar.geo.calendar import Season
 from cropstar.geo.windows import split as split_windows
 from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
-from cropstar.store.fingerprint import Normalisation, bands_present, measure_by_sensor
+from cropstar.store.fingerprint import Normalisation, bands_present, measure_normalisation
 from cropstar.store.reader import Image, TileReader
 from cropstar.store.store import Store
 from cropstar.store.tile import PATCH
@@ -231,7 +231,7 @@ def measure_patches(store: Store, split: Split) -> Normalisation:
             chosen = image.valid(window) & inside  # (T,H,W)
             yield np.moveaxis(image.values(window), 1, -1)[chosen], _sensors_of(chosen, image.sensors)
 
-    return measure_by_sensor(observations(), store.fingerprint)
+    return measure_normalisation(observations(), store.fingerprint)
 
 
 SensorValues = tuple[NDArray[Any], NDArray[np.integer[Any]]]  # stored values (N, C), and the sensor of each (N,)
@@ -307,7 +307,7 @@ def measure_pooled(pooled: dict[ParcelId, PooledSeries], store: Store, split: Sp
                 valid = pooled[parcel].valid
                 yield pooled[parcel].values[valid], _sensors_of(valid, pooled[parcel].sensors)
 
-    return measure_by_sensor(observations(), store.fingerprint)
+    return measure_normalisation(observations(), store.fingerprint)
 
 
 def pool_parcels(store: Store, split: Split) -> dict[ParcelId, PooledSeries]:
@@ -495,7 +495,7 @@ def measure_series(store: Store, split: Split) -> Normalisation:
             own = None if sensors is None else sensors[reader.starts[index] : reader.starts[index + 1]]
             yield values[valid], _sensors_of(valid, own)
 
-    return measure_by_sensor(observations(), store.fingerprint)
+    return measure_normalisation(observations(), store.fingerprint)
 
 
 def _unlabelled_series(store: Store) -> Iterator[tuple[str, int]]:

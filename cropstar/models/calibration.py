@@ -9,7 +9,7 @@ shrinks finds the optimum from anywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,14 +70,6 @@ class Calibration:
     samples: int
     before: Reliability
     after: Reliability
-
-    @property
-    def ece_before(self) -> float:
-        return self.before.ece
-
-    @property
-    def ece_after(self) -> float:
-        return self.after.ece
 
     def probabilities(self, scores: NDArray[Any]) -> Floats:
         return softmax(scores, self.temperature)
@@ -251,10 +243,8 @@ def _check(scores: NDArray[Any], labels: NDArray[Any]) -> None:
 # --- conformal prediction sets
 #
 # Split conformal prediction, calibrated by parcel. A nonconformity score says how odd a class is for a sample; a set
-# holds all classes that are no odder than a threshold, learned from samples with known labels.
-#     lac   1 - p(class): the smallest sets on average (Sadinle, Lei, Wasserman 2019)
-#     aps   the probability of the class and all likelier ones: sets that grow where the model is in doubt (Romano,
-#           Sesia, Candès 2020), here without its random part, thus a little too large
+# holds all classes that are no odder than a threshold, learned from samples with known labels. The score is `lac`,
+# 1 - p(class), which gives the smallest sets on average (Sadinle, Lei, Wasserman 2019).
 #
 # Pixels of one field are no independent samples. With P parcels, each weighs 1/(P+1), shared by its pixels, and the
 # rest stands for the parcel to come; the threshold is the smallest score up to which the weights reach the coverage. A
@@ -262,7 +252,7 @@ def _check(scores: NDArray[Any], labels: NDArray[Any]) -> None:
 # prediction, Lee, Barber, Willett 2023). Of parcels with one pixel it is the usual quantile at ceil((P+1) coverage)/P.
 
 
-Score = Literal["lac", "aps"]
+SCORE = "lac"
 
 
 @dataclass(frozen=True)
@@ -283,14 +273,13 @@ class CoverageFigures:
 class ConformalSets:
     """A threshold and the coverage that it promises. With too few parcels for it, all classes are in every set."""
 
-    score: Score
     coverage: float
     threshold: float  # of scores, up to 1
     parcels: int
 
     def sets(self, probabilities: NDArray[Any]) -> NDArray[np.bool_]:
         """Which classes (N, K) are in the set of each sample. The likeliest always is: a map must say something."""
-        chosen: NDArray[np.bool_] = nonconformity(probabilities, self.score) <= self.threshold
+        chosen: NDArray[np.bool_] = nonconformity(probabilities) <= self.threshold
         chosen[np.arange(len(chosen)), probabilities.argmax(axis=1)] = True
         return chosen
 
@@ -298,14 +287,14 @@ class ConformalSets:
         return measure_coverage(self.sets(probabilities), labels, parcels)
 
     def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
+        return {"score": SCORE, **vars(self)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ConformalSets:
         try:
-            read = cls(data["score"], float(data["coverage"]), float(data["threshold"]), int(data["parcels"]))
-            if read.score not in get_args(Score) or not 0 <= read.threshold <= 1:
-                raise ValueError(f"score {read.score!r} up to {read.threshold}")
+            read = cls(float(data["coverage"]), float(data["threshold"]), int(data["parcels"]))
+            if data["score"] != SCORE or not 0 <= read.threshold <= 1:
+                raise ValueError(f"score {data['score']!r} up to {read.threshold}")
         except (KeyError, TypeError, ValueError) as failure:
             why = f"they cannot be understood ({failure})"
             raise ArtifactError("the sets of classes cannot be used", why=why, remedy="train again") from None
@@ -327,32 +316,21 @@ def measure_coverage(chosen: NDArray[np.bool_], labels: NDArray[Any], parcels: N
 
 
 def learn_sets(
-    probabilities: NDArray[Any],
-    labels: NDArray[Any],
-    parcels: NDArray[Any],
-    *,
-    coverage: float = 0.9,
-    score: Score = "lac",
+    probabilities: NDArray[Any], labels: NDArray[Any], parcels: NDArray[Any], *, coverage: float = 0.9
 ) -> ConformalSets:
     """From probabilities (N, K), labels (N,) and parcels (N,) that no weight of the model was trained on."""
     if not 0 < coverage < 1:
         raise InputError("no sets of classes", why=f"a coverage of {coverage}", remedy="choose one between 0 and 1")
-    odd = nonconformity(probabilities, score)[np.arange(len(labels)), labels]
+    odd = nonconformity(probabilities)[np.arange(len(labels)), labels]
     count = len(np.unique(parcels))
     order = np.argsort(odd, kind="stable")
     reached = np.cumsum(parcel_weights(parcels)[order]) / (count + 1)
     place = int(np.searchsorted(reached, coverage - 1e-12))  # sums of 1/n miss whole numbers by a hair
     threshold = float(odd[order][place]) if place < len(odd) else 1.0
-    return ConformalSets(score, coverage, threshold, count)
+    return ConformalSets(coverage, threshold, count)
 
 
-def nonconformity(probabilities: NDArray[Any], score: Score) -> Floats:
+def nonconformity(probabilities: NDArray[Any]) -> Floats:
     """The score of every class of every sample, from 0 to 1."""
-    likely: Floats = probabilities.astype(np.float64)
-    if score == "lac":
-        return 1.0 - likely
-    order = np.argsort(-likely, axis=1, kind="stable")
-    summed = np.cumsum(np.take_along_axis(likely, order, axis=1), axis=1)
-    odd: Floats = np.empty_like(likely)
-    np.put_along_axis(odd, order, np.minimum(summed, 1.0), axis=1)
+    odd: Floats = 1.0 - probabilities.astype(np.float64)
     return odd

@@ -126,7 +126,7 @@ def open_cubes(path: Path, options: CubeOptions | None = None) -> Series:
         images += [each for each in cube.variables() if each.times is not None]
         if cube.has_weather and len(files) > 1:
             logger.info("%s has weather, which is no image: --temperature takes degree-days from it", file.name)
-    chosen = _by_sensor(_wanted(images, options, path), path)
+    chosen = _by_sensor(_wanted(images, options, path))
     if not chosen:
         why = f"the variables are {short_list(dict.fromkeys(each.name for each in images)) or 'none with dates'}"
         raise InputError("no images", path=path, why=why, remedy="name the bands with --bands")
@@ -452,7 +452,7 @@ def _band_of(label: str) -> str:
     return radar[0] if radar else band_name(label)
 
 
-def _by_sensor(variables: Sequence[Variable], path: Path) -> dict[str, list[Variable]]:
+def _by_sensor(variables: Sequence[Variable]) -> dict[str, list[Variable]]:
     """Optical bands first, then radar by its orbit, which the name of the band or of the file tells."""
     groups: dict[str, list[Variable]] = {}
     for each in variables:

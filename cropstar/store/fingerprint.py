@@ -246,18 +246,13 @@ def bands_present(data: Fingerprint) -> NDArray[np.float32]:
     return present
 
 
-def measure_normalisation(observations: Iterable[NDArray[Any]], scale: Scaling, offset: Scaling) -> Normalisation:
-    """One pass over arrays (N, C) of stored integers; integer sums are exact in float64."""
-    sums = _BandSums()
-    for values in observations:
-        sums.add(values)
-    return _normalisation([(sums, slice(None))], scale, offset)
-
-
-def measure_by_sensor(
+def measure_normalisation(
     observations: Iterable[tuple[NDArray[Any], NDArray[np.integer[Any]]]], data: Fingerprint
 ) -> Normalisation:
-    """The same of pairs of values (N, C) and the sensor (N,) that each is of: a sensor's bands count where it saw."""
+    """One pass over pairs of stored integers (N, C) and the sensor (N,) that each is of: bands count where it saw.
+
+    Integer sums are exact in float64.
+    """
     sums = [_BandSums() for _ in data.columns]
     everywhere = _BandSums()
     for values, sensors in observations:
@@ -269,7 +264,7 @@ def measure_by_sensor(
     parts = list(zip(sums, data.columns, strict=True))
     if data.context:
         parts.append((everywhere, slice(data.columns[-1].stop, None)))
-    return _normalisation(parts, data.scales, data.offsets, bands=len(data.bands))
+    return _normalisation(parts, data.scales, data.offsets, len(data.bands))
 
 
 class _BandSums:
@@ -288,12 +283,11 @@ class _BandSums:
 
 
 def _normalisation(
-    parts: Sequence[tuple[_BandSums, slice]], scale: Scaling, offset: Scaling, bands: int | None = None
+    parts: Sequence[tuple[_BandSums, slice]], scale: Scaling, offset: Scaling, bands: int
 ) -> Normalisation:
     """Of the sums of some columns each; bands of a sensor that saw nothing are left as they are."""
     if not any(sums.count for sums, _ in parts):
         raise InputError("no clear observation of a training parcel", remedy="check the masks and the dates")
-    bands = len(parts[0][0].total) if bands is None else bands
     mean, deviation = np.zeros(bands), np.ones(bands)
     for sums, columns in parts:
         if sums.count:

@@ -42,16 +42,6 @@ class ModelCard:
     # Arrays beside the weights that tell what is unknown, see models/novelty.py; empty in older files.
     novelty: dict[str, NDArray[Any]] = field(default_factory=dict, compare=False)
 
-    def classes_without(self, part: str) -> list[str]:
-        """The classes of which a part of the split (train, validation, test) has no field; none if it is not known.
-
-        Of a class without a test field the accuracy of the model says nothing.
-        """
-        counts = self.provenance.get("class_fields", {}).get(part, ())
-        present = [any(column) for column in zip(*self.provenance.get("class_fields", {}).values(), strict=False)]
-        names = self.fingerprint.classes.names
-        return [name for name, own, known in zip(names, counts, present, strict=False) if known and not own]
-
 
 def write_model(path: Path, card: ModelCard, tensors: Tensors) -> str:
     """Write the file and return the digest that identifies the model."""

@@ -217,7 +217,7 @@ class ConformalGroups:
         large = np.flatnonzero(counts >= enough)
         group_of = np.full(classes, len(large), dtype=np.int64)
         group_of[large] = np.arange(len(large))
-        own = nonconformity(fields.probabilities, "lac")[np.arange(len(fields)), fields.labels]
+        own = nonconformity(fields.probabilities)[np.arange(len(fields)), fields.labels]
         groups = group_of[fields.labels]
         odd = tuple(np.sort(own[groups == group]) for group in range(len(large) + 1))
         return cls(rate, group_of, odd)
@@ -234,7 +234,7 @@ class ConformalGroups:
 
     def p_values(self, probabilities: Floats, labels: Integers | None = None) -> Floats:
         """(N, K): of every class of every field. `labels` where the fields are the known ones: none judges itself."""
-        odd = nonconformity(probabilities, "lac")
+        odd = nonconformity(probabilities)
         p_values: Floats = np.ones_like(odd)
         for number in range(odd.shape[1]):
             group = int(self.group_of[number])

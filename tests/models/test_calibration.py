@@ -22,7 +22,6 @@ from cropstar.models.calibration import (
     HOTTEST,
     Calibration,
     ConformalSets,
-    Score,
     bin_table,
     calibrate,
     fit_temperature,
@@ -87,8 +86,8 @@ def test_the_true_temperature_is_found_and_calibrates() -> None:
     found = calibrate(scores, labels)
     assert found.temperature == pytest.approx(2.5, rel=0.03)
     assert found.samples == 40_000
-    assert found.ece_before > 0.15
-    assert found.ece_after < 0.01
+    assert found.before.ece > 0.15
+    assert found.after.ece < 0.01
     assert found.after.ece_equal_mass < 0.01
     assert found.after.likelihood < found.before.likelihood
     assert found.after.accuracy == found.before.accuracy  # no class changes its place
@@ -111,7 +110,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 99)
     parts = calibrate(scores, labels, weights)
     assert parts.temperature == pytest.approx(whole.temperature, rel=1e-9)
-    assert parts.ece_after == pytest.approx(whole.ece_after, rel=1e-6)
+    assert parts.after.ece == pytest.approx(whole.after.ece, rel=1e-6)
 
 
 def test_bounds_and_silence() -> None:
@@ -121,7 +120,7 @@ def test_bounds_and_silence() -> None:
     assert fit_temperature(sure, (labels + 1) % 3) == (HOTTEST, True)  # nothing but mistakes
     assert fit_temperature(np.zeros((4, 3)), labels) == (1.0, False)
     alone = calibrate(np.ones((5, 1)), np.zeros(5, dtype=np.int64))
-    assert (alone.temperature, alone.ece_before, alone.before.accuracy) == (1.0, 0.0, 1.0)
+    assert (alone.temperature, alone.before.ece, alone.before.accuracy) == (1.0, 0.0, 1.0)
     huge, _ = fit_temperature(np.array([[8e4, 0.0], [8e4, 0.0], [0.0, 1e4]]), np.array([0, 1, 1]))
     assert huge == HOTTEST
 
@@ -162,7 +161,7 @@ def test_a_calibration_outlives_json() -> None:
     fitted = calibrate(scores, labels)
     judged = fitted.judged(*drawn(6, 500, 3, 2.0))
     assert (judged.part, judged.samples, judged.temperature) == ("test", 500, fitted.temperature)
-    assert judged.ece_after != fitted.ece_after
+    assert judged.after.ece != fitted.after.ece
     for found in (fitted, judged):
         assert Calibration.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))) == found
 
@@ -239,19 +238,18 @@ def test_of_single_pixels_it_is_the_textbook_quantile(seed: int, count: int, cov
         assert found.sets(likely).all()  # too few to promise anything: every class is in
 
 
-@pytest.mark.parametrize("score", ["lac", "aps"])
-def test_the_promise_is_kept_for_new_parcels(score: Score) -> None:
+def test_the_promise_is_kept_for_new_parcels() -> None:
     """Few parcels with many pixels; were the pixels counted as if they were parcels, too little would be held."""
     generator = np.random.default_rng(3)
     promises, naive = [], []
     for _ in range(200):
         likely, labels, parcels = fields(generator, 20, 20)
         fresh = fields(generator, 100, 3)
-        promises.append(learn_sets(likely, labels, parcels, coverage=0.9, score=score).judged(*fresh))
-        by_pixel = learn_sets(likely, labels, np.arange(len(labels)), coverage=0.9, score=score)
+        promises.append(learn_sets(likely, labels, parcels, coverage=0.9).judged(*fresh))
+        by_pixel = learn_sets(likely, labels, np.arange(len(labels)), coverage=0.9)
         naive.append(by_pixel.judged(*fresh).coverage)
     assert 0.9 <= np.mean([promise.coverage for promise in promises]) <= 0.97
-    assert score == "aps" or np.mean(naive) < 0.9  # aps holds a little more anyway
+    assert np.mean(naive) < 0.9
     assert 1 <= np.mean([promise.mean_size for promise in promises]) < 3
     assert promises[0].parcels == 100
 
@@ -270,19 +268,16 @@ def test_pixels_of_large_parcels_do_not_drown_small_ones() -> None:
 
 def test_sets_hold_what_is_no_odder_than_the_threshold() -> None:
     likely = np.array([[0.6, 0.3, 0.1], [0.34, 0.33, 0.33]])
-    assert nonconformity(likely, "aps") == pytest.approx(np.array([[0.6, 0.9, 1.0], [0.34, 0.67, 1.0]]))
-    assert nonconformity(likely, "lac") == pytest.approx(1 - likely)
-    sets = ConformalSets("lac", 0.9, 0.5, 10).sets(likely)
+    assert nonconformity(likely) == pytest.approx(1 - likely)
+    sets = ConformalSets(0.9, 0.5, 10).sets(likely)
     np.testing.assert_array_equal(sets, [[True, False, False], [True, False, False]])  # never empty
-    sets = ConformalSets("lac", 0.9, 0.68, 10).sets(likely)
+    sets = ConformalSets(0.9, 0.68, 10).sets(likely)
     np.testing.assert_array_equal(sets, [[True, False, False], [True, True, True]])
-    sets = ConformalSets("aps", 0.9, 0.9, 10).sets(likely)
-    np.testing.assert_array_equal(sets, [[True, True, False], [True, True, False]])
 
 
 def test_what_is_judged() -> None:
     likely = np.array([[0.6, 0.3, 0.1], [0.6, 0.3, 0.1], [0.5, 0.4, 0.1], [0.9, 0.05, 0.05]])
-    promise = ConformalSets("lac", 0.9, 0.65, 10).judged(likely, np.array([0, 1, 1, 0]), np.array([1, 1, 2, 3]))
+    promise = ConformalSets(0.9, 0.65, 10).judged(likely, np.array([0, 1, 1, 0]), np.array([1, 1, 2, 3]))
     assert promise.coverage == pytest.approx((0.5 + 1 + 1) / 3)
     assert promise.mean_size == pytest.approx((1 + 2 + 1) / 3)
     assert promise.single == pytest.approx(2 / 3)
@@ -292,7 +287,7 @@ def test_what_is_judged() -> None:
 
 
 def test_sets_outlive_json() -> None:
-    found = learn_sets(*fields(np.random.default_rng(1), 50, 3), score="aps")
+    found = learn_sets(*fields(np.random.default_rng(1), 50, 3))
     assert ConformalSets.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 

@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from cropstar.errors import InputError
 from cropstar.store.fingerprint import Normalisation, measure_normalisation
+from tests.examples import a_fingerprint
 
 SCALE, OFFSET = 1e-4, -0.1
+
+
+def measured(pieces: list[NDArray[np.uint16]], bands: int) -> Normalisation:
+    data = a_fingerprint(tuple(f"B{number}" for number in range(bands)), scale=SCALE, offset=OFFSET)
+    return measure_normalisation(((piece, np.zeros(len(piece), dtype=np.int64)) for piece in pieces), data)
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 50), min_size=1, max_size=5), st.integers(1, 4))
@@ -20,13 +27,13 @@ def test_measured_in_pieces_as_in_one(seed: int, lengths: list[int], bands: int)
     whole = np.concatenate(pieces)
     if len(whole) == 0:
         with pytest.raises(InputError, match="no clear observation"):
-            measure_normalisation(pieces, SCALE, OFFSET)
+            measured(pieces, bands)
         return
     reflectance = whole.astype(np.float64) * SCALE + OFFSET
     spread = reflectance.std(axis=0)
-    measured = measure_normalisation(pieces, SCALE, OFFSET)
-    assert measured.mean == pytest.approx(reflectance.mean(axis=0).tolist(), rel=1e-9, abs=1e-9)
-    assert measured.deviation == pytest.approx(np.where(spread < 1e-12, SCALE, spread).tolist(), rel=1e-6)
+    found = measured(pieces, bands)
+    assert found.mean == pytest.approx(reflectance.mean(axis=0).tolist(), rel=1e-9, abs=1e-9)
+    assert found.deviation == pytest.approx(np.where(spread < 1e-12, SCALE, spread).tolist(), rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (5, 3, 4, 2)])
@@ -43,7 +50,7 @@ def test_applied_as_the_formula_says(shape: tuple[int, ...]) -> None:
 
 def test_what_was_measured_comes_out_with_zero_mean_and_unit_spread() -> None:
     values = np.random.default_rng(1).integers(200, 6_000, (2_000, 4)).astype(np.uint16)
-    normalised = measure_normalisation([values], SCALE, OFFSET).apply(values, SCALE, OFFSET)
+    normalised = measured([values], values.shape[1]).apply(values, SCALE, OFFSET)
     assert normalised.mean(axis=0) == pytest.approx(np.zeros(4), abs=1e-4)
     assert normalised.std(axis=0) == pytest.approx(np.ones(4), abs=1e-4)
 
@@ -51,14 +58,14 @@ def test_what_was_measured_comes_out_with_zero_mean_and_unit_spread() -> None:
 def test_a_band_that_never_changes_is_zero() -> None:
     values = np.full((1_000, 2), 3_333, dtype=np.uint16)
     values[:, 1] = np.arange(1_000)
-    normalised = measure_normalisation([values], SCALE, OFFSET).apply(values, SCALE, OFFSET)
+    normalised = measured([values], values.shape[1]).apply(values, SCALE, OFFSET)
     assert np.isfinite(normalised).all()
     assert normalised[:, 0] == pytest.approx(np.zeros(1_000), abs=1e-3)
 
 
 def test_nothing_observed_is_said() -> None:
     with pytest.raises(InputError, match="no clear observation of a training parcel"):
-        measure_normalisation([], SCALE, OFFSET)
+        measured([], 3)
 
 
 def test_json_and_back() -> None:

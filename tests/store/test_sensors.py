@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cropstar.errors import ArtifactError
 from cropstar.geo.sensors import Sensor, flat_bands
 from cropstar.geo.windows import Window
-from cropstar.store.fingerprint import Fingerprint, Normalisation, bands_present, measure_by_sensor
+from cropstar.store.fingerprint import Fingerprint, Normalisation, bands_present, measure_normalisation
 from cropstar.store.reader import TileReader, merge_events
 from cropstar.store.store import Store, read_manifest
 from cropstar.store.tile import SensorArrays, is_whole, write_tile
@@ -242,7 +242,7 @@ def test_statistics_are_a_sensors_own() -> None:
     values[sensors == 0, 2] = 0
     values[sensors == 1, :2] = 0
     pieces = [(values[:20], sensors[:20]), (values[20:], sensors[20:])]
-    measured = measure_by_sensor(pieces, data)
+    measured = measure_normalisation(pieces, data)
     physical = values * data.scales + data.offsets
     rows = [sensors == 0, sensors == 0, sensors == 1, sensors >= 0]
     for band, own in enumerate(rows):

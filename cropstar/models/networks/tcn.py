@@ -79,11 +79,6 @@ class TemporalConvolutionalNetwork(Classifier):
         )
         self.scores = class_layer(hidden, shape)
 
-    @property
-    def receptive_field(self) -> int:
-        """The number of observations that a state depends on, including the last one."""
-        return 1 + 2 * (self.kernel - 1) * sum(dilations_of(len(self.blocks)))
-
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         last = _states_after(self._states(x, valid, days), valid.sum(dim=1, keepdim=True))
         scores: Tensor = self.scores(last.squeeze(1))  # (B, H): what the last layer reads are a sample's features
