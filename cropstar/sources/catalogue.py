@@ -301,24 +301,20 @@ def guess_source(path: Path | None) -> str:
     if path.is_file() and path.suffix.lower() in TABLE_ENDINGS:
         return "table"
     refuse_raw_radar(path)
-    if looks_like_sentinel2(path):
-        return "sentinel2"
-    if looks_like_cube(path):
-        return "cube"
-    if looks_like_breizhcrops(path):
-        return "breizhcrops"
-    if looks_like_zuericrop(path):
-        return "zuericrop"
-    if looks_like_pastis(path):
-        return "pastis"
-    if looks_like_eurocropsml(path):
-        return "eurocropsml"
-    if looks_like_timesen2crop(path):
-        return "timesen2crop"
-    if looks_like_tum(path):
-        return "tum"
-    if looks_like_stack(path):
-        return "stack"
+    in_order = {
+        "sentinel2": looks_like_sentinel2,
+        "cube": looks_like_cube,
+        "breizhcrops": looks_like_breizhcrops,
+        "zuericrop": looks_like_zuericrop,
+        "pastis": looks_like_pastis,
+        "eurocropsml": looks_like_eurocropsml,
+        "timesen2crop": looks_like_timesen2crop,
+        "tum": looks_like_tum,
+        "stack": looks_like_stack,
+    }
+    for source, looks_like_it in in_order.items():
+        if looks_like_it(path):
+            return source
     raise UsageError(f"cannot tell what {path} is", remedy=f"name the source first, one of: {', '.join(SOURCES)}")
 
 
@@ -355,10 +351,7 @@ def open_raster_series(
         from cropstar.geo.sensors import NATIVE_RESOLUTION
         from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
-        for name in chosen:
-            if name not in (*READING, "bands"):
-                option = name.replace("_", "-")
-                raise UsageError(f"--{option} does not apply to Sentinel-2 products", path=path, remedy="leave it out")
+        chosen = _reading_options(chosen, path, "Sentinel-2 products")
         own = tuple(band for band in bands if band in NATIVE_RESOLUTION)  # the rest is of other sensors
         if own and all(band in NATIVE_RESOLUTION or radar_band(band.rpartition(":")[2]) for band in bands):
             chosen = {"bands": own, **chosen}

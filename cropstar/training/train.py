@@ -228,13 +228,18 @@ def _finish(
     if training.selection is not None:
         result["selection"] = training.selection.facts
     if config.refit:
-        for member in training.members:
-            _load(member.model, member.run.refit.model)
         epochs = [outcome.progress.best_epoch for outcome in outcomes]
-        card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
-        _save(run.model, novelty.remeasured(card, model), model)
+        _save_refitted(training, epochs, card, novelty)
         result["refit"] = {"epochs": epochs, "seconds": round(sum(each.seconds for each in refits), 1)}
     return result
+
+
+def _save_refitted(training: _Training, epochs: list[int], card: ModelCard, novelty: _Novelty) -> None:
+    """Save the model that learnt from all fields as the run's model, with the card of the one that was judged."""
+    for member in training.members:
+        _load(member.model, member.run.refit.model)
+    card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
+    _save(training.run.model, novelty.remeasured(card, training.model), training.model)
 
 
 def _judged(
