@@ -30,7 +30,7 @@ from cropstar.errors import ArtifactError, CropstarError, Interrupted, one_line
 from cropstar.execution.threads import read_ahead
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, weights_of
-from cropstar.runtime import event, logger, progress_bar, stop_on_request
+from cropstar.runtime import StopRequest, event, logger, progress_bar, stop_on_request
 from cropstar.store.files import write_text
 from cropstar.store.gate import ProgressRow, checked
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
@@ -194,7 +194,6 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         objective, counts = _crops(task)
     tools = _tools(task, objective)
     progress = _begin(task, tools)
-    total = config.epochs * task.batches  # of the schedule, which a refit leaves at its best epoch
     clock = Clock(progress)
     with (
         stop_on_request(alone=task.processes.size == 1) as stop,
@@ -205,28 +204,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
             order = list(range(len(task.training)))
             if not objective.in_order:
                 order = epoch_order(len(order), config.seed, progress.epoch, config.sampling, counts).tolist()
-            with closing(read_epoch(task, order, progress.epoch, progress.batch)) as batches:
-                for batch in batches:
-                    outcome = train_step(task, tools, bool(stop), batch, progress, total)
-                    clock.note(progress)
-                    bar.update()
-                    bar.set_postfix(
-                        epoch=f"{progress.epoch + 1}/{task.epochs}",
-                        loss=f"{outcome.loss:.3f}",
-                        best=f"{progress.best_score if progress.best_epoch else 0:.3f}",
-                        samples=f"{clock.rate(progress):,.0f}/s",
-                    )
-                    if task.events is not None:
-                        rate = tools.optimiser.param_groups[0]["lr"]
-                        task.events.add(progress.step, train_loss=outcome.loss, train_learning_rate=rate)
-                    if outcome.stop or clock.since_saved() > task.checkpoint_seconds:
-                        _save(task, tools, progress)
-                        clock.saved()
-                    if outcome.stop:
-                        number = stop.signal or signal.SIGTERM  # another process was asked
-                        raise Interrupted(number, f"the state after batch {progress.step} of {total} is saved")
-                    if _is_spent(task, progress):
-                        break
+            _train_epoch(task, tools, order, progress, clock, stop, bar)
             if progress.batch < task.batches:  # the budget is spent
                 _save(task, tools, progress)
                 break
@@ -249,6 +227,35 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
         with tools.judged():
             task.budget.ended(task.model, progress)
     return progress
+
+
+def _train_epoch(
+    task: Task, tools: StepTools, order: list[int], progress: Progress, clock: Clock, stop: StopRequest, bar: Any
+) -> None:
+    """The batches of an epoch that are still to do, until the budget is spent; a signal saves and ends them."""
+    total = task.config.epochs * task.batches  # of the schedule, which a refit leaves at its best epoch
+    with closing(read_epoch(task, order, progress.epoch, progress.batch)) as batches:
+        for batch in batches:
+            outcome = train_step(task, tools, bool(stop), batch, progress, total)
+            clock.note(progress)
+            bar.update()
+            bar.set_postfix(
+                epoch=f"{progress.epoch + 1}/{task.epochs}",
+                loss=f"{outcome.loss:.3f}",
+                best=f"{progress.best_score if progress.best_epoch else 0:.3f}",
+                samples=f"{clock.rate(progress):,.0f}/s",
+            )
+            if task.events is not None:
+                rate = tools.optimiser.param_groups[0]["lr"]
+                task.events.add(progress.step, train_loss=outcome.loss, train_learning_rate=rate)
+            if outcome.stop or clock.since_saved() > task.checkpoint_seconds:
+                _save(task, tools, progress)
+                clock.saved()
+            if outcome.stop:
+                number = stop.signal or signal.SIGTERM  # another process was asked
+                raise Interrupted(number, f"the state after batch {progress.step} of {total} is saved")
+            if _is_spent(task, progress):
+                break
 
 
 def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
