@@ -60,6 +60,7 @@ def explain(key: Key) -> str:
     """One key, with the ways to set it."""
     value = key.default if key.default not in ("null", "none") else "VALUE"
     lines = [f"{key.name}: {key.meaning}", f"  type     {key.type}", f"  default  {key.default}"]
+    lines.append("           a recipe may choose another value: 'cropstar train --print-config' shows it")
     if key.bounds:
         lines.append(f"  bounds   {key.bounds}")
     ways = [f"--set {key.name}={value}", *_options_of(key.name)]
