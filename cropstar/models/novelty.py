@@ -11,12 +11,15 @@ negative logarithm of the share of them that is odder still. The oddness of a sa
 and, with a lower weight, at its doubt: what is far from all classes is unknown however sure the model is of it, and
 doubt alone is mostly that between two known crops. What is odder than a limit is *unknown*; the limit for a rate is the
 conformal quantile over held-out fields, so that at most that share of what the model knows is called unknown.
+
+A state depends on the dates that it has seen, too. The scale is therefore learnt a second time from held-out fields
+with dates hidden at random, for each share of `HIDDEN`; a map takes that of the share of dates it lacks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,9 @@ RATES = (0.001, 0.002, 0.005, *(round(0.01 * place, 2) for place in range(1, 21)
 DOUBT = 0.25  # the weight of doubt beside distance; docs/trust.md says how it was chosen
 LEAST = 1e-3  # share of held-out samples
 BEYOND = 4.0  # surprise of twice the largest distance
+HIDDEN = (0.25, 0.5, 0.75)  # shares of the dates that scales of their own are learnt for
+ABOVE = 0.1  # how much more may be missing than was hidden
+NEAR = 4  # days between two dates that count as the same
 MEANS, WHITENING = "means", "whitening"
 UNKNOWN = "unknown"  # the section of a model card's calibration
 
@@ -189,16 +195,27 @@ class NoveltyScale:
     fields: int  # held out
     stages: tuple[NoveltyStage, ...]
     distances: tuple[ClassDistances, ...]
+    hidden: Mapping[float, tuple[NoveltyStage, ...]] = field(default_factory=dict)  # by share; none in older files
 
     def stage_at(self, day: int) -> int:
         """The stage whose day is nearest."""
         return int(np.abs(np.array(self.days) - day).argmin())
 
+    def of_dates(self, days: NDArray[Any]) -> tuple[int, NoveltyStage]:
+        """The stage of a map of these days, and its scale, learnt with as many dates hidden as the map lacks."""
+        place = self.stage_at(int(days[-1]))
+        missing, learnt = missing_dates(self.days, days)
+        share = learnt_share(self.hidden, missing / max(learnt, 1))
+        return place, (self.hidden[share] if share else self.stages)[place]
+
     def to_json(self) -> dict[str, Any]:
-        names = ("distance", "doubt", "limits")
-        stages = [{name: list(getattr(stage, name)) for name in names} for stage in self.stages]
-        rates = list(self.stages[0].rates)
-        return {"days": list(self.days), "fields": self.fields, "rates": rates, "stages": stages}
+        return {
+            "days": list(self.days),
+            "fields": self.fields,
+            "rates": list(self.stages[0].rates),
+            "stages": _rows(self.stages),
+            "hidden": [{"share": share, "stages": _rows(stages)} for share, stages in self.hidden.items()],
+        }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays for the model file."""
@@ -217,6 +234,12 @@ class NoveltyScale:
             if len(stored["stages"]) != len(days) or not days or list(rates) != sorted(rates):
                 raise ValueError("its rates or days are not in order")
             stages = tuple(_stage_of(row, rates) for row in stored["stages"])
+            hidden = {
+                float(row["share"]): tuple(_stage_of(each, rates) for each in row["stages"])
+                for row in stored.get("hidden", ())
+            }
+            if any(len(each) != len(days) or not 0 < share < 1 for share, each in hidden.items()):
+                raise ValueError("its scales for hidden dates do not fit")
             distances = []
             for place in range(len(days)):
                 means, whitening = (np.asarray(arrays[f"{place}.{name}"], np.float64) for name in (MEANS, WHITENING))
@@ -227,7 +250,31 @@ class NoveltyScale:
                 distances.append(ClassDistances(means, whitening))
         except (KeyError, TypeError) as failure:
             raise ValueError(f"{failure} is missing or wrong") from None
-        return cls(days, fields, stages, tuple(distances))
+        return cls(days, fields, stages, tuple(distances), hidden)
+
+
+def missing_dates(learnt: Sequence[int], days: NDArray[Any]) -> tuple[int, int]:
+    """How many of the learnt days by the last of these days have none near them, and how many there are.
+
+    Of a model that reads a whole season at once, whose single day is its end, none is missing.
+    """
+    due = np.array([day for day in learnt if day <= days[-1] + NEAR], dtype=np.int64)
+    if len(learnt) < 2 or not len(due):
+        return 0, len(due)
+    return int((np.abs(due[:, None] - days).min(axis=1) > NEAR).sum()), len(due)
+
+
+def learnt_share(shares: Iterable[float], missing: float) -> float:
+    """The share of hidden dates whose scale serves a map that lacks this share; 0 for that of all dates.
+
+    The next higher one: with too few dates hidden more crops than promised are unknown, with too many fewer are.
+    """
+    known = [0.0, *sorted(shares)]
+    return next((share for share in known if missing <= share + ABOVE), known[-1])
+
+
+def _rows(stages: Sequence[NoveltyStage]) -> list[dict[str, Any]]:
+    return [{name: list(getattr(stage, name)) for name in ("distance", "doubt", "limits")} for stage in stages]
 
 
 def _stage_of(row: Mapping[str, Any], rates: tuple[float, ...]) -> NoveltyStage:

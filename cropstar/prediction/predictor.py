@@ -80,7 +80,7 @@ class Predictor:
         self._scale = None if unknown is None else novelty_of(self.card, path, unknown, self.backend)
         self._stage: NoveltyStage | None = None
         if self._scale is not None:
-            self._use_stage(len(self._scale.days) - 1)
+            self._use_stage(len(self._scale.days) - 1, self._scale.stages[-1])
         self.series_at_once = SERIES_AT_ONCE
         self.device = device
         self.half = half
@@ -115,15 +115,15 @@ class Predictor:
         return matched
 
     def use_stage_of(self, dates: Sequence[datetime.date]) -> None:
-        """Use the limits of *unknown* for the last of these dates: half a season is unlike a whole one."""
+        """Use the limits of *unknown* for these dates: half a season, or half of its images, is unlike the whole."""
         if self._scale is not None:
-            day = int(season_days(to_days(dates)[None], self.card.fingerprint.season)[0, -1])
-            self._use_stage(self._scale.stage_at(day))
+            days = season_days(to_days(dates)[None], self.card.fingerprint.season)[0]
+            self._use_stage(*self._scale.of_dates(days))
 
-    def _use_stage(self, stage: int) -> None:
+    def _use_stage(self, stage: int, scale: NoveltyStage) -> None:
         assert self._scale is not None
         assert self._unknown is not None
-        self._stage = self._scale.stages[stage]
+        self._stage = scale
         if self._stage.limit(self._unknown) is None:
             fields = self._scale.fields
             why = f"too few of the {fields} fields were clear by day {self._scale.days[stage]} of the season"

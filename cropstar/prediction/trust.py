@@ -19,7 +19,7 @@ from cropstar.errors import CropstarError
 from cropstar.geo.calendar import Season, season_days, to_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.geo.windows import Window
-from cropstar.models.novelty import UNKNOWN
+from cropstar.models.novelty import ABOVE, UNKNOWN, missing_dates
 from cropstar.prediction.request import MapOptions
 from cropstar.registry import short_list
 from cropstar.reports.record import TestRecord
@@ -34,8 +34,7 @@ RECORD = "record"  # of the provenance of a model card
 KILOMETRES_PER_DEGREE = 111.2
 TO_LEAVE_OUT = "use --mask, --only-parcels or --unknown to leave out what is none of them"
 FEW = 0.5  # of the dates that training had by then
-NEAR = 4  # days between two dates that count as the same
-MISSING = 0.25  # of the dates that training had by then
+MISSING = 0.25  # of the dates that training had by then, where the model never learnt to do without some
 
 
 @dataclass(frozen=True)
@@ -155,15 +154,17 @@ def _few_dates(card: ModelCard, record: TestRecord, dates: Sequence[date], day: 
 def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, elsewhere: bool) -> list[str]:
     """A warning where more crops may be unknown than --unknown says: it is learnt for fields and dates of the training.
 
-    A state depends on which dates it saw. Images of half of the dates made five times as many crops unknown.
+    A state depends on which dates it saw. Without a scale for hidden dates, as in older model files, images of half of
+    the dates made five times as many crops unknown.
     """
     own = season_days(to_days(dates)[None], card.fingerprint.season)[0]
-    learnt = np.array((card.calibration or {}).get(UNKNOWN, {}).get("days", ()), dtype=np.int64)
-    learnt = learnt[learnt <= own[-1] + NEAR]
-    missing = int((np.abs(learnt[:, None] - own).min(axis=1) > NEAR).sum()) if len(learnt) > 1 else 0
+    stored = (card.calibration or {}).get(UNKNOWN, {})
+    missing, learnt = missing_dates(stored.get("days", ()), own)
+    shares = [float(row["share"]) for row in stored.get("hidden", ())]
+    most = max(shares) + ABOVE if shares else MISSING
     why = ["images of another year or region"] if elsewhere else []
-    if missing > MISSING * len(learnt):
-        why.append(f"{missing} of {len(learnt)} dates that training had by then have no image here")
+    if missing > most * learnt:
+        why.append(f"{missing} of {learnt} dates that training had by then have no image here")
     if not why:
         return []
     return [f"more than {rate:.3g} of the crops may be unknown, --unknown is not promised here: {'; '.join(why)}"]

@@ -21,6 +21,7 @@ from cropstar.geo.calendar import Season, season_days
 from cropstar.models.calibration import parcel_weights, softmax
 from cropstar.models.contract import Classifier
 from cropstar.models.novelty import (
+    HIDDEN,
     LEVELS,
     RATES,
     ClassDistances,
@@ -39,6 +40,7 @@ from cropstar.training.metrics import ScoreSample
 
 SHRINKAGE = 0.1  # of the covariance towards a round one
 MOST_PIXELS = 100_000  # that means and covariances are taken from
+FEW_PIXELS = 16  # of a parcel, in a batch, whose dates are hidden
 MOST_DIRECTIONS = 256  # of the features, those of the largest variance
 
 
@@ -82,32 +84,44 @@ def learn_distances(
 
 
 class HeldOutFeatures:
-    """Collects scores and distances of fields that the model was not trained on."""
+    """Collects scores and distances of fields that the model was not trained on.
+
+    Of a model that streams also with a share of their earlier dates hidden, as of maps that lack some.
+    """
 
     def __init__(self, classes: int, stages: Stages, device: torch.device, *, doubts: bool = True) -> None:
         """Without `doubts` the distance alone decides: of trees, which learn from validation fields too."""
-        self._samples = [ScoreSample(classes + 1) for _ in stages.days]
+        shares = (0.0, *HIDDEN) if len(stages.days) > 1 else (0.0,)
+        self._samples = {share: [ScoreSample(classes + 1) for _ in stages.days] for share in shares}
         self._stages, self._device, self._doubts = stages, device, doubts
 
     def add(self, model: Classifier, distances: Sequence[ClassDistances], held_out: Dataset) -> None:
+        random = np.random.default_rng(len(held_out))
         for batch in all_batches(held_out, list(range(len(held_out)))):
-            for stage, seen in features_by_stage(model, batch, self._stages, self._device):
-                own = distances[stage].of([seen.features]).cpu().numpy()
-                self._samples[stage].add(np.column_stack([seen.scores, own]), seen.labels, seen.parcels)
+            few = batch if model.spatial else _some_of_each_parcel(batch.as_series(), random)
+            for share, samples in self._samples.items():
+                read = few if share else batch
+                for stage, seen in features_by_stage(model, read, self._stages, self._device, share, random):
+                    own = distances[stage].of([seen.features]).cpu().numpy()
+                    samples[stage].add(np.column_stack([seen.scores, own]), seen.labels, seen.parcels)
 
     def scale(self, temperature: float, distances: tuple[ClassDistances, ...]) -> NoveltyScale | None:
         """The scale and its limits; None without any held-out sample."""
-        stages, fields = [], 0
-        latest = self._samples[-1].arrays()
-        for sample in self._samples:
+        *_, parcels = self._samples[0.0][-1].arrays()
+        fields = len(np.unique(parcels))
+        if not fields:
+            return None
+        found = {share: self._scales(samples, temperature) for share, samples in self._samples.items()}
+        return NoveltyScale(self._stages.days, fields, found.pop(0.0), distances, found)
+
+    def _scales(self, samples: Sequence[ScoreSample], temperature: float) -> tuple[NoveltyStage, ...]:
+        stages = []
+        for sample in samples:
             columns, _, parcels = sample.arrays()
             if not len(parcels):  # nothing was seen by that day
-                columns, _, parcels = latest
-            if not len(parcels):
-                return None
-            fields = len(np.unique(parcels))
+                columns, _, parcels = samples[-1].arrays()
             stages.append(_stage(columns, parcels, temperature, doubts=self._doubts))
-        return NoveltyScale(self._stages.days, fields, tuple(stages), distances)
+        return tuple(stages)
 
 
 def _stage(columns: NDArray[Any], parcels: NDArray[Any], temperature: float, *, doubts: bool) -> NoveltyStage:
@@ -190,9 +204,18 @@ def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
 
 @torch.no_grad()
 def features_by_stage(
-    model: Classifier, batch: Batch, stages: Stages, device: torch.device
+    model: Classifier,
+    batch: Batch,
+    stages: Stages,
+    device: torch.device,
+    hidden: float = 0.0,
+    random: np.random.Generator | None = None,
 ) -> Iterator[tuple[int, LabelledFeatures]]:
-    """The features of a batch by the day of each stage."""
+    """The features of a batch by the day of each stage.
+
+    Of models that stream, `hidden` is the share of the dates before that day which are drawn and left out. The day's
+    own date is not: a map stands at a date that it has an image of.
+    """
     model.eval()
     days, season = stages.days, stages.season
     batch = batch if model.spatial else batch.as_series()
@@ -206,18 +229,40 @@ def features_by_stage(
     newest = np.stack([(offsets <= day).sum(axis=1) - 1 for day in days])  # (stages, B): the last date by then
     state = None
     clear = torch.zeros_like(batch.valid[:, 0])
+    random = random or np.random.default_rng(0)
     for t in range(x.shape[1]):
-        state = model.step(x[:, t].contiguous(), valid[:, t], dates[:, t], state)
-        clear = clear | batch.valid[:, t]
-        reached = np.flatnonzero((newest == t).any(axis=1))
-        if not len(reached):
-            continue
-        features = features_of_state(model, state)
-        for stage in reached.tolist():
-            ends_here = torch.from_numpy(newest[stage] == t)
-            seen = _labelled(*features, batch, clear & ends_here.reshape(-1, *(1,) * (clear.dim() - 1)))
+        image = x[:, t].contiguous()
+        reached = np.flatnonzero((newest == t).any(axis=1)).tolist()
+        if reached or not hidden:
+            whole = model.step(image, valid[:, t], dates[:, t], state)
+        if reached:
+            features = features_of_state(model, whole)
+        for stage in reached:
+            ends_here = _per_sample(newest[stage] == t, clear)
+            seen = _labelled(*features, batch, (clear | batch.valid[:, t]) & ends_here)
             if seen is not None:
                 yield stage, seen
+        if not hidden:
+            state, clear = whole, clear | batch.valid[:, t]
+            continue
+        kept = _per_sample(random.random(len(image)) >= hidden, clear)
+        state = model.step(image, valid[:, t] & kept.to(device), dates[:, t], state)
+        clear = clear | (batch.valid[:, t] & kept)
+
+
+def _some_of_each_parcel(series: Batch, random: np.random.Generator) -> Batch:
+    """At most `FEW_PIXELS` series of each parcel: enough for a scale, which gives every parcel the same weight."""
+    parcels = series.parcels.numpy()
+    order = np.lexsort((random.random(len(parcels)), parcels))
+    _, starts, counts = np.unique(parcels[order], return_index=True, return_counts=True)
+    ranks = np.arange(len(parcels)) - np.repeat(starts, counts)
+    rows = torch.from_numpy(np.sort(order[ranks < FEW_PIXELS]))
+    return Batch(*(each[rows] for each in (series.x, series.valid, series.days, series.labels, series.parcels)))
+
+
+def _per_sample(flags: NDArray[np.bool_], like: Tensor) -> Tensor:
+    """Flags (B,) in the shape of something (B, ...), to be broadcast."""
+    return torch.from_numpy(flags).reshape(-1, *(1,) * (like.dim() - 1))
 
 
 def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor) -> LabelledFeatures | None:

@@ -137,6 +137,10 @@ def test_unknown_is_not_promised_for_other_dates_and_years(mapped: tuple[ModelCa
     assert said(series.dates[::2], None) == []
     (later,) = said([day + timedelta(days=365) for day in series.dates])
     assert later.endswith("images of another year or region")
+    # A model that learnt to do without some dates promises the rate without them, but not for a single date.
+    card = replace(card, calibration={"unknown": {"days": days, "hidden": [{"share": 0.25}, {"share": 0.5}]}})
+    assert said(series.dates[::2]) == []
+    assert "5 of 6 dates" in said(series.dates[-1:])[0]
 
 
 def test_older_models_say_that_nothing_is_known(mapped: tuple[ModelCard, Path, StackSeries]) -> None:

@@ -1,0 +1,96 @@
+"""Unknown fields: the promised rate also holds for fields that lack some of the training's dates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import cropstar
+from cropstar.config import resolve_config
+from cropstar.datasets.batches import Batch
+from cropstar.datasets.samples import open_parts
+from cropstar.datasets.splits import training_split
+from cropstar.models.calibration import softmax
+from cropstar.models.novelty import HIDDEN, NoveltyScale, features_of_state, learnt_share, missing_dates
+from cropstar.models.zoo import restore_model
+from cropstar.store.model_file import read_model
+from cropstar.store.store import Store
+from tests.training.label_tables import FAST, table_store
+
+EVERY = slice(None)
+RATE = 0.1
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store and the run of a model of it."""
+    folder = tmp_path_factory.mktemp("novelty")
+    store = table_store(folder / "table", {"wheat": 90, "maize": 90, "beet": 90})
+    settings = {
+        **FAST,
+        "epochs": 5,
+        "split.validation": 0.35,
+        "split.test": 0.35,
+        "model.pool": "last",
+        "soft_labels": "none",
+    }
+    run = cropstar.train(store=store, model="star", settings=settings, runs=folder / "runs")
+    return store, run.folder
+
+
+def unknown_share(trained: tuple[Path, Path], dates: slice, scale_of: slice) -> float:
+    """The share of test fields, with some of their dates alone, that the scale for some dates calls unknown."""
+    store, run = trained
+    card, weights, _ = read_model(run / "model.safetensors")
+    assert card.calibration is not None
+    model = restore_model(card.model, card.shape, weights, run).eval()
+    scale = NoveltyScale.from_card(card.calibration["unknown"], card.novelty)
+    config = resolve_config(run / "config.yaml", {}, ())
+    opened = Store.open(store)
+    parts, _ = open_parts(
+        opened, training_split(opened, config), config, spatial=False, normalisation=card.normalisation
+    )
+    batch: Batch = parts["test"].batch(list(range(len(parts["test"]))))
+    opened.close()
+    x, valid, days = (each[:, dates] for each in (batch.x, batch.valid, batch.days))
+    with torch.no_grad():
+        scores, features = features_of_state(model, model.advance(x, valid, days))
+    place, stage = scale.of_dates(np.array(scale.days)[scale_of])
+    distance = scale.distances[place].of(features).numpy()
+    doubt = 1 - softmax(scores.numpy(), card.calibration["temperature"]["temperature"]).max(axis=1)
+    limit = stage.limit(RATE)
+    assert limit is not None
+    return float((stage.oddness(distance, doubt) > limit).mean())
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+def test_the_rate_holds_for_fields_with_every_nth_date(trained: tuple[Path, Path], step: int) -> None:
+    dates = slice(step - 1, None, step)  # the last date is among them
+    assert unknown_share(trained, dates, dates) < RATE + 0.08
+    if step > 1:  # it would not by the scale of all dates
+        assert unknown_share(trained, dates, EVERY) > 2 * RATE
+
+
+def test_older_model_files_have_one_scale(trained: tuple[Path, Path]) -> None:
+    card, _, _ = read_model(trained[1] / "model.safetensors")
+    assert card.calibration is not None
+    stored = card.calibration["unknown"]
+    assert [row["share"] for row in stored["hidden"]] == list(HIDDEN)
+    older = NoveltyScale.from_card({name: value for name, value in stored.items() if name != "hidden"}, card.novelty)
+    assert older.of_dates(np.array(older.days)[::3])[1] in older.stages
+    broken = {**stored, "hidden": [{"share": 0.5, "stages": stored["stages"][:1]}]}
+    with pytest.raises(ValueError, match="hidden dates do not fit"):
+        NoveltyScale.from_card(broken, card.novelty)
+
+
+def test_missing_dates_and_the_share_that_serves_them() -> None:
+    learnt = (0, 10, 20, 30, 40, 50)
+    assert missing_dates(learnt, np.array(learnt)) == (0, 6)
+    assert missing_dates(learnt, np.array([3, 12, 23])) == (0, 3)  # in season, some days later
+    assert missing_dates(learnt, np.array([0, 20, 40])) == (2, 5)
+    assert missing_dates((231,), np.array([0, 231])) == (0, 1)  # a model of whole seasons
+    assert [learnt_share(HIDDEN, share) for share in (0, 0.1, 0.2, 0.5, 0.7, 0.95)] == [0, 0, 0.25, 0.5, 0.75, 0.75]
+    assert learnt_share((), 0.5) == 0
