@@ -249,29 +249,30 @@ class WeightAverage:
     """Every step the mean keeps a share of itself and takes the rest from the weights, statistics of batches too."""
 
     def __init__(self, model: nn.Module, keep: float) -> None:
-        self._model = model
         self._keep = keep
-        self._mean = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        self._trained = {name: tensor.detach() for name, tensor in model.state_dict().items()}  # share the memory
+        self._mean = {name: tensor.clone() for name, tensor in self._trained.items()}
+        averaged = [name for name, tensor in self._mean.items() if tensor.is_floating_point()]
+        self._pairs = [self._mean[name] for name in averaged], [self._trained[name] for name in averaged]
+        self._counters = [(self._mean[name], self._trained[name]) for name in self._mean if name not in averaged]
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         """After `step` steps. At first it keeps less: the mean of a short past is better than much of the beginning."""
         keep = min(self._keep, (1 + step) / (10 + step))
-        for name, tensor in self._model.state_dict().items():
-            if tensor.is_floating_point():
-                self._mean[name].lerp_(tensor, 1 - keep)
-            else:
-                self._mean[name].copy_(tensor)
+        torch._foreach_lerp_(*self._pairs, 1 - keep)
+        for counter, trained in self._counters:
+            counter.copy_(trained)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Use the mean as the model's weights within this context."""
-        trained = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
-        _put(self._model, self._mean)
+        before = {name: tensor.clone() for name, tensor in self._trained.items()}
+        _copy(self._mean, self._trained)
         try:
             yield
         finally:
-            _put(self._model, trained)
+            _copy(before, self._trained)
 
     def tensors(self) -> Tensors:
         return {name: tensor.cpu().numpy() for name, tensor in self._mean.items()}
@@ -282,8 +283,8 @@ class WeightAverage:
 
 
 @torch.no_grad()
-def _put(model: nn.Module, tensors: dict[str, Tensor]) -> None:
-    for name, tensor in model.state_dict().items():
+def _copy(tensors: Mapping[str, Tensor], into: Mapping[str, Tensor]) -> None:
+    for name, tensor in into.items():
         tensor.copy_(tensors[name])
 
 

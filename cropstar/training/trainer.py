@@ -11,8 +11,8 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -160,6 +160,7 @@ class Task:
 # --- the loop
 
 
+SMALL_STEP = 64 * 128  # hidden values of a batch after a date: 64 series of 128
 BETWEEN_EPOCHS = 2.0  # seconds at the least from one checkpoint to the next at the end of an epoch
 
 
@@ -198,6 +199,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
     with (
         stop_on_request(alone=task.processes.size == 1) as stop,
         progress_bar(task.epochs * task.batches, "train", "batch") as bar,
+        _threads(task),
     ):
         bar.update(progress.step)
         while progress.epoch < task.epochs and not _is_enough(task, progress) and not _is_spent(task, progress):
@@ -258,6 +260,20 @@ def _train_epoch(
                 break
 
 
+@contextmanager
+def _threads(task: Task) -> Iterator[None]:
+    """One thread where steps are small: several would wait for each other longer than they compute, the more so if
+    another program keeps one of them from its processor."""
+    usual = torch.get_num_threads()
+    pixels = task.training.batch([0]).x[0, 0, 0].numel() if len(task.training) else 1
+    if task.training.batch_size * pixels * task.config.model.hidden <= SMALL_STEP:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
 def _crops(task: Task) -> tuple[Crops, NDArray[np.int64]]:
     """The objective of a store, and the labelled pixels (or series) of each class in each sample."""
     counts = task.training.class_counts(task.classes)  # (samples, classes)
@@ -282,12 +298,14 @@ def _tools(task: Task, objective: Objective) -> StepTools:
 
 def _optimiser(model: nn.Module, config: OptimiserConfig) -> torch.optim.Adam:
     rate, decay = config.learning_rate, config.weight_decay
+    # On the processor one loop over all weights: the steps of small models would spend more time between operations.
+    fused = True if all(parameter.device.type == "cpu" for parameter in model.parameters()) else None
     if not config.decoupled:
-        return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
+        return torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay, fused=fused)
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=rate)
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=rate, fused=fused)
 
 
 def _trained(task: Task, tools: StepTools) -> CheckpointedParts:
