@@ -33,6 +33,14 @@ def pytest_runtest_teardown() -> None:
     logger.setLevel(logging.NOTSET)
 
 
+@pytest.fixture
+def eager_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker processes also for a single task, which would be done sooner without them."""
+    from cropstar.execution import local
+
+    monkeypatch.setattr(local, "FEWEST_TASKS", 1)
+
+
 @pytest.fixture(scope="session")
 def small_scene(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tile.tif (96 x 96 pixels, 6 dates) and parcels.gpkg. Copy before changing it."""

@@ -7,18 +7,11 @@ import os
 import pytest
 
 from cropstar.errors import CropstarError
-from cropstar.execution import local
 from cropstar.execution.local import LocalPool, default_workers
 from cropstar.runtime import logger
 
 
-@pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers also for what would be done sooner without them."""
-    monkeypatch.setattr(local, "FEWEST_TASKS", 1)
-
-
-@pytest.mark.usefixtures("eager")
+@pytest.mark.usefixtures("eager_workers")
 def test_warnings_of_workers_come_out_here(caplog: pytest.LogCaptureFixture) -> None:
     with LocalPool(2) as pool, caplog.at_level("INFO", logger="cropstar"):
         assert len(list(pool.run([Warn(), Warn()]))) == 2
@@ -56,7 +49,7 @@ class Raise:
         ("die", 1, "a worker stopped unexpectedly: it ended with code 7; run again with --workers 1 to see why"),
     ],
 )
-@pytest.mark.usefixtures("eager")
+@pytest.mark.usefixtures("eager_workers")
 def test_every_failure_is_one_line_with_its_code(kind: str, code: int, line: str) -> None:
     with LocalPool(2) as pool, pytest.raises(CropstarError) as caught:
         list(pool.run([Raise(kind)]))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pytest
 
 from cropstar.errors import InputError
-from cropstar.execution import local
 from cropstar.execution.dask import connected
 from cropstar.execution.local import LocalPool
 from cropstar.execution.pool import WorkerPool
@@ -41,8 +40,7 @@ class WhereAmI:
 
 
 @pytest.fixture(params=["this process", "processes", "dask"])
-def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerPool]:
-    monkeypatch.setattr(local, "FEWEST_TASKS", 1)
+def pool(request: pytest.FixtureRequest, eager_workers: None) -> Iterator[WorkerPool]:
     if request.param == "dask":
         pytest.importorskip("distributed")
         with a_scheduler(workers=1) as scheduler, connected(scheduler.scheduler_address) as dask, dask:
@@ -75,8 +73,8 @@ def test_the_first_error_is_raised_by_run(pool: WorkerPool) -> None:
     assert list(pool.run([])) == []
 
 
-def test_little_work_needs_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "FEWEST_TASKS", 1)
+@pytest.mark.usefixtures("eager_workers")
+def test_little_work_needs_no_workers() -> None:
     with LocalPool(2) as pool:
         assert [answer for _, answer in pool.run([WhereAmI()], volume=1000)] == [os.getpid()]
         assert [answer for _, answer in pool.run([WhereAmI()], volume=10**9)] != [os.getpid()]

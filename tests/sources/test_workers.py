@@ -38,9 +38,8 @@ def granule(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers also for what would be done sooner without them."""
-    monkeypatch.setattr(local, "FEWEST_TASKS", 1)
+def eager(eager_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers also for a few small images."""
     monkeypatch.setattr(local, "SMALLEST_VOLUME", 1)
 
 
@@ -201,10 +200,10 @@ def zuericrop(folder: Path) -> Sequence[Scene]:
     return open_zuericrop(path, ZueriCropOptions(images_per_tile=2))
 
 
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("opened", [tum, zuericrop])
-def test_the_bytes_of_one_process(opened: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_one_process(opened: object, tmp_path: Path) -> None:
     assert callable(opened)
-    monkeypatch.setattr(local, "SMALLEST_VOLUME", 1)
     stores = []
     for count in (1, 2):
         store = tmp_path / str(count)
