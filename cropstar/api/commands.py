@@ -1,6 +1,8 @@
 """The functions ingest, train, evaluate, predict and update, which the commands of the same names call.
 
-They take the options of the command line as keywords of the same names, with the same defaults.
+They take the options of the command line as keywords of the same names, with the same defaults. Every signature is
+written out in full, also where `predict` and `update` share options: editors and notebooks show it. A test compares
+each with its command.
 """
 
 from __future__ import annotations
@@ -250,9 +252,8 @@ class TrainingResult:
     folder: Path
     model: Path
     report: Path  # an HTML page
-    metrics: dict[str, Any] = field(
-        repr=False
-    )  # of the test parcels: {"pixel": {"overall_accuracy": ...}, "parcel": ...}
+    # Of the test parcels: {"pixel": {"overall_accuracy": ...}, "parcel": ...}.
+    metrics: dict[str, Any] = field(repr=False)
     headline: str = ""
 
     @classmethod
@@ -614,21 +615,8 @@ def predict(
 # Options of `predict` that are of no use to tables, and those that only tables take.
 MAPS_ALONE = (
     *("valid_dates", "parcels", "html", "smooth", "smooth_window", "state", "every_date", "stable_confidence"),
-    *(
-        "state_precision",
-        "add",
-        "dates",
-        "by_band",
-        "clear",
-        "pattern",
-        "masks",
-        "window",
-        "halo",
-        "half",
-        "shard",
-        "scheduler",
-    ),
-    *("mask", "mask_classes", "only_parcels", "min_confidence", "unknown", "declared_column"),
+    *("state_precision", "add", "dates", "by_band", "clear", "pattern", "masks", "window", "halo", "half", "shard"),
+    *("scheduler", "mask", "mask_classes", "only_parcels", "min_confidence", "unknown", "declared_column"),
     "declared_classes",
 )
 TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
@@ -688,7 +676,7 @@ def _mention_run(run: Run, *, headline: bool = False) -> None:
 
 
 def _chosen_model() -> Path:
-    """The newest model, named; refused where runs of several data sets are there."""
+    """The newest model, which is logged by name; refused if there are runs of several stores."""
     from cropstar.prediction.trust import describe_model
     from cropstar.store.model_file import read_model
     from cropstar.training.runs import newest_model, trained_stores
@@ -815,7 +803,7 @@ def _reading(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def model_file(model: AnyPath) -> Path:
-    """The model file that a path is, or that lies in it."""
+    """The model file at a path, or in the folder of a run."""
     from cropstar.training.runs import MODEL
 
     path = Path(model)

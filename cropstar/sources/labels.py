@@ -57,7 +57,7 @@ LABEL_OPTIONS = tuple(one.name for one in fields(LabelOptions))
 
 @dataclass(frozen=True)
 class OpenedSeries:
-    """An open series and all that tells what it is made from."""
+    """An open series and its origin."""
 
     series: Series
     files: list[Path]
@@ -86,16 +86,17 @@ def label_scenes(
         parcel_file = labels.parcels or _parcels_beside(images)
         companions = _with_companions(parcel_file)
         tile_size = labels.tile_size or TILE_SIZE
-        options = {"tile_size": tile_size, "label_column": labels.label_column, **reading}
-        rules, erode = EVERY_LABEL, float(labels.erode)
-        if labels.classes is not None:
-            rules = read_rules(labels.classes)
-            options["classes"] = rules.to_json()
+        rules = EVERY_LABEL if labels.classes is None else read_rules(labels.classes)
         grouping = {name: getattr(labels, name) for name in ("field_column", "point_radius", "group_distance")}
         grouping = {name: value for name, value in grouping.items() if value is not None}
-        options |= grouping
-        if erode:
-            options["erode"] = erode
+        options = {
+            "tile_size": tile_size,
+            "label_column": labels.label_column,
+            **reading,
+            **({} if labels.classes is None else {"classes": rules.to_json()}),
+            **grouping,
+            **({"erode": float(labels.erode)} if labels.erode else {}),
+        }
         for one in opened:
             _require_reasonable_tiles(one.series, tile_size)
         if labels.background is not None:
@@ -108,7 +109,7 @@ def label_scenes(
                 series.grid,
                 label_column=labels.label_column,
                 rules=rules,
-                erode=erode,
+                erode=float(labels.erode),
                 dates=series.dates,
                 **grouping,
             )
@@ -117,13 +118,7 @@ def label_scenes(
             return with_background(parcels, labels.background, series.grid, labels.background_classes)
 
         labelled = _read_all_parcels(opened, read)
-        names = [name for _, parcels in labelled for name in parcels.classes.names]
-        classes = rules.table(name for name in names if name != NOT_A_FIELD)
-        if NOT_A_FIELD in names:
-            classes = _appended(classes)
-        if len(classes) > MAXIMUM_CLASSES:
-            why = f"{len(classes)} in all tiles together"
-            raise InputError("too many classes", path=parcel_file, why=why, remedy="merge classes with --classes")
+        classes = _joint_classes([parcels.classes for _, parcels in labelled], rules, parcel_file)
         origin = recipe_of(companions, {})
         return [
             RasterScene(
@@ -144,6 +139,18 @@ def label_scenes(
         raise
 
 
+def _joint_classes(tables: Sequence[ClassTable], rules: ClassRules, path: Path) -> ClassTable:
+    """One class table for all tiles; what is not a field comes last."""
+    names = [name for table in tables for name in table.names]
+    classes = rules.table(name for name in names if name != NOT_A_FIELD)
+    if NOT_A_FIELD in names:
+        classes = _appended(classes)
+    if len(classes) > MAXIMUM_CLASSES:
+        why = f"{len(classes)} in all tiles together"
+        raise InputError("too many classes", path=path, why=why, remedy="merge classes with --classes")
+    return classes
+
+
 def _require_reasonable_tiles(series: Series, tile_size: int) -> None:
     """A tile is made in memory: one of a long season must be small enough for that, and their list too."""
     height, width = series.grid.shape
@@ -162,7 +169,7 @@ def _require_reasonable_tiles(series: Series, tile_size: int) -> None:
 def _read_all_parcels(
     opened: Sequence[OpenedSeries], read: Callable[[Series], Parcels]
 ) -> list[tuple[OpenedSeries, Parcels]]:
-    """The series with their parcels; of several, those where no labelled parcel lies are left out."""
+    """The series with their parcels; of several series, those without a labelled parcel are left out."""
     labelled = []
     for position, one in enumerate(opened):
         try:
@@ -184,7 +191,7 @@ def _with_companions(path: Path) -> list[Path]:
 
 
 def _parcels_beside(path: Path | None) -> Path:
-    """The one vector file beside the raster, or in or beside its folder; more than one is no guess to make."""
+    """The only vector file beside the raster, or in or beside its folder; refused if there are several."""
     places = [] if path is None else [path, path.parent] if path.is_dir() else [path.parent]
     for place in places:
         vectors = sorted(entry for entry in place.iterdir() if entry.suffix.lower() in VECTOR_ENDINGS)
@@ -244,12 +251,12 @@ SEASON = "of another season than the images"
 
 
 class NoLabelledParcel(InputError):
-    """No parcel of the file is of use to the scene; with several scenes the others may have some."""
+    """No parcel of the file labels this scene; other scenes may have some."""
 
 
 @dataclass(frozen=True)
 class _Candidates:
-    """The rows of the file that are still of use, and how many are not and why."""
+    """The rows of the file that can be used, and how many were left out, by reason."""
 
     keys: NDArray[np.object_]
     names: NDArray[np.object_]
@@ -302,13 +309,10 @@ def read_parcels(
     column = find_label_column(frame, label_column, path)
     shapes = _on_grid(frame, grid, path)
     names = labels_of(frame[column])
-    of_others = (
-        {"--erode": erode} if has_points else {"--point-radius": point_radius, "--group-distance": group_distance}
-    )
-    for option, value in of_others.items():
-        if value:
-            kind = "points" if has_points else "parcels"
-            raise UsageError(f"{option} does not apply to {kind}", path=path, remedy="leave it out")
+    if has_points:
+        _refuse({"--erode": erode}, "points", path)
+    else:
+        _refuse({"--point-radius": point_radius, "--group-distance": group_distance}, "parcels", path)
     fields = None
     if field_column is not None:
         fields = _fields_by_column(frame, field_column, keys, path)
@@ -331,6 +335,13 @@ def read_parcels(
         logger.info("%s: parcels overlap on about %.0f %% of their area; the smaller one wins", path, 100 * share)
     rest = _erode_shapes(found.shapes, margin, grid) if margin else found.shapes
     return _number_parcels(found, rest, classes, grid, path, erode)
+
+
+def _refuse(given: dict[str, float | None], kind: str, path: Path) -> None:
+    """Refuse options that do not apply to this kind of labels."""
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} does not apply to {kind}", path=path, remedy="leave it out")
 
 
 def _on_scene(everything: _Candidates, grid: Grid, path: Path, *, points: bool = False) -> _Candidates:
@@ -420,7 +431,7 @@ def _are_points(shapes: Shapes) -> bool:
 
 
 def _fields_by_column(frame: Any, column: str, keys: Sequence[str], path: Path) -> NDArray[np.object_]:
-    """The field that a column names; without a name it is one of its own."""
+    """The field of each row, from a column; a row without a value is a separate field."""
     if column not in frame.columns:
         why = f"the columns are {', '.join(str(name) for name in frame.columns if name != frame.geometry.name)}"
         raise UsageError(f"no column '{column}'", path=path, why=why, remedy="correct --field-column")

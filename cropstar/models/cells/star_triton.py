@@ -130,13 +130,11 @@ def _backward_kernel(
 
 
 @triton.jit
-def _update_kernel(
-    value, gate, valid, before, after, count, pixels, HIDDEN: tl.constexpr, MASKED: tl.constexpr,
-    STARTED: tl.constexpr, ELEMENTS: tl.constexpr,
+def _pixels_before(
+    valid, before, at, inside, pixels, HIDDEN: tl.constexpr, MASKED: tl.constexpr, STARTED: tl.constexpr,
+    ELEMENTS: tl.constexpr,
 ):  # fmt: skip
-    """One date of images (B, H, ...): `gate` holds the logits, then the gate."""
-    at = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
-    inside = at < count
+    """Whether pixels of images (B, H, ...) are valid, and their state before the date."""
     known = inside
     if MASKED:
         pixel = at // (HIDDEN * pixels) * pixels + at % pixels
@@ -145,6 +143,18 @@ def _update_kernel(
         h = tl.load(before + at, mask=inside, other=0.0)
     else:
         h = tl.zeros((ELEMENTS,), tl.float32)
+    return known, h
+
+
+@triton.jit
+def _update_kernel(
+    value, gate, valid, before, after, count, pixels, HIDDEN: tl.constexpr, MASKED: tl.constexpr,
+    STARTED: tl.constexpr, ELEMENTS: tl.constexpr,
+):  # fmt: skip
+    """One date of images (B, H, ...): `gate` holds the logits, then the gate."""
+    at = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
+    inside = at < count
+    known, h = _pixels_before(valid, before, at, inside, pixels, HIDDEN, MASKED, STARTED, ELEMENTS)
     z, logits = tl.load(value + at, mask=inside, other=0.0), tl.load(gate + at, mask=inside, other=0.0)
     k, h = _update(h, z, logits, known)
     tl.store(gate + at, k, mask=inside)
@@ -159,14 +169,7 @@ def _update_backward_kernel(
     """The same backwards: `back` holds the gradient of the state, then what of the earlier one's needs no product."""
     at = tl.program_id(0).to(tl.int64) * ELEMENTS + tl.arange(0, ELEMENTS)
     inside = at < count
-    known = inside
-    if MASKED:
-        pixel = at // (HIDDEN * pixels) * pixels + at % pixels
-        known = tl.load(valid + pixel, mask=inside, other=0) != 0
-    if STARTED:
-        h = tl.load(before + at, mask=inside, other=0.0)
-    else:
-        h = tl.zeros((ELEMENTS,), tl.float32)
+    known, h = _pixels_before(valid, before, at, inside, pixels, HIDDEN, MASKED, STARTED, ELEMENTS)
     z, k = tl.load(value + at, mask=inside, other=0.0), tl.load(gate + at, mask=inside, other=0.0)
     d = tl.load(back + at, mask=inside, other=0.0)
     da, dz, rest = _update_backward(d, h, tl.load(after + at, mask=inside, other=0.0), z, k, known)
