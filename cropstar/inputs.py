@@ -64,7 +64,7 @@ def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> No
 
 @contextmanager
 def reading(what: str, path: Path, remedy: str = "get the file again") -> Iterator[None]:
-    """Turn any error that a library raises over the content of a file into an InputError that says `what` is wrong."""
+    """Turn any error of a library that reads a file into an InputError that says `what` is wrong."""
     try:
         yield
     except (CropstarError, MemoryError):

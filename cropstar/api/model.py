@@ -310,7 +310,7 @@ def _column_days(column: pd.Series[Any]) -> NDArray[np.datetime64]:
 
 
 def export_model(path: Path, output: Path, *, dates: int | None = None, overwrite: bool = False) -> list[Path]:
-    """Write the model as `output`, and beside it its step where it has one; returns what was written."""
+    """Write the model to `output`, and its single step beside it if it has one; returns the files."""
     stepping = output.with_name(f"{output.stem}-step{output.suffix}")
     for target in (output, stepping):
         require_free(target, (".onnx",), overwrite)

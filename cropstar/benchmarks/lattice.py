@@ -260,7 +260,7 @@ def backwards(
 
 
 def _transition(cell: Cell) -> Callable[..., State]:
-    """The cell's step for many runs, each with parameters of its own."""
+    """The cell's step for many runs at once, each with its own parameters."""
     step = OneStep(cell)
 
     def one_run(parameters: Parameters, x: Tensor, *state: Tensor) -> State:

@@ -236,7 +236,7 @@ def _colour_bar(figure: Figure, frame: Frame, image: Any, number: int, cells: in
 
 
 def thin_steps(values: Floats) -> Floats:
-    """At most so many columns, each the mean of its steps."""
+    """Thin steps out to a maximum number of columns, each the mean of its steps."""
     steps = values.shape[1]
     if steps <= MOST_COLUMNS:
         return values

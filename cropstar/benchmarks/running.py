@@ -487,7 +487,7 @@ def show_config(
 
 
 def headline(result: dict[str, Any]) -> str:
-    """The figure on test beside the paper's; on validation where the test part was left alone."""
+    """The test figure beside the paper's; the validation figure if the test part was not used."""
     if result["text"] is None:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in result["chosen"]["validation"].items())
         return f"{result['task']}: {figures} on validation; the test data were not used"

@@ -78,7 +78,7 @@ class SuiteOptions:
 
 
 def run_suite(file: Path, options: SuiteOptions) -> list[SuiteOutcome]:
-    """Run what is not finished. One that fails is noted and the others go on: then it ends with a PartialResult."""
+    """Run all cells that are not finished. If one fails the others still run, then a PartialResult is raised."""
     cells = read_suite(file, options.budget)
     with ExitStack() as hold:
         _claim(file, options.folder, hold)
@@ -348,7 +348,7 @@ class SuiteTraining:
 
 
 def read_suite(file: Path, budget: float | None = None) -> list[SuiteTraining]:
-    """The cells in the order in which they are run; `budget` wins over the file's. Whatever is misspelt is said now."""
+    """The cells in the order of their run, all checked; `budget` overrides the file's."""
     if not file.exists() and not file.suffix:
         if str(file) not in SHIPPED:
             raise UsageError("no such configuration", path=file, remedy=f"give a file, or {' or '.join(SHIPPED)}")

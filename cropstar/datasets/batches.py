@@ -42,7 +42,7 @@ class Batch:
         return not self.is_image and self.labels.dim() == 2
 
     def as_series(self) -> Batch:
-        """The labelled pixels alone, each as a series of its own."""
+        """Only the labelled pixels, each as a separate series."""
         if not self.is_image:
             return self
         chosen = self.labels != UNLABELLED  # (B,H,W)

@@ -71,7 +71,7 @@ def open_raster(path: Path) -> Any:
 
 
 def require_pixels(dataset: Any, path: str | Path) -> None:
-    """Refuse a raster whose pixels have no size, or lie nowhere: places on it could not be computed."""
+    """Refuse a raster whose pixels have no size or no location: coordinates could not be computed."""
     a, b, _, d, e, _ = numbers = tuple(dataset.transform)[:6]
     sides = max(map(abs, (a, b, d, e)))
     # Written so that what is no number is refused, too.

@@ -152,7 +152,7 @@ BACKSCATTER_KINDS = {"dB": "decibels", "linear": "linear power", "DN": "digital 
 
 
 def radar_band(text: str) -> tuple[str, str] | None:
-    """The polarisation that a text names, and the name of its sensor: S1, or S1-ASC or S1-DESC where it says so."""
+    """The polarisation in a text, and the sensor: S1, or S1-ASC or S1-DESC if the text names the orbit."""
     match = RADAR.fullmatch(text.strip())
     if match is None:
         return None

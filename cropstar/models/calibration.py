@@ -107,7 +107,7 @@ def calibrate(
 
 
 def fit_temperature(scores: NDArray[Any], labels: NDArray[Any], weights: Floats | None = None) -> tuple[float, bool]:
-    """The most likely temperature, and whether it was kept within its bounds. One class alone says nothing: 1."""
+    """The maximum-likelihood temperature, and whether it reached a bound; 1 if there is only one class."""
     _check(scores, labels)
     low, high = 1 / HOTTEST, 1 / COOLEST
     if _slopes(scores, labels, weights, 1.0) == (0.0, 0.0):
@@ -135,7 +135,7 @@ def reliability(
     temperature: float = 1.0,
     bins: int = BINS,
 ) -> Reliability:
-    """Confidence is the probability of the class that is named."""
+    """Compare confidence, the probability of the predicted class, with accuracy."""
     _check(scores, labels)
     count = len(labels)
     confidence, right, own = np.empty(count), np.empty(count), np.empty(count)

@@ -44,7 +44,7 @@ class Classifier(nn.Module, ABC):
         return 0
 
     def by_date(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-        """Scores after every date: what the model would have said then."""
+        """Scores after every date: what the model would have predicted then."""
         raise NotImplementedError
 
     def step(self, x: Tensor, valid: Tensor, days: Tensor, state: ModelState | None) -> ModelState:

@@ -37,7 +37,7 @@ INPUTS = ("x", "valid", "days")
 
 
 def export_forward(model: Classifier, bands: int, dates: int, metadata: Mapping[str, str]) -> bytes:
-    """The file's content of a model that takes a season of so many dates, or of fewer and dates that are not valid."""
+    """The ONNX file of a model for seasons of up to `dates` dates; shorter ones are padded with invalid dates."""
     if not is_recurrent(model):
         why = "others gather the valid dates first, and their number differs from pixel to pixel"
         raise UsageError("only recurrent models can be written as ONNX", why=why, remedy="train one, such as star")

@@ -119,7 +119,7 @@ def level_log_probabilities(scores: Tensor, lineages: Lineages, level: int) -> T
 
 
 def lineage_problem(lineages: Lineages, classes: int) -> str | None:
-    """Why the lineages are not those of a tree with so many classes, or None."""
+    """Why the lineages do not form a tree of these classes, or None."""
     depth = len(lineages[0]) if lineages else 0
     if len(lineages) != classes or not depth or any(len(lineage) != depth for lineage in lineages):
         return f"there is not one lineage of the same length for each of {classes} classes"

@@ -48,7 +48,7 @@ class LastState(nn.Module):
         return ()
 
     def widened(self, width: int) -> int:
-        """Channels of the features, of states with so many."""
+        """The number of feature channels, for states of this many channels."""
         return width
 
 

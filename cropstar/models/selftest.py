@@ -73,7 +73,7 @@ class Trial:
 
 
 def run_selftest(device: torch.device) -> Iterator[Trial]:
-    """Trials one after the other, each as soon as it is done; a minute or so."""
+    """Run the trials one by one and yield each result; takes about a minute."""
     for case in CASES:
         torch.manual_seed(0)
         model = build_model(ModelConfig.model_validate(case.settings), Shape(BANDS, CLASSES, case.dates))

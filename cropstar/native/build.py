@@ -46,7 +46,7 @@ class BuildError(Exception):
 
 
 def digest_of_sources() -> str:
-    """Tells whether a library was built from the sources beside it, and as it is built today."""
+    """A digest of the sources and compiler options, which the library carries: a stale library has another one."""
     digest = hashlib.sha256(repr((OPTIONS, UNITS)).encode())
     for path in sorted((*SOURCES.glob("[a-z]*.cpp"), *SOURCES.glob("[a-z]*.h"))):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

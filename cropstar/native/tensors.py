@@ -103,7 +103,7 @@ def pack_stem(weight: Tensor, bias: Tensor) -> Packed:
 
 
 class Packing:
-    """Packed weights that are kept for as long as the weights stay what they are: for inference, date after date.
+    """A cache of packed weights, valid until the weights change: for inference, date after date.
 
     They are compared with a copy: torch's count of changes misses those of fused optimisers and of `.data`.
     """

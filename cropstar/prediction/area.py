@@ -46,7 +46,7 @@ class MapArea:
 
 @contextmanager
 def open_area(options: MapOptions, grid: Grid, *, quiet: bool = False) -> Iterator[MapArea]:
-    """The area that the options ask for, on the grid of the map; says how a mask is understood, unless `quiet`."""
+    """The requested area on the grid of the map; logs how a mask is interpreted, unless `quiet`."""
     with ExitStack() as hold:
         parts: list[Mask | Outlines] = []
         if options.mask is not None and options.mask.suffix.lower() in RASTERS:

@@ -119,7 +119,7 @@ def make_block(
     counts: NDArray[np.integer[Any]],
     inside: NDArray[np.bool_] | None,
 ) -> BlockResult:
-    """A block of what a model said of a window, by the options of the map."""
+    """Make a block of the map from a model's results for one window."""
     unknown = answer.unknown
     if options.min_confidence is not None:
         doubtful = answer.probabilities.max(axis=0) < options.min_confidence
@@ -237,7 +237,7 @@ class BlockFolder:
 
 
 def remove_last(folder: Path, marker: str) -> None:
-    """Remove a folder, the marker after all else: who is killed in between finds what it was about."""
+    """Remove a folder, its marker last, so that an interrupted removal can be recognised."""
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.name != marker:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
@@ -245,7 +245,7 @@ def remove_last(folder: Path, marker: str) -> None:
 
 
 def read_arrays(path: Path, kinds: Kinds) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file, exactly those that are said; nothing is allocated for any other.
+    """Read exactly the expected arrays of an .npz file; nothing is allocated for others.
 
     Each is read to its end, where zip compares its checksum.
     """
@@ -304,7 +304,7 @@ FORMAT = 2  # raised when blocks come to mean something else
 def job_key(
     predictor: Predictor, series: Series, plan: WindowPlan, layers: Sequence[str], options: MapOptions | None = None
 ) -> str:
-    """Twenty digits; `layers` name all that blocks hold beside the classes, `options` what is left out of the map."""
+    """The key of a job, twenty digits; blocks hold classes and `layers`, and `options` leave parts of the map out."""
     times = [path.stat().st_mtime_ns for path in series.files]  # a file that was touched may be another image now
     facts = {**_job_facts(predictor, series, plan), "layers": sorted(layers), "times": times}
     if options is not None and options.marks:

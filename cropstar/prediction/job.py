@@ -258,7 +258,7 @@ class MapJob:
             yield killed
 
     def is_done(self, *, killed: bool = False) -> bool:
-        """Whether the map is there, made by a call that shares the work or was killed when it was about to end.
+        """Whether the map exists: made by another shard, or by a call that was killed just before its end.
 
         Any other file in its place is refused.
         """
@@ -392,7 +392,7 @@ class MapJob:
             )
 
     def is_complete(self) -> bool:
-        """Whether the map that this job makes is there with all its files, and no input is younger than it."""
+        """Whether the map exists with all its files, and no input is newer than it."""
         if not all(path.is_file() for path in self.files.all()):
             return False
         made = self.files.map.stat().st_mtime_ns
@@ -407,7 +407,7 @@ class MapJob:
             return False
 
     def _has_its_state(self) -> bool:
-        """Whether the state, which takes its name after the map, is of this job too: an older one may lie there."""
+        """Whether the state is of this job too, and not one left from an earlier job."""
         if self.request.state is None:
             return True
         reader = SeasonReader(self.request.state)

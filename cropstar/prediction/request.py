@@ -101,7 +101,7 @@ class MapOptions(Options):
 
     @property
     def marks(self) -> tuple[int, ...]:
-        """Values of the map beside the classes."""
+        """Values of the map that are not classes."""
         tells = self.unknown is not None or self.min_confidence is not None
         return (MASKED,) * bool(self.area_files) + (UNKNOWN,) * tells
 
@@ -193,7 +193,7 @@ class UpdateRequest(MapOptions):
     output: LaxPath | None = None  # None writes the state's map anew
 
     def with_products(self, remembered: Mapping[str, Any]) -> UpdateRequest:
-        """The request with what the season's first map had beside it, where it does not ask for something else."""
+        """The request with the products of the season's first map as defaults."""
         asked = self.products()
         both = {**remembered, **asked, "layers": sorted({*remembered.get("layers", ()), *asked.get("layers", ())})}
         given = {name: value for name, value in both.items() if name in PRODUCTS}

@@ -377,7 +377,7 @@ def _arrays(descriptor: int, offsets: Mapping[str, int], card: SeasonCard) -> di
 
 
 class _ErrorDeferringFile(io.FileIO):
-    """A file that keeps a full disk to itself: HDF5 crashes when told of it. The failure is raised afterwards."""
+    """A file that defers write errors: HDF5 crashes on a full disk. The error is raised afterwards."""
 
     failure: OSError | None = None
 
@@ -447,7 +447,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
 
 
 def _with_products(request: UpdateRequest, reader: SeasonReader) -> UpdateRequest:
-    """The request with all that the season's first map had beside it: none of it is to be left behind."""
+    """The request with all products of the season's first map, so that each of them is updated."""
     try:
         request = request.with_products(reader.card.products)
     except (UsageError, ValueError, TypeError) as failure:
@@ -462,7 +462,7 @@ def _with_products(request: UpdateRequest, reader: SeasonReader) -> UpdateReques
 
 
 def _map_of_state(state: Path, card: SeasonCard) -> Path:
-    """The map that the state was made with, if it lies beside the state: a file may not choose any other place."""
+    """The map that was made with the state. It must be in the same folder: a file may not name another place."""
     try:
         return inside(state.parent, card.map)
     except ValueError:

@@ -195,7 +195,7 @@ def _number(value: Any) -> float | None:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """Two tables: how good the runs are, and what they are and cost."""
+    """Two tables: the accuracy of the runs, and their settings and cost."""
     rows = comparison.rows
     grouped, finer = len(comparison.groups) > 1, comparison.finer
     figures = [["run", "macro-F1", "accuracy", "ECE", "parcels"]]
@@ -248,7 +248,7 @@ REST = "#a9b1ac"
 
 
 def draw_comparison(path: Path, comparison: Comparison) -> None:
-    """The best runs first; of very many those that are shown are said."""
+    """Draw the best runs first; if there are too many, the figure says how many it shows."""
     rows = comparison.rows[:MOST_ROWS]
     colours = [COLOURS[place] if place < len(COLOURS) else REST for place in range(len(rows))]
     panel = max(LEAST, ROW * len(rows))

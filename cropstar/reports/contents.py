@@ -535,7 +535,7 @@ def _folder_facts(path: Path) -> dict[str, Any]:
 
 
 def _images(path: Path) -> dict[str, Any]:
-    """Dates and bands, where the file tells them; else why it cannot be mapped as it is."""
+    """The dates and bands of the file, or why it cannot be mapped."""
     from cropstar.sources.stack import StackSeries
 
     try:

@@ -228,7 +228,7 @@ class Ruler:
 
 
 def _cut(text: str, kept: int) -> str:
-    """The first and the last letters, so many in all."""
+    """Shorten a text to its first and last letters."""
     return text[: (kept + 1) // 2].rstrip() + ELLIPSIS + text[len(text) - kept // 2 :].lstrip()
 
 

@@ -344,7 +344,7 @@ NEIGHBOURS = 4  # days that count as one where several years lie on each other
 
 
 def read_sample_curves(tiles: list[StoredTile], fingerprint: Fingerprint) -> tuple[Curves, int, int]:
-    """Curves, and how many of how many samples they are made of; seasons of several years lie on each other."""
+    """Mean curves, the number of samples used and the total; several years are overlaid."""
     total = sum(len(tile.reader.starts) - 1 for tile in tiles)
     step = max(1, math.ceil(total / MOST_SAMPLES))
     days = np.unique(np.concatenate([np.unique(tile.reader.days) for tile in tiles]))
@@ -390,7 +390,7 @@ def _gather(days: NDArray[np.int32], reach: int) -> NDArray[np.int32]:
 
 
 def _onto_one_season(days: NDArray[np.int32], fingerprint: Fingerprint) -> NDArray[np.int32]:
-    """Days of several years as days of the first; a season longer than a year stays as it is."""
+    """Move the days of later years to the first one; seasons longer than a year are not changed."""
     if fingerprint.season.length >= YEAR or int(days[-1]) - int(days[0]) < YEAR:
         return days
     dates = from_days(days)

@@ -162,7 +162,7 @@ class TestRecord:
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """Between which shares the true one lies with 95 % confidence (Wilson 1927)."""
+    """The 95 % confidence interval of a share (Wilson 1927)."""
     if not count:
         return 0.0, 1.0
     z2 = 1.96**2

@@ -389,7 +389,7 @@ SHADOW = "#e3e7e3"
 
 @dataclass(frozen=True)
 class SmallMultiples:
-    """So many plots in so many columns, which know the room that they need before they are drawn."""
+    """A grid of small plots whose size is known before they are drawn."""
 
     curves: Curves
     shown: list[int]

@@ -375,7 +375,7 @@ def _packaged(root: Path) -> Iterator[RegionFiles]:
 
 
 def _loose(root: Path) -> Iterator[RegionFiles]:
-    """Folders without a year and level: the first file tells."""
+    """Folders without year and level in their names: the first file tells both."""
     for folder in sorted(root.glob("csv/*")):
         first = min(folder.glob("*.csv"), default=None) if folder.is_dir() else None
         if first is not None:
@@ -625,7 +625,7 @@ def read_mapping(path: Path) -> ClassMapping:
 
 
 def _explain_codes(counts: Counter[str], root: Path) -> str:
-    """The most frequent codes and what the register calls them, where codes.csv is there to tell."""
+    """The most frequent codes with their names from codes.csv, if there is one."""
     meanings: dict[str, str] = {}
     if (root / CODES_FILE).is_file():
         frame = read_text_table(root / CODES_FILE, separator=";")

@@ -41,7 +41,7 @@ YEAR, LEVEL = 2017, "L1C"  # where none is named, as in the package
 
 
 def download_missing(root: Path, options: BreizhCropsOptions) -> None:
-    """Fetch what is missing of the regions that `options` name; what is there stays as it is."""
+    """Fetch the missing files of the regions in `options`; existing files are kept."""
     wanted = [files for files in _region_files(root, options) if not _is_complete(files)]
     tables = [name for name in (MAPPING_FILE, CODES_FILE) if not (root / name).exists()]
     if not wanted and not tables:

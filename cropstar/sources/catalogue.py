@@ -97,7 +97,7 @@ def stack(request: IngestRequest) -> Sequence[Scene]:
 
 
 def _relative_names(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]:
-    """Where files lie in a folder: of 2018-03-12/B02.tif the folder is the date, so it belongs to the recipe."""
+    """File names relative to a folder. They belong to the recipe: in 2018-03-12/B02.tif the folder is the date."""
     return {"names": [file.relative_to(folder).as_posix() for file in files]} if folder.is_dir() else {}
 
 
@@ -278,7 +278,7 @@ def _whole_number(text: str, option: str) -> int:
 
 
 def guess_source(path: Path | None) -> str:
-    """Which source a path is when none is named."""
+    """Guess the source of a path."""
     from cropstar.sources.breizhcrops import looks_like_breizhcrops
     from cropstar.sources.cube import looks_like_cube
     from cropstar.sources.pastis import looks_like_pastis

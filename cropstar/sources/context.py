@@ -173,7 +173,7 @@ def _read_raster(
 
 
 def _mean_on(path: Path, grid: Grid) -> float:
-    """The mean of a raster on a scene, by a reduced picture of it; said where it leaves a part out."""
+    """The mean of a raster over a scene, from an overview; warns if the raster does not cover the scene."""
     factor = max(1.0, max(grid.shape) / LOOK)
     shape = (max(1, round(grid.height / factor)), max(1, round(grid.width / factor)))
     values, present = _read_raster(path, grid, Window(0, 0, grid.height, grid.width), shape)

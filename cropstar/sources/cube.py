@@ -429,7 +429,7 @@ def _turned(part: slice, size: int, flipped: bool) -> slice:
 
 
 def _wanted(variables: Sequence[Variable], options: CubeOptions, path: Path) -> list[Variable]:
-    """The variables named by the user; else Sentinel-2's bands and radar, or all if there are none of these."""
+    """The variables the user named; by default Sentinel-2's bands and radar, or all if there are none of these."""
     if options.bands is not None:
         names = {_band_of(band): band for band in options.bands}
         chosen = [each for each in variables if _band_of(each.label) in (*names, SCENE_CLASSIFICATION)]
@@ -453,7 +453,7 @@ def _band_of(label: str) -> str:
 
 
 def _by_sensor(variables: Sequence[Variable]) -> dict[str, list[Variable]]:
-    """Optical bands first, then radar by its orbit, which the name of the band or of the file tells."""
+    """Variables by sensor: optical bands first, then radar by orbit, from the name of the band or file."""
     groups: dict[str, list[Variable]] = {}
     for each in variables:
         radar = radar_band(each.label)
@@ -570,7 +570,7 @@ class CubeSeries:
         return [layer.steps.get(day, []) for day in self._days]
 
     def _common_days(self) -> list[int]:
-        """The days that every band has; others are left out, and said to be."""
+        """The days that all bands have; others are left out with a warning."""
         every = [
             {day for layer in part for day in layer.steps}
             for part in (*self._layers, *([self._mask] * bool(self._mask)))

@@ -242,7 +242,7 @@ class SceneTasks:
         return shared
 
     def __getstate__(self) -> dict[str, Any]:
-        """Scenes that lie in memory are not sent: their tiles are made where they are."""
+        """Scenes in memory are not sent to workers: their tiles are made in this process."""
         return {**self.__dict__, "scenes": [scene if scene and scene.volume else None for scene in self.scenes]}
 
     def scene(self, number: int) -> Scene:

@@ -107,7 +107,7 @@ class SensorSeries:
 
 
 def on_grid(series: Series, grid: Grid) -> Series:
-    """The series as it lies on the grid: itself, or every pixel as the series' pixel that contains it."""
+    """The series on a grid: unchanged, or each pixel takes the value of the coarser pixel that contains it."""
     if series.grid == grid or grid_difference(series.grid, grid) is None:
         return series
     try:
@@ -246,7 +246,7 @@ def _find_sensor(wanted: Sensor, have: Sequence[Sensor], taken: Mapping[int, int
 
 
 def of_one_sensor(series: Series, bands: Sequence[str]) -> Series:
-    """Of a series of several sensors the one that has these bands, for a model that knows no more; else as it is."""
+    """The sensor that has these bands, for a model of one sensor; other series are returned unchanged."""
     if not isinstance(series, SensorSeries):
         return series
     return next((piece for piece in series.pieces if set(bands) <= set(piece.bands)), series)

@@ -47,7 +47,7 @@ ENOUGH = 200  # files to look at before deciding what a folder is
 
 
 def refuse_raw_radar(path: Path) -> None:
-    """Refuse Sentinel-1 as ESA delivers it: it lies on no map yet."""
+    """Refuse Sentinel-1 products as ESA delivers them: they are not georeferenced to a map grid."""
     beside = path.iterdir() if path.is_dir() else ()
     raw = next((each for each in (path, *beside) if RAW.search(each.name)), None)
     if raw is not None:

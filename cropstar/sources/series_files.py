@@ -159,7 +159,7 @@ TIMESEN2CROP_REMEDY = "give the folder of tiles, each with dates.csv and a folde
 
 
 def open_timesen2crop(path: Path) -> list[SampleFilesScene]:
-    """All tiles of a folder, or the one that it is, as one scene."""
+    """All tiles of a folder, or the folder of one tile, as one scene."""
     tiles = [path] if (path / DATES).is_file() else sorted(each.parent for each in path.glob(f"*/{DATES}"))
     samples = [
         SampleFile(file, f"{tile.resolve().name}/{folder.name}/{file.stem}", folder.name, tile.resolve().name)

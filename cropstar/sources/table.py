@@ -614,7 +614,7 @@ def _repeated(sample: NDArray[np.int64], days: NDArray[np.int32], path: Path) ->
 def _with_label(
     sample: NDArray[np.int64], label: NDArray[np.int64], keep_all: bool, columns: Columns, path: Path
 ) -> NDArray[np.bool_]:
-    """Which rows are of samples that have a label; the others are left out, and said to be."""
+    """Which rows belong to labelled samples; the others are left out with a warning."""
     labelled = label != MISSING
     if not labelled.any():
         why = f"the column '{columns.label}' is empty"
@@ -778,7 +778,7 @@ def _read_values(frame: pd.DataFrame, columns: Columns, options: TableOptions, p
 
 
 def guess_scale(values: NDArray[np.float32], whole: bool, path: Path) -> float:
-    """Reflectance as it is, or ten thousand times as large; of anything else the user must say."""
+    """Guess whether values are reflectance or 10,000 times that; anything else is refused."""
     some = values[:: max(values.size // LOOKED_AT, 1)]
     typical = float(np.percentile(some, 95))  # a few bright clouds decide nothing
     if not whole and 0 <= typical <= 1.5:
@@ -873,7 +873,7 @@ def _nothing_anywhere(rows: int) -> _CodedColumn:
 
 
 def _same_everywhere(rows: int) -> _CodedColumn:
-    """A column that says the same everywhere."""
+    """A column of one value."""
     return _CodedColumn(np.zeros(rows, dtype=np.int64), [""])
 
 

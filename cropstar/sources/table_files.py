@@ -38,7 +38,7 @@ class TableFile(Protocol):
 
 
 def open_file(path: Path) -> TableFile:
-    """Open a table as what its first bytes say that it is; one of wide rows reads as a long one."""
+    """Open a table by its first bytes, CSV or Parquet; wide tables are read as long ones."""
     file = _open_as_written(path)
     return WideTable(file, path) if WideTable.is_wide(file.columns) else file
 

@@ -1,4 +1,4 @@
-"""Vector files of labels, opened as what they are: their outlines or points, the column of the crop, the user's ids."""
+"""Vector files of labels: their outlines or points, the column of the crop, the user's ids."""
 
 from __future__ import annotations
 

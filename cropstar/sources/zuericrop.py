@@ -93,7 +93,7 @@ class ZueriCropOptions(Options):
 
 
 def fold_of(index: int, images: int) -> str:
-    """The contiguous fifth of the file that an image lies in."""
+    """The fold of an image: which fifth of the file it is in."""
     return next(f"fold{fold}" for fold in range(1, FOLDS + 1) if index < images * fold // FOLDS)
 
 

@@ -91,7 +91,7 @@ def _card(header: dict[str, Any], path: Path) -> ModelCard:
 
 
 def write_tensors(path: Path, kind: str, header: dict[str, Any], tensors: Tensors) -> str:
-    """Write the file atomically and return the digest of all it says."""
+    """Write the file atomically and return the digest of its content."""
     arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
     plain = json.loads(_header_text({**header, "kind": kind}))  # as it will be read: keys are text, tuples are lists
     digest = content_digest(plain, arrays)

@@ -71,7 +71,7 @@ UNREADABLE = (OSError, KeyError, RuntimeError, ValueError, TypeError, OverflowEr
 
 
 class OpenFiles:
-    """Readers whose files are open; the one opened first lets go when there are too many."""
+    """Readers with open files; the oldest one is closed when there are too many."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -187,7 +187,7 @@ OF_SENSOR = {"raster": (), "patches": ("lengths",), "series": ("starts",)}
 
 
 def write_tile(path: Path, tile: Tile) -> None:
-    """Write beside the place, read back and compare, then rename: what has the name is whole.
+    """Write to a temporary file, read back and compare, then rename: a file with its final name is complete.
 
     The file is built in memory and written in one go: HDF5 itself crashes when the disk is full. It counts only once
     a manifest names it, so it need not reach the disk before: see `flush_tiles`.

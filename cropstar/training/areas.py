@@ -289,7 +289,7 @@ class MappedAreas:
 
 
 def read_mapped(path: Path, names: Sequence[str]) -> MappedAreas:
-    """The hectares of each named class; a class that the source does not have has none."""
+    """The mapped hectares of each class; zero for a class that the map does not have."""
     require_file(path)
     if path.suffix.lower() in (".tif", ".tiff"):
         return _count(path, names)

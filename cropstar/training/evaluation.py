@@ -326,7 +326,7 @@ class Earliness:
 
 
 class EarlinessTally:
-    """Collects what was said by each day, batch by batch."""
+    """Collects the predictions by day, batch by batch."""
 
     def __init__(self, season: Season, classes: int, dates: Sequence[int] = ()) -> None:
         """`dates` are days of the season that are to be among those that have figures."""

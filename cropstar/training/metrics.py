@@ -200,7 +200,7 @@ def bootstrap(counts: ParcelCounts, *, level: float = 0.95, draws: int = 1000, s
 
 
 def draw_sums(counts: ParcelCounts, draws: int, seed: int) -> Floats:
-    """Hits, true and predicted pixels of each class (D, 3K) in so many draws of P parcels out of P."""
+    """Hits, true and predicted pixels of each class (D, 3K) in D bootstrap draws of the parcels."""
     parcels = len(counts.parcels)
     sums: Floats = np.zeros((draws, 3 * counts.classes))
     if not parcels:

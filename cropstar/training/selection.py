@@ -146,7 +146,7 @@ def select(
     minutes: float | None = None,
     checkpoint_seconds: float = 30.0,
 ) -> Selection:
-    """Compare the candidates within so many minutes, over all starts of the run; a tie goes to the cheaper one."""
+    """Compare the candidates within a budget of minutes, over all restarts; a tie goes to the cheaper one."""
     minutes = BUDGET if minutes is None else minutes
     splits = list(comparison_folds(config, setup, split))
     names = OF_IMAGES if setup.target == "pixel" else OF_SERIES
@@ -199,7 +199,7 @@ class _Comparison:
         return sum(float(_read_json(path).get("lost", 0)) for path in self.folder.glob("*/skipped.json"))
 
     def compare(self, config: TrainConfig, name: str, left: float) -> tuple[Candidate, float | None]:
-        """A candidate in all folds, within so many seconds; and, of one that does not fit, how many it needs."""
+        """Train a candidate in all folds within a budget of seconds; if it does not fit, say how many it needs."""
         folder, started = self.folder / name, time.monotonic()
         before = _read_json(folder / "skipped.json").get("needs", 0.0)
         try:

@@ -249,7 +249,7 @@ def _is_fault_of_values(failure: Exception) -> bool:
 
 
 def _claim(options: TuneOptions, settings: dict[str, Any], hold: ExitStack) -> Path:
-    """The folder that was named, else the tuning of the very same settings, else a new one."""
+    """The given folder, or that of a tuning with the same settings, or a new one."""
     if options.folder is not None:
         folder = options.folder
         if folder.is_dir() and any(folder.iterdir()) and not (folder / SETTINGS).is_file():

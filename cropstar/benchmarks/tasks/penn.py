@@ -187,7 +187,7 @@ class TextModel(Classifier):
 
 @dataclass(frozen=True)
 class TextObjective(SequenceObjective):
-    """Bits for every character; a text is evaluated from its beginning to its end, with states of its own."""
+    """Bits per character; a text is evaluated from beginning to end, starting from its own initial state."""
 
     loss: SequenceLoss = NEXT_CHARACTER
     metric: Metric = BITS

@@ -163,7 +163,7 @@ def _share_of(rows: NDArray[np.int64], share: float, random: np.random.Generator
 
 
 def _spread(rows_of: list[NDArray[np.int64]], most: int) -> NDArray[np.bool_]:
-    """Which rows (N,) are asked out of the bag: at most so many of each field, evenly over it."""
+    """Which rows (N,) get an out-of-bag prediction: at most `most` of each field, evenly spaced."""
     chosen = np.zeros(sum(map(len, rows_of)), dtype=bool)
     for rows in rows_of:
         chosen[rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)]] = True

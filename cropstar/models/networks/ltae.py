@@ -43,7 +43,7 @@ class MasterAttention(nn.Module):
         nn.init.normal_(self.key.weight, std=math.sqrt(2 / KEY))
 
     def weights(self, x: Tensor, present: Tensor) -> Tensor:
-        """x (B, N, C), present (B, N): what each head makes of each date (B, heads, N)."""
+        """The attention of each head to each date (B, heads, N), for x (B, N, C) and present (B, N)."""
         keys = self.key(x).unflatten(2, self.query.shape)  # (B, N, heads, KEY)
         agreement = torch.einsum("hk,bnhk->bhn", self.query, keys) / math.sqrt(KEY)
         mask = present.unsqueeze(1)

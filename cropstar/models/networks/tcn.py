@@ -98,7 +98,7 @@ class TemporalConvolutionalNetwork(Classifier):
 
 
 def _states_after(states: Tensor, seen: Tensor) -> Tensor:
-    """The states after so many observations: seen (B, D) -> (B, D, H)."""
+    """The states after a given number of observations: seen (B, D) -> (B, D, H)."""
     return states.gather(1, seen.unsqueeze(2).expand(-1, -1, states.shape[2]))
 
 

@@ -41,7 +41,7 @@ OLDEST = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Asset:
-    """One band of one item. `grid` is what the catalogue says of it, if it does."""
+    """One band of one item, with its `grid` if the catalogue has one."""
 
     item: str
     key: str
@@ -397,7 +397,7 @@ def _find(asset: Json, name: str) -> Any:
 
 
 def _whole(number: float) -> float:
-    """Without the rounding of decimals: -0.1 / 0.0001 is meant to be -1000."""
+    """Round off the error of decimals: -0.1 / 0.0001 is -1000."""
     return float(round(number)) if abs(number - round(number)) < 1e-6 else number
 
 

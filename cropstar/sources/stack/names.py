@@ -242,7 +242,7 @@ def _no_dated_files(folder: Path, options: StackOptions, others: list[Path]) -> 
 def _one_tile_or_all(
     folder: Path, found: dict[str | None, list[T]], option: str, known: list[str | None] | None = None
 ) -> dict[str | None, list[T]]:
-    """Files without a tile belong to the one tile there is; of several it cannot be told."""
+    """Files without a tile name belong to the only tile; refused if there are several tiles."""
     if known == [None] and len(found) == 1:
         return {None: next(iter(found.values()))}  # only the masks name the tile
     tiles = [tile for tile in known or found if tile is not None]
@@ -305,7 +305,7 @@ class Name:
 
 
 class UnclearName(ValueError):
-    """A name that says two things."""
+    """An ambiguous file name."""
 
 
 def guess_name(relative: PurePosixPath) -> Name:
@@ -489,7 +489,7 @@ def spell_bands(given: Sequence[str]) -> Bands:
 
 
 def has_renaming(given: Bands | None) -> bool:
-    """Whether --bands says which of the file's bands are meant, so that it is no list in the file's order."""
+    """Whether --bands renames bands, and so is not a list in the order of the file."""
     return any(RENAMED in entry for entry in given or ())
 
 

@@ -250,7 +250,7 @@ GRID_REMEDY = "bring all files to one grid, for example with gdalwarp -t_srs, -t
 
 
 def require_same_grid(path: Path, own: Grid, other: Grid, like: Path) -> None:
-    """Refuse a file that does not lie as another one does."""
+    """Refuse a file whose grid differs from another's."""
     if own == other:
         return
     if difference := grid_difference(own, other):
@@ -332,7 +332,7 @@ class OpenRasters(HandleCache[Path]):
         return self._gains[path]
 
     def _guess_scale(self, path: Path, dataset: Any) -> float:
-        """Whether fractions are reflectance as it is, or counts; of anything else the user must say."""
+        """Guess whether fractions are reflectance or scaled counts; anything else is refused."""
         looked_at = min(BANDS_LOOKED_AT, dataset.count)
         some = [1 + place * dataset.count // looked_at for place in range(looked_at)]
         for look in _windows_to_look_at(dataset.shape, dataset.block_shapes[0]):

@@ -290,12 +290,12 @@ CROPS: tuple[Crop, ...] = (
 
 
 def crops_for(parcels: int) -> tuple[Crop, ...]:
-    """The crops that a scene of so many parcels can show a few times each."""
+    """The crops of a scene with this many parcels: each should occur a few times."""
     return CROPS[: max(min(parcels, 2), min(len(CROPS), parcels // FEWEST_PARCELS))]
 
 
 def assign_crops(random: np.random.Generator, parcels: int) -> list[str]:
-    """One crop a parcel, in the wished shares as nearly as whole numbers allow, scattered over the land."""
+    """One crop per parcel, as close to the wanted shares as whole numbers allow, in random places."""
     chosen = crops_for(parcels)
     if not chosen:
         return []

@@ -182,7 +182,7 @@ def _look_into(folder: Path) -> tuple[str | None, list[Path]]:
 
 
 def _choose(found: list[DataFolder], path: Path, options: TumOptions) -> list[DataFolder]:
-    """The folders that are meant: years of one collection of tiles, or the parts of one collection of batches."""
+    """Choose the folders to read: years of one collection of tiles, or the parts of one collection of batches."""
     labels = sorted({folder.label for folder in found})
     if options.data is not None:
         found = [folder for folder in found if _matches(folder, options.data)]

@@ -56,7 +56,7 @@ class Remote:
 
     @classmethod
     def parse(cls, text: str, *, written: bool = False) -> Remote:
-        """Refuse what no connection could be made of."""
+        """Parse an address; malformed ones are refused."""
         remote, shown = cls(text), redacted(text)
         allowed = WRITABLE if written else READABLE
         if remote.scheme not in allowed:

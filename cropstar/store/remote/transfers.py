@@ -102,7 +102,7 @@ def _find_inputs(system: Any, remote: Remote) -> Iterator[list[RemoteFile]]:
 
 
 def _with_companions(system: Any, info: dict[str, Any]) -> list[dict[str, Any]]:
-    """A file, and of a shapefile the others that it is made of."""
+    """A file, and the other files of a shapefile."""
     name = str(info["name"])
     if not name.lower().endswith(".shp"):
         return [info]
