@@ -156,25 +156,20 @@ def _begin(
     if teacher is not None:
         parts["train"] = teacher.teach(parts["train"], learnt, config)
     forest_accuracy = teacher.accuracy if isinstance(teacher, ForestTeacher) else None  # before folds are taught
-    counts = tested_counts(split, setup.classes)
-    card = ModelCard(
-        describe_model([own.model for own in configs]),
-        shape.to_json(),
-        store.fingerprint,
-        normalisation,
-        {
-            "version": __version__,
-            "seed": config.seed,
-            "scenes": scene_recipes(store),
-            "reading": _reading(store),
-            "class_fields": counts,
-            "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
-            **_dates(config),
-            **({"target": config.target} if config.target else {}),
-            **_sensors(config, store),
-            **({"distil": teacher.facts()} if isinstance(teacher, Teacher) else {}),
-        },
-    )
+    provenance = {
+        "version": __version__,
+        "seed": config.seed,
+        "scenes": scene_recipes(store),
+        "reading": _reading(store),
+        "class_fields": tested_counts(split, setup.classes),
+        "out_of_fold": config.cross_fit if config.split.out_of_fold else 0,
+        **_dates(config),
+        **({"target": config.target} if config.target else {}),
+        **_sensors(config, store),
+        **({"distil": teacher.facts()} if isinstance(teacher, Teacher) else {}),
+    }
+    described = describe_model([own.model for own in configs])
+    card = ModelCard(described, shape.to_json(), store.fingerprint, normalisation, provenance)
     return _Training(
         *(config, run, members, model, parts, learnt, card, setup, split),
         *(teacher, forest_accuracy, selection, processes, options, hold),
@@ -455,7 +450,7 @@ class _Training:
     def _fit(
         self, member: Member, training: Prepared, run: Run, file: Path, refit_of: Progress | None = None
     ) -> Progress:
-        """Beside others, trees learn from the training part alone: validation calibrates what they are together."""
+        """In an ensemble, trees learn from the training part only: validation calibrates the ensemble."""
         task, save = self._task(member, training, run, file, refit_of)
         return fit_model(task, save).progress
 
@@ -632,7 +627,7 @@ def store_bounds(store: Store) -> list[Bounds]:
 
 
 def _dates(config: TrainConfig) -> dict[str, Any]:
-    """How dates were made regular, so that a map is made of the same."""
+    """How dates were made regular; maps do the same."""
     return {"regular": config.regular.model_dump(mode="json")} if config.regular.changes else {}
 
 
