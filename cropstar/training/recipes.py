@@ -32,6 +32,8 @@ NETWORKS = ("tcn", "tempcnn", "transformer", "ltae", "inceptiontime")  # not rec
 WARMUP = 30  # steps
 FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 FEW = 2000  # fields of series
+MANY = 5000  # fields of series
+FEW_BANDS = 3  # whose changes from date to date matter most: no date is spared
 COMPOSITE = 20  # days between dates that are no single acquisitions any more
 VERY_FEW = 150  # fields of series: each would be learnt by heart
 
@@ -213,7 +215,7 @@ def _auto(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:
         )
         facts = _learning_from(facts, facts.fields + facts.validation)
     elif facts.fields < 10_000 and not facts.pixels and facts.shares:
-        share = 0.1 if facts.fields < 5000 else 0.05
+        share = 0.1 if facts.fields < MANY else 0.05
         yield Choice("split.validation", share, f"{facts.fields:,} training fields: few are held out for validation")
         if not _is_set(config, "split.validation"):
             spared = round(facts.validation * (1 - share / USUAL_VALIDATION))
@@ -287,9 +289,9 @@ def _recurrent(model: ModelConfig, facts: DataFacts) -> Iterator[Choice]:
         if "pool" not in model.model_fields_set or model.pool == "season":
             yield Choice("model.bins", _bins(facts), f"{facts.dates} dates over {facts.span} days")
             yield Choice("model.dense", 128, "a layer over all bins")
-        if facts.processes == 1 and facts.bands <= 3:
+        if facts.processes == 1 and facts.bands <= FEW_BANDS:
             yield Choice("model.stem", 2, "sees changes between dates, which matter with few bands")
-        dropout = 0.3 if facts.fields < FEW and not facts.pixels else 0.2
+        dropout = 0.3 if _learns_by_heart(facts) and not facts.pixels else 0.2
         yield Choice("model.dropout", dropout, f"{facts.fields:,} training fields")
     if facts.processes == 1:
         yield Choice("model.normalise", True, "trains faster and reaches a better model")
@@ -320,8 +322,20 @@ def _optimisation(facts: DataFacts, soft_labels: str) -> Iterator[Choice]:
         yield Choice("loss.smoothing", 0.1 if soft_labels == "none" else 0.05, "some labels of fields are wrong")
     if facts.images:
         yield Choice("augmentation.flips", True, "fields have no preferred direction")
-    hidden = 0.2 if facts.pixels else 0.25 if facts.fields < FEW else 0.1 if facts.fields < 5000 else 0.0
-    yield Choice("augmentation.date_dropout", hidden, "other places and years have other clouds")
+    yield Choice("augmentation.date_dropout", _hidden_dates(facts), "other places and years have other clouds")
+
+
+def _hidden_dates(facts: DataFacts) -> float:
+    if facts.pixels:
+        return 0.2
+    if _learns_by_heart(facts):
+        return 0.25
+    return 0.1 if facts.fields < MANY or facts.bands > FEW_BANDS else 0.0
+
+
+def _learns_by_heart(facts: DataFacts) -> bool:
+    """Whether a model of the recipe's width can learn the training fields by heart."""
+    return facts.fields < (MANY if facts.bands > FEW_BANDS else FEW)
 
 
 def _of_several_sensors(config: TrainConfig, facts: DataFacts) -> Iterator[Choice]:

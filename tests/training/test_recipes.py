@@ -90,6 +90,17 @@ def test_labels_of_few_series_are_softened_unless_somebody_else_teaches(monkeypa
     assert softened() == "none"
 
 
+def test_dates_are_hidden_as_long_as_fields_can_be_learnt_by_heart() -> None:
+    def hidden(**facts: Any) -> tuple[float, float]:
+        filled, _ = fill(config_of("star"), replace(FIELDS, **facts))
+        return filled.augmentation.date_dropout, filled.model.dropout
+
+    assert hidden() == hidden(fields=3000, samples=3000) == (0.25, 0.3)
+    assert hidden(fields=6000, samples=6000) == (0.1, 0.2)
+    assert hidden(fields=3000, samples=3000, bands=1) == (0.1, 0.2)  # of one band every date matters
+    assert hidden(fields=6000, samples=6000, bands=1) == (0.0, 0.2)
+
+
 def test_steps_are_counted_by_the_fields_that_are_learnt_from() -> None:
     crossed, _ = fill(config_of("star"), replace(FIELDS, validation=100))
     assert crossed.epochs == round(1.2 * 800 / 25)  # 25 batches of 32
