@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from cropstar.runtime import logger
+from tests.processes import run_process
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -74,15 +75,7 @@ def run_cli() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(
         *args: str | Path, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cropstar", *map(str, args)],
-            cwd=cwd,
-            env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        return run_process(sys.executable, "-m", "cropstar", *args, cwd=cwd, env=env, timeout=timeout)
 
     return run
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +10,7 @@ import click
 import pytest
 
 from cropstar.cli.main import COMMANDS, cropstar
+from tests.processes import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = REPOSITORY / "cropstar"
@@ -82,15 +80,7 @@ def broken_layers(layer: str, source: str) -> list[str]:
 def modules_after(code: str) -> set[str]:
     """The top-level modules that a fresh interpreter holds after running some code."""
     script = f"import sys\n{code}\nprint(' '.join(sorted({{name.split('.')[0] for name in sys.modules}})))"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=REPOSITORY,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_python(script, cwd=REPOSITORY, timeout=120, check=True)
     return set(done.stdout.splitlines()[-1].split())
 
 

@@ -8,7 +8,6 @@ import shutil
 import stat
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
+from tests.processes import run_python
 from tests.sources.examples import dated, stacks
 from tests.sources.examples.granules import write_fields
 from tests.sources.examples.safe import write_product
@@ -46,16 +46,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def ingest_measured(*arguments: str | Path, cwd: Path) -> Answer:
     """`cropstar ingest`, which must end, and in bounded memory."""
-    answer = subprocess.run(
-        [sys.executable, "-c", MEASURE, "ingest", *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-        timeout=120,
-        check=False,
-    )
+    answer = run_python(MEASURE, "ingest", *arguments, cwd=cwd, timeout=120)
     peak = int(answer.stdout.split()[-1])
     assert peak < MEGABYTES * 1024, f"{peak / 1024:.0f} MB, {answer.stderr}"
     return answer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from rasterio.windows import Window
 
 from tests.cli.refusing import Answer, digests, error_line, write_sparse
 from tests.faults.killing import start
+from tests.processes import run_process
 from tests.sources.examples.granules import write_fields
 
 Cli = Callable[..., Answer]
@@ -38,15 +38,7 @@ exit $status
 def unshared(*command: str | Path, cwd: Path) -> Answer:
     """A command that may mount, as the superuser or as one who seems to be."""
     alone = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
-    return subprocess.run(
-        [*alone, *map(str, command)],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return run_process(*alone, *command, cwd=cwd, timeout=120)
 
 
 def test_a_disk_that_is_full(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.processes import run_python
 
 
 def run_limited(arguments: list[str], cwd: Path, largest: int) -> subprocess.CompletedProcess[str]:
@@ -18,16 +18,7 @@ def run_limited(arguments: list[str], cwd: Path, largest: int) -> subprocess.Com
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 
     code = "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from cropstar.cli.main import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        preexec_fn=limit,
-    )
+    return run_python(code, *arguments, cwd=cwd, before=limit)
 
 
 @pytest.mark.parametrize("largest", [2_000, 40_000])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cropstar.store.model_file import read_tensors
 from cropstar.training.runs import Run
+from tests.processes import run_python
 
 # A GPU that has no room for more than so many patches, and after so many forward passes for none at all.
 PROGRAM = """
@@ -37,15 +36,7 @@ SPLIT = ["--set", "split.validation=0.3", "--set", "split.test=0.3", "--checkpoi
 
 
 def run_with(room: int, passes: int, store: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(room), str(passes), *COMMAND, *SPLIT, "--store", str(store)],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return run_python(PROGRAM, str(room), str(passes), *COMMAND, *SPLIT, "--store", store, cwd=cwd)
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cropstar.native import build
+from tests.processes import run_python
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NEEDED = ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "configs", "cropstar")
@@ -69,13 +70,6 @@ def test_with_a_compiler_the_wheel_has_the_kernels(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(unpacked)
     code = "import cropstar.native as native; print(native.__file__, native.available(), native.why_not())"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=unpacked,
-        env={**os.environ, "PYTHONPATH": str(unpacked), "CROPSTAR_NATIVE": "1", "CROPSTAR_NATIVE_SET": ""},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    environment = {"PYTHONPATH": str(unpacked), "CROPSTAR_NATIVE": "1", "CROPSTAR_NATIVE_SET": ""}
+    done = run_python(code, cwd=unpacked, env=environment, timeout=60, check=True)
     assert done.stdout.split() == [str(unpacked / "cropstar/native/__init__.py"), "True"]

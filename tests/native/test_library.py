@@ -23,21 +23,14 @@ from cropstar.native.convolution import pack_convolution
 from cropstar.native.star import pack_star, star_forward, star_stack
 from cropstar.native.tensors import fits
 from tests.native.references import make_cell, weights_of
+from tests.processes import run_python
 
 needs_kernels = pytest.mark.skipif(not available(), reason=why_not())
 SAY = "from cropstar.native import available, library, why_not; import sys; assert 'torch' not in sys.modules\n"
 
 
 def say(code: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", SAY + code],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout.strip()
+    return run_python(SAY + code, env=environment, timeout=60, check=True).stdout.strip()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pickle
 import resource
 import struct
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from cropstar.store.classes import UNLABELLED
 from cropstar.store.restricted_pickle import read_plain_pickle
 from cropstar.store.store import Store
 from cropstar.store.tile import SeriesTile
+from tests.processes import run_python
 from tests.sources.examples.tum_batches import Python2Pickler, a_batch, write_batch
 
 
@@ -279,15 +279,7 @@ def test_hostile_pickles_take_no_memory(tmp_path: Path) -> None:
         "status = Path('/proc/self/status').read_text()\nprint(status.split('VmHWM:')[1].split()[0])"
     )
     limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))  # noqa: E731
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-        preexec_fn=limit,
-    )
+    done = run_python(script, tmp_path, timeout=60, check=True, before=limit)
     assert int(done.stdout) < 400_000  # kilobytes
 
 
