@@ -19,6 +19,7 @@ from pydantic import field_validator
 from cropstar.config import Options
 from cropstar.errors import UsageError
 from cropstar.geo.windows import Window
+from cropstar.prediction.styles import CONFIDENCE_RAMP, COUNT_RAMP, DOUBT_RAMP, SHARE_RAMP, Ramp, ramp_style
 from cropstar.store.classes import MASKED, NODATA, ClassTable
 
 Floats = NDArray[np.floating[Any]]
@@ -57,12 +58,17 @@ class Layer:
     scale: float
     unit: str
     meaning: str
+    ramp: Ramp  # its colours in QGIS
     compute: Callable[[PixelResults], NDArray[Any]]  # to (bands, h, w), as stored
     of_classes: bool = False  # whether values are numbers of classes: never averaged, in the colours of the map
 
     def bands(self, classes: ClassTable) -> list[str]:
         """The names of its bands."""
         return classes.names if self.name == PROBABILITIES else [self.meaning]
+
+    def style(self) -> str:
+        """Its style for QGIS, which shows the first of several bands until another is chosen."""
+        return ramp_style(self.ramp, f" {self.unit}" if self.unit else "")
 
 
 LAYERS = {
@@ -75,6 +81,7 @@ LAYERS = {
             1.0,
             "%",
             "calibrated probability of the class, in percent",
+            CONFIDENCE_RAMP,
             lambda pixels: percent(_confidence(pixels), pixels.seen),
         ),
         Layer(
@@ -84,6 +91,7 @@ LAYERS = {
             1 / STEPS,
             "",
             "calibrated probability of each class",
+            SHARE_RAMP,
             lambda pixels: store_probabilities(pixels.probabilities, pixels.seen),
         ),
         Layer(
@@ -93,6 +101,7 @@ LAYERS = {
             1.0,
             "%",
             "entropy, in percent of its maximum",
+            DOUBT_RAMP,
             lambda pixels: percent(entropy(pixels.probabilities), pixels.seen),
         ),
         Layer(
@@ -102,6 +111,7 @@ LAYERS = {
             1.0,
             "%",
             "100 minus the margin between the best two classes, in percent",
+            DOUBT_RAMP,
             lambda pixels: percent(1 - lead(pixels.probabilities), pixels.seen),
         ),
         Layer(
@@ -111,6 +121,7 @@ LAYERS = {
             1.0,
             "",
             "number of valid dates",
+            COUNT_RAMP,
             lambda pixels: pixels.valid_dates.astype(np.uint16)[None],
         ),
     )

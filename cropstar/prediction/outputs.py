@@ -47,7 +47,7 @@ from cropstar.prediction.page import write_page
 from cropstar.prediction.parcels import ParcelClassifier, ParcelCount, ParcelProduct, classify_parcels
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
-from cropstar.prediction.styles import confidence_style, describe_style, plain
+from cropstar.prediction.styles import day_ramp, describe_style, plain, ramp_style
 from cropstar.prediction.trust import Trust
 from cropstar.reports.map import draw_map
 from cropstar.runtime import event, track
@@ -151,8 +151,7 @@ def write_outputs(
         write_text(names_file(files.map), describe_names(shown, counts, hectares))
         write_text(style_file(files.map), describe_style(shown))
         for name in options.layers:
-            if name == CONFIDENCE:
-                write_text(style_file(files.layer(name)), confidence_style())
+            write_text(style_file(files.layer(name)), LAYERS[name].style())
             publish(drafts[name], files.layer(name), {**tags, "CROPSTAR_LAYER": LAYERS[name].meaning})
         publish(drafts[MAP], files.map, tags)
     return MapContents(counts, parcel_count)
@@ -533,6 +532,7 @@ def write_map_per_date(
     meaning = MEANING.format(stable_confidence)
     kind = RasterKind("uint16", 0, [meaning], "NEAREST")
     with ExitStack() as hold:
+        write_text(style_file(files.earliest), ramp_style(day_ramp([day.timetuple().tm_yday for day in files.dates])))
         (draft,) = _gather_by(blocks(), {EARLIEST: (kind, lambda block: block.layers[EARLIEST])}, grid, work, hold)
         publish(draft, files.earliest, {**tags, "CROPSTAR_LAYER": meaning, "CROPSTAR_CONFIDENCE": confidence})
     for start in range(0, len(files.dates), OPEN_AT_ONCE):

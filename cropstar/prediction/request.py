@@ -235,18 +235,20 @@ class MapFiles:
         """The map first."""
         paths = [self.map, names_file(self.map), style_file(self.map)]
         paths += [self.picture] if self.options.picture else []
-        paths += [self.layer(name) for name in self.options.layers]
-        paths += [style_file(self.layer(CONFIDENCE))] if CONFIDENCE in self.options.layers else []
+        for name in self.options.layers:
+            paths += [self.layer(name), style_file(self.layer(name))]
         paths += [self.parcels, style_file(self.parcels)] if self.options.parcels else []
         paths += [self.state] if self.state else []
-        paths += [self.earliest, *(self.layer(day.isoformat()) for day in self.dates)] if self.dates else []
+        paths += [self.earliest, style_file(self.earliest)] if self.dates else []
+        for dated in (self.layer(day.isoformat()) for day in self.dates):
+            paths += [dated, names_file(dated), style_file(dated)]
         return [*paths, self.page] if self.options.page else paths
 
     def kind(self, path: Path) -> str:
         """The kind of a file of the map, in one word."""
         known = {self.map: "map", self.picture: "picture", self.page: "page", self.state: "state"}
-        known |= {self.parcels: "parcels", names_file(self.map): "names"}
-        return known.get(path) or ("style" if path.suffix == ".qml" else "layer")
+        known |= {self.parcels: "parcels"}
+        return known.get(path) or {".qml": "style", ".xml": "names"}.get(path.suffix, "layer")
 
     def require_new(self, *, overwrite: bool) -> None:
         """Refuse to overwrite files without --overwrite."""

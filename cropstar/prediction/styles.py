@@ -10,7 +10,12 @@ from cropstar.store.classes import UNKNOWN, ClassTable
 Colour = tuple[int, int, int, int]  # red, green, blue, opacity
 
 HEAD = "<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n"
-CONFIDENCE_RAMP = ((0, "#7b3294"), (50, "#c2a5cf"), (70, "#f7f7f7"), (85, "#a6dba0"), (100, "#008837"))  # percent
+Ramp = tuple[tuple[float, str], ...]  # rising values, as QGIS shows them, and their colours
+CONFIDENCE_RAMP: Ramp = ((0, "#7b3294"), (50, "#c2a5cf"), (70, "#f7f7f7"), (85, "#a6dba0"), (100, "#008837"))  # percent
+DOUBT_RAMP: Ramp = ((0, "#008837"), (15, "#a6dba0"), (30, "#f7f7f7"), (50, "#c2a5cf"), (100, "#7b3294"))  # the reverse
+SHARE_RAMP: Ramp = ((0, "#ffffff"), (0.25, "#c7e9c0"), (0.5, "#74c476"), (0.75, "#238b45"), (1, "#00441b"))
+COUNT_RAMP: Ramp = ((0, "#000000"), (1, "#a50026"), (5, "#fdae61"), (10, "#ffffbf"), (20, "#74add1"), (40, "#313695"))
+DAY_COLOURS = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")  # viridis: early is dark
 
 
 def describe_style(classes: ClassTable) -> str:
@@ -39,21 +44,22 @@ def describe_style(classes: ClassTable) -> str:
     )
 
 
-def confidence_style() -> str:
-    """A ramp from doubtful to sure, in percent; nodata stays transparent."""
+def ramp_style(ramp: Ramp, unit: str = "") -> str:
+    """A smooth ramp through the colours of some values of the first band; nodata stays transparent."""
     items = "\n".join(
-        f'          <item value="{value}" color="{colour}" alpha="255" label="{value} %"/>'
-        for value, colour in CONFIDENCE_RAMP
+        f'          <item value="{value:g}" color="{colour}" alpha="255" label="{value:g}{plain(unit)}"/>'
+        for value, colour in ramp
     )
+    lowest, highest = ramp[0][0], ramp[-1][0]
     return (
         f"{HEAD}"
         '<qgis styleCategories="Symbology" version="3.22.0">\n'
         "  <pipe>\n"
         '    <rasterrenderer type="singlebandpseudocolor" band="1" opacity="1" alphaBand="-1" nodataColor=""'
-        ' classificationMin="0" classificationMax="100">\n'
+        f' classificationMin="{lowest:g}" classificationMax="{highest:g}">\n'
         "      <rastershader>\n"
         '        <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0"'
-        ' minimumValue="0" maximumValue="100">\n'
+        f' minimumValue="{lowest:g}" maximumValue="{highest:g}">\n'
         f"{items}\n"
         "        </colorrampshader>\n"
         "      </rastershader>\n"
@@ -62,6 +68,13 @@ def confidence_style() -> str:
         "  <blendMode>0</blendMode>\n"
         "</qgis>\n"
     )
+
+
+def day_ramp(days: Sequence[int]) -> Ramp:
+    """Colours from the first to the last of some days of the year."""
+    first, last = min(days), max(days)
+    span = max(last - first, 1)
+    return tuple((round(first + span * place / (len(DAY_COLOURS) - 1)), each) for place, each in enumerate(DAY_COLOURS))
 
 
 def parcel_style(classes: ClassTable, *, unknown: bool = False) -> str:

@@ -33,7 +33,7 @@ from cropstar.store.model_file import ModelCard
 RECORD = "record"  # of the provenance of a model card
 KILOMETRES_PER_DEGREE = 111.2
 TO_LEAVE_OUT = "use --mask, --only-parcels or --unknown to leave out what is none of them"
-FEW = 0.5  # of the dates that training had by then
+FEW = 2 / 3  # of the dates that training had by then
 MISSING = 0.25  # of the dates that training had by then, where the model never learnt to do without some
 
 
@@ -147,7 +147,8 @@ def _few_dates(card: ModelCard, record: TestRecord, dates: Sequence[date], day: 
         ends = f"the map ends on {dates[-1]}, day {day} of a season of {season.length}"
         warnings.append(f"{ends}: the test was of whole seasons alone")
     if card.provenance.get("regular") is None and len(dates) < FEW * length * elapsed:
-        warnings.append(f"{plural(len(dates), 'date')}, where training had up to {length} in a season: expect less")
+        few = f"{plural(len(dates), 'date')}, where training had up to {length} in a season"
+        warnings.append(f"{few}: expect a lower accuracy than tested")
     return warnings
 
 

@@ -43,6 +43,11 @@ def test_a_season_that_grows(run_cli: Cli, images: Path, tmp_path: Path) -> None
     assert first.returncode == 0, first.stderr
     assert len(list(tmp_path.glob("map-20*.tif"))) == 4
     assert pixels(tmp_path / "map-earliest.tif").any()
+    assert 'type="singlebandpseudocolor"' in (tmp_path / "map-earliest.qml").read_text()
+    listed = {
+        line.split()[1] for line in first.stderr.splitlines() if line.startswith(("map ", "layer", "names", "style"))
+    }
+    assert {path.name for path in tmp_path.glob("map*") if path.suffix in (".tif", ".qml", ".xml")} <= listed
     second = run_cli("update", "season.h5", images / "dated", "--confidence", cwd=tmp_path)
     assert second.returncode == 0, second.stderr
     assert "state   season.h5" in second.stderr

@@ -303,6 +303,20 @@ def test_the_style_lies_beside_the_map(tmp_path: Path) -> None:
     assert "255" not in [entry.get("value") for entry in entries]  # nodata is no class
 
 
+def test_every_layer_has_a_style_over_its_values(tmp_path: Path) -> None:
+    finished = write(tmp_path, a_landscape(), MapOptions(picture=False, layers=tuple(LAYERS)))
+    for name, layer in LAYERS.items():
+        path = finished.files.layer(name)
+        assert {path, style_file(path)} <= set(finished.files.all())
+        renderer = ElementTree.fromstring(style_file(path).read_text(encoding="utf-8")).find("pipe/rasterrenderer")
+        assert renderer is not None
+        assert (renderer.get("type"), renderer.get("band")) == ("singlebandpseudocolor", "1")
+        values = [float(item.get("value", "nan")) for item in renderer.iter("item")]
+        assert values == sorted(values)
+        highest = {"uint16": 1.0 if layer.scale < 1 else 40.0, "uint8": 100.0}[layer.dtype]
+        assert (values[0], values[-1]) == (0.0, highest)
+
+
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
 def test_any_name_is_one_label(name: str) -> None:
     (entry,) = entries_of(describe_style(ClassTable([CropClass(0, name, "#123456")])))
@@ -317,7 +331,7 @@ def test_any_name_is_one_label(name: str) -> None:
 
 def test_a_layer_of_classes_is_never_averaged(tmp_path: Path) -> None:
     landscape = a_landscape(300, 300)
-    layer = Layer("second", "uint8", 255, 1.0, "", "second best class", lambda pixels: pixels.classes[None], True)
+    layer = Layer("second", "uint8", 255, 1.0, "", "second best class", (), lambda pixels: pixels.classes[None], True)
     with drafting(tmp_path / "draft.tif", landscape.grid, RasterKind.of_layer(layer, CLASSES)) as draft:
         draft.write(Window(0, 0, 300, 300), layer.compute(landscape.pixels))
     publish(draft, tmp_path / "second.tif", {})
