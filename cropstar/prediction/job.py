@@ -163,7 +163,8 @@ def open_job(
         require_marks(request, predictor)
         predictor.use_stage_of(series.dates)
         by_date = [] if stable is None else [f"{BY_DATE} {stable!r}"]
-        half = () if layout is None else _half_parts(request, predictor)
+        channels, precision = predictor.card.fingerprint.channels, request.state_precision or "float32"
+        half = () if layout is None else half_parts(predictor.model, channels, precision)
         held = [*request.layers_of_blocks, *by_date, *(["state"] if layout is not None else [])]
         held += ["half"] if half else []
         key = job_key(predictor, series, plan, held, request)
@@ -185,11 +186,6 @@ def _state_layout(request: MapRequest, predictor: Predictor) -> StateLayout | No
         return None
     require_streaming(predictor, "--state")
     return layout_of(predictor.model, predictor.card.fingerprint.channels)
-
-
-def _half_parts(request: MapRequest, predictor: Predictor) -> tuple[bool, ...]:
-    """Which parts of the state are float16."""
-    return half_parts(predictor.model, predictor.card.fingerprint.channels, request.state_precision or "float32")
 
 
 def bytes_beside(request: MapRequest, layout: StateLayout | None, dates: int) -> int:

@@ -58,6 +58,11 @@ class IngestRequest:
         require_file_or_folder(self.path)
         return self.path
 
+    def need_only_path(self, source: str, example: str) -> Path:
+        """The path of a source that takes no options."""
+        self.take(source)
+        return self.need_path(source, example)
+
 
 SOURCES: Registry[Callable[[IngestRequest], Sequence[Scene]]] = Registry("source")
 
@@ -239,8 +244,7 @@ def ucr(request: IngestRequest) -> Sequence[Scene]:
     """Series of the UCR and UEA archives: NAME_TRAIN and NAME_TEST, as .tsv or .ts."""
     from cropstar.sources.ucr import open_ucr
 
-    request.take("ucr")
-    return open_ucr(request.need_path("ucr", "Crop_TRAIN.tsv"))
+    return open_ucr(request.need_only_path("ucr", "Crop_TRAIN.tsv"))
 
 
 @SOURCES.register("pastis")
@@ -248,8 +252,7 @@ def pastis(request: IngestRequest) -> Sequence[Scene]:
     """PASTIS and PASTIS-R: images of 128 x 128 pixels with parcels and five folds."""
     from cropstar.sources.pastis import open_pastis
 
-    request.take("pastis")
-    return open_pastis(request.need_path("pastis", "PASTIS"))
+    return open_pastis(request.need_only_path("pastis", "PASTIS"))
 
 
 @SOURCES.register("eurocropsml")
@@ -257,8 +260,7 @@ def eurocropsml(request: IngestRequest) -> Sequence[Scene]:
     """EuroCropsML: one .npz per parcel."""
     from cropstar.sources.series_files import open_eurocropsml
 
-    request.take("eurocropsml")
-    return open_eurocropsml(request.need_path("eurocropsml", "preprocess/S2"))
+    return open_eurocropsml(request.need_only_path("eurocropsml", "preprocess/S2"))
 
 
 @SOURCES.register("timesen2crop")
@@ -266,8 +268,7 @@ def timesen2crop(request: IngestRequest) -> Sequence[Scene]:
     """TimeSen2Crop: one .csv per pixel, by tile and class."""
     from cropstar.sources.series_files import open_timesen2crop
 
-    request.take("timesen2crop")
-    return open_timesen2crop(request.need_path("timesen2crop", "TimeSen2Crop"))
+    return open_timesen2crop(request.need_only_path("timesen2crop", "TimeSen2Crop"))
 
 
 def _whole_number(text: str, option: str) -> int:

@@ -297,15 +297,11 @@ class _Comparison:
         )
 
         def save(now: Classifier, _: Progress) -> None:
-            write_weights(best, now)
+            write_tensors(best, "weights", {}, weights_of(now))
 
         progress = fit_model(task, save, parts["validation"], calibrated=False, on_share=check).progress
         load_weights(model, read_tensors(best, "weights")[1], best)
         return progress
-
-
-def write_weights(path: Path, model: Classifier) -> None:
-    write_tensors(path, "weights", {}, weights_of(model))
 
 
 def comparison_folds(config: TrainConfig, setup: Setup, split: Split) -> Iterator[Split]:
