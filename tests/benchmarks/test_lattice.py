@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -39,9 +38,10 @@ from cropstar.benchmarks.lattice import (
 )
 from cropstar.benchmarks.lattice_plot import Pattern
 from cropstar.cli.gradients import gradients
-from cropstar.errors import CropstarError, InputError, UsageError
+from cropstar.errors import InputError, UsageError
 from cropstar.models.cells.cell import CELLS, Cell
 from tests.benchmarks.digits import idx_bytes
+from tests.cli.invoking import InProcess
 
 # --- measuring
 
@@ -281,15 +281,8 @@ def test_what_the_paper_shows() -> None:
 SMALL = ["--layers", "3", "--steps", "4", "--hidden", "5", "--runs", "3", "--quiet"]
 
 
-def command(*arguments: str | Path) -> Result:
-    """As `main` calls it: failures come as exceptions."""
-    return CliRunner().invoke(gradients, list(map(str, arguments)), obj={}, catch_exceptions=True)
-
-
-def refusal(*arguments: str | Path) -> CropstarError:
-    failure = command(*arguments).exception
-    assert isinstance(failure, CropstarError), failure
-    return failure
+command = InProcess(gradients)
+refusal = command.refusal
 
 
 def test_three_files_and_a_table(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from cropstar.benchmarks import running
 from cropstar.cli.bench import bench
@@ -18,6 +18,7 @@ from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchEr
 from cropstar.store.model_file import read_tensors
 from cropstar.training.runs import Run
 from tests.benchmarks.digits import idx_bytes
+from tests.cli.invoking import InProcess
 from tests.training.stepping import cut_before, watched_steps
 
 TINY = ["--layers", "1", "--hidden", "8", "--quiet", "--device", "cpu"]
@@ -25,7 +26,7 @@ SHORT = ["--length", "6", "--set", "task.samples=40", "--set", "task.held_out=12
 
 
 def run(runs: Path, *arguments: str | Path) -> Result:
-    return CliRunner().invoke(bench, [*map(str, arguments), "--runs", str(runs)], obj={})
+    return InProcess(bench, "--runs", str(runs))(*arguments)
 
 
 def result_of(runs: Path, *arguments: str | Path) -> dict[str, Any]:
@@ -37,10 +38,7 @@ def result_of(runs: Path, *arguments: str | Path) -> dict[str, Any]:
 
 
 def refusal(runs: Path, *arguments: str | Path) -> CropstarError:
-    failure = run(runs, *arguments).exception
-    assert isinstance(failure, CropstarError), failure
-    assert len(str(failure).splitlines()) == 1
-    return failure
+    return InProcess(bench, "--runs", str(runs)).refusal(*arguments)
 
 
 def weights(run_folder: Path) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from cropstar.cli.bench import bench
-from cropstar.errors import CropstarError, InputError, MismatchError, UsageError
+from cropstar.errors import InputError, MismatchError, UsageError
+from tests.cli.invoking import InProcess
 
 SMALL = ["--layers", "1", "--hidden", "4", "--epochs", "1", "--quiet", "--device", "cpu"]
 
@@ -27,11 +28,7 @@ def ran(runs: Path, *arguments: str | Path) -> dict[str, Any]:
     return read
 
 
-def refusal(*arguments: str | Path) -> CropstarError:
-    failure = CliRunner().invoke(bench, list(map(str, arguments)), obj={}).exception
-    assert isinstance(failure, CropstarError), failure
-    assert len(str(failure).splitlines()) == 1
-    return failure
+refusal = InProcess(bench).refusal
 
 
 def write_clips(folder: Path) -> Path:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
 from cropstar.cli.compare import compare
 from cropstar.config import resolve_config
-from cropstar.errors import ArtifactError, CropstarError, UsageError
+from cropstar.errors import ArtifactError, UsageError
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
+from tests.cli.invoking import InProcess
 
 TINY = {"model.layers": 1, "model.hidden": 6, "epochs": 2, "split.validation": 0.3, "split.test": 0.3}
 
@@ -37,22 +36,8 @@ def runs_of(home: Path) -> dict[str, Path]:
     return {folder.name.partition("-")[0]: folder for folder in (home / "data" / "runs").iterdir()}
 
 
-def run_command(*arguments: object) -> Result:
-    return CliRunner().invoke(compare, list(map(str, arguments)), obj={})
-
-
-def facts(*arguments: object) -> dict[str, Any]:
-    result = run_command(*arguments, "--json")
-    assert result.exit_code == 0, result.exception
-    read: dict[str, Any] = json.loads(result.stdout)
-    return read
-
-
-def refusal(*arguments: object) -> CropstarError:
-    failure = run_command(*arguments).exception
-    assert isinstance(failure, CropstarError), failure
-    assert len(str(failure).splitlines()) == 1
-    return failure
+run_command = InProcess(compare)
+facts, refusal = run_command.facts, run_command.refusal
 
 
 def test_all_finished_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
 from cropstar.cli.evaluate import evaluate
 from cropstar.config import resolve_config
-from cropstar.errors import ArtifactError, CropstarError, InputError, MismatchError, UsageError
+from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.reports.results import with_interval
 from cropstar.store.classes import ClassTable, CropClass
 from cropstar.store.tile import ParcelTable, RasterTile
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
+from tests.cli.invoking import InProcess
 from tests.examples import a_fingerprint, a_raster_tile, a_series_tile, store_of
 
 TINY = {"model.layers": 1, "model.hidden": 6, "epochs": 1, "split.validation": 0.3, "split.test": 0.3, "seed": 3}
@@ -71,28 +71,14 @@ def crops(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return trained(store, folder / "runs", **{"model.name": "star", **longer})
 
 
-def run_command(*arguments: object) -> Result:
-    return CliRunner().invoke(evaluate, [*map(str, arguments), "--device", "cpu"], obj={})
-
-
-def facts(*arguments: object) -> dict[str, Any]:
-    result = run_command(*arguments, "--json")
-    assert result.exit_code == 0, result.exception
-    read: dict[str, Any] = json.loads(result.stdout)
-    return read
+run_command = InProcess(evaluate, "--device", "cpu")
+facts, refusal = run_command.facts, run_command.refusal
 
 
 def warned(*arguments: object) -> str:
     result = run_command(*arguments)
     assert result.exit_code == 0, result.exception
     return result.stderr
-
-
-def refusal(*arguments: object) -> CropstarError:
-    failure = run_command(*arguments).exception
-    assert isinstance(failure, CropstarError), failure
-    assert len(str(failure).splitlines()) == 1
-    return failure
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,20 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner, Result
 
 from cropstar.cli.export import export
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.zoo import restore_model
 from cropstar.store.model_file import read_model
+from tests.cli.invoking import InProcess
 from tests.prediction.making import untrained
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
 
 
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(export, list(map(str, arguments)), obj={})
+run = InProcess(export)
 
 
 @pytest.fixture(scope="module")

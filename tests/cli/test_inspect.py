@@ -7,36 +7,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 from cropstar.cli.inspect import inspect
-from cropstar.errors import ArtifactError, CropstarError, InputError, UsageError
+from cropstar.errors import ArtifactError, InputError, UsageError
 from cropstar.geo.calendar import Season
 from cropstar.reports.text import season_words, size_words
 from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.model_file import ModelCard, write_model
 from cropstar.store.store import Store
+from tests.cli.invoking import InProcess
 
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(inspect, [str(argument) for argument in arguments], obj={}, catch_exceptions=True)
-
-
-def said(*arguments: str | Path) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception
-    return result.stdout
-
-
-def facts(*arguments: str | Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(said(*arguments, "--json"))
-    return read
+run = InProcess(inspect)
+said, facts, refusal = run.said, run.facts, run.refusal
 
 
 @pytest.fixture
@@ -129,13 +116,6 @@ def test_a_sheet_is_drawn_and_never_overwritten_unasked(small_store: Path, tmp_p
     said(small_store, "-o", sheet, "--overwrite")
     assert sheet.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["sheet.png"]
-
-
-def refusal(*arguments: str | Path) -> CropstarError:
-    failure = run(*arguments).exception
-    assert isinstance(failure, CropstarError), failure
-    assert len(str(failure).splitlines()) == 1
-    return failure
 
 
 def test_what_is_neither_store_nor_tile_nor_model(tmp_path: Path) -> None:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from cropstar.cli.inspect import inspect
 from cropstar.reports.text import class_lines, level_sizes
+from tests.cli.invoking import InProcess
 from tests.examples import UTM
 from tests.reports.collections import CLASSES, a_store, an_image
 
-
-def said(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(inspect, [str(argument) for argument in arguments], obj={}, catch_exceptions=True)
-    assert result.exit_code == 0, result.exception
-    return result.stdout
-
-
-def facts(path: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(said(path, "--json"))
-    return read
+said, facts = InProcess(inspect).said, InProcess(inspect).facts
 
 
 def test_the_facts_equal_the_images(tmp_path: Path) -> None:

@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
 from cropstar.cli.models import models
 from cropstar.cli.train import train
-from cropstar.errors import CropstarError, UsageError
+from cropstar.errors import UsageError
 from cropstar.models.zoo import listed_models
 from cropstar.reports.wording import DASH
+from tests.cli.invoking import InProcess
 
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(models, arguments, obj={})
-
-
-def said(*arguments: str) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.exception
-    return result.stdout
-
-
-def facts(*arguments: str) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads(said(*arguments, "--json"))
-    return read
-
-
-def refusal(*arguments: str) -> CropstarError:
-    failure = run(*arguments).exception
-    assert isinstance(failure, CropstarError), failure
-    assert len(str(failure).splitlines()) == 1
-    return failure
+run = InProcess(models)
+said, facts, refusal = run.said, run.facts, run.refusal
 
 
 def test_the_zoo_fits_on_one_screen() -> None:

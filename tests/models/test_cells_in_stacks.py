@@ -11,7 +11,7 @@ from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import Shape
 from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
-from tests.models.references import run_reference
+from tests.models.references import run_reference, run_steps
 
 
 def build(name: str, **settings: object) -> RecurrentClassifier:
@@ -30,14 +30,6 @@ def inputs(model: RecurrentClassifier, batch: int = 2, length: int = 6) -> tuple
     return x, valid, (19_000 + 5 * torch.arange(length)).expand(batch, length)
 
 
-def by_steps(model: RecurrentClassifier, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-    state = None
-    for t in range(x.shape[1]):
-        state = model.step(x[:, t], valid[:, t], days[:, t], state)
-    assert state is not None
-    return model.classify(state)
-
-
 @pytest.mark.parametrize("name", ["lstm_forget+star", "convlstm_forget+star", "indrnn+lstm+gru"])
 @pytest.mark.parametrize("pool", ["last", "mean"])
 def test_mixed_stacks_equal_their_layers_references(name: str, pool: str) -> None:
@@ -54,7 +46,7 @@ def test_mixed_stacks_equal_their_layers_references(name: str, pool: str) -> Non
     mean = (sequence * weight).sum(dim=1) / weight.sum(dim=1).clamp(min=1)
     expected = model.head(mean if pool == "mean" else sequence[:, -1])
     torch.testing.assert_close(model(x, valid, days), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(by_steps(model, x, valid, days), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(run_steps(model, x, valid, days), expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(model.by_date(x, valid, days)[:, -1], expected, rtol=0, atol=1e-12)
 
 
@@ -86,7 +78,7 @@ def test_normalised_layers_learn_and_stream(name: str) -> None:
     means = [norm.running_mean for norm in model.stack.norms]
     assert all(bool(mean.any()) for mean in means)  # type: ignore[operator]
     model.eval()
-    torch.testing.assert_close(by_steps(model, x, valid, days), model(x, valid, days), rtol=0, atol=1e-12)
+    torch.testing.assert_close(run_steps(model, x, valid, days), model(x, valid, days), rtol=0, atol=1e-12)
 
 
 def test_normalised_layers_do_not_see_padding() -> None:

@@ -18,7 +18,7 @@ from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.pooling import SeasonState
 from cropstar.models.stack import RecurrentStack
 from cropstar.models.zoo import build_model
-from tests.models.references import run_reference
+from tests.models.references import run_reference, run_steps
 
 HIERARCHY = "/hierarchy"  # after a name: with a head for each level
 MEMBERS = [
@@ -65,14 +65,6 @@ def inputs(model: RecurrentClassifier, *, batch: int = 2, length: int = 7, size:
     valid = torch.rand(batch, length, *space, generator=generator) > 0.3
     days = (19_000 + torch.arange(length) * 11).expand(batch, length)
     return x, valid, days
-
-
-def run_steps(model: RecurrentClassifier, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
-    state = None
-    for t in range(x.shape[1]):
-        state = model.step(x[:, t], valid[:, t], days[:, t], state)
-    assert state is not None
-    return model.classify(state)
 
 
 @pytest.mark.parametrize("name", MEMBERS)
