@@ -608,7 +608,7 @@ def predict(
     require_free_remote(outputs)
     made = predict_all(inputs, outputs, request)
     _mention_run(Run(trained.parent))
-    _require_parcels(made)
+    _require_classes(made)
     return [MapProduct.of(each) for each in made]
 
 
@@ -693,8 +693,12 @@ def _chosen_model() -> Path:
     return trained
 
 
-def _require_parcels(made: Sequence[MapResult]) -> None:
-    """End with an error where none of the given parcels has a class; all files are there."""
+def _require_classes(made: Sequence[MapResult]) -> None:
+    """End with an error where no pixel, or none of the given parcels, has a class; all files are there."""
+    finished = [each for each in made if each.finished]
+    if finished and not any(each.pixels.any() for each in finished):
+        why, remedy = finished[0].reason_for_emptiness()
+        raise PartialResult("no pixel was classified", path=finished[0].raster, why=why, remedy=remedy)
     for each in made:
         if each.parcels is not None and each.parcels.total and not each.parcels.classified:
             why = f"0 of {each.parcels.total:,} parcels have a class"
@@ -760,7 +764,7 @@ def update(
     result = run_update(season, find_inputs([os.fspath(each) for each in paths(new)]), request)
     result.announce()
     event(f"{'state':<7} {season}", state=str(season))
-    _require_parcels([result])
+    _require_classes([result])
     return MapProduct.of(result, season)
 
 

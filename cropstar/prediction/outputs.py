@@ -91,6 +91,16 @@ class MapResult:
         for path in self.files.all():
             event(f"{self.files.kind(path):<7} {path}")
 
+    def reason_for_emptiness(self) -> tuple[str, str]:
+        """Why a map has no class at all, by the most frequent cause, and what helps."""
+        causes = [
+            (self.unseen, "were never seen clearly", "check the images and their cloud mask"),
+            (self.unknown, "are unknown", "check the warnings above, or allow more by --unknown or --min-confidence"),
+            (self.masked, "lie outside of the mask", "check the mask, or name its values with --mask-classes"),
+        ]
+        number, what, remedy = max(causes)
+        return f"{number:,} of {sum(each for each, *_ in causes):,} pixels {what}", remedy
+
     @property
     def raster(self) -> Path:
         return self.files.map

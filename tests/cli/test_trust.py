@@ -67,6 +67,23 @@ def test_no_parcel_with_a_class_ends_with_code_7(small_scene: Path, tmp_path: Pa
     assert (tmp_path / "map-parcels.gpkg").exists()
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"), [("mask", "lie outside of the mask; check the mask"), ("unknown", "are unknown; check the warn")]
+)
+def test_a_map_without_any_class_is_no_success(cause: str, said: str, small_scene: Path, tmp_path: Path) -> None:
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    with rasterio.open(small_scene / "tile.tif") as tile:
+        nowhere = np.zeros(tile.shape, dtype=np.uint8)
+        profile = {"crs": tile.crs, "transform": tile.transform, "height": tile.height, "width": tile.width}
+    with rasterio.open(tmp_path / "mask.tif", "w", driver="GTiff", count=1, dtype="uint8", **profile) as raster:
+        raster.write(nowhere, 1)
+    options: dict[str, Any] = {"mask": tmp_path / "mask.tif"} if cause == "mask" else {"min_confidence": 1.0}
+    with pytest.raises(PartialResult, match=said) as failure:
+        cropstar.predict(small_scene / "tile.tif", output=tmp_path / "map.tif", model=model, **options)
+    assert failure.value.exit_code == 7
+    assert (tmp_path / "map.tif").exists()
+
+
 def test_parcels_say_declared_and_mapped_and_keep_the_columns_of_the_user(small_scene: Path, tmp_path: Path) -> None:
     model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif", seed=2)
     frame = geopandas.read_file(small_scene / "parcels.gpkg")
