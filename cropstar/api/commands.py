@@ -202,6 +202,7 @@ def ingest(
                 scene.close()
     if logger.isEnabledFor(logging.INFO):  # it reads every label and mask of the store
         summarise(result.folder)
+    _warn_of_spellings(result.folder)
     event(
         f"store {result.folder}: {plural(result.written, 'tile')} written, {result.kept} kept",
         store=str(result.folder),
@@ -209,6 +210,18 @@ def ingest(
         kept=result.kept,
     )
     return StoreView(result.folder)
+
+
+def _warn_of_spellings(store: Path) -> None:
+    from cropstar.store.store import read_manifest
+
+    manifest = read_manifest(store)
+    for names in manifest.fingerprint.classes.spelt_twice() if manifest is not None else ():
+        logger.warning(
+            "%s are %d classes: if they are one crop, merge them in a class table ('ingest --classes')",
+            " and ".join(f"'{name}'" for name in names),
+            len(names),
+        )
 
 
 def _store_name(path: Path | None, url: str | None) -> str:

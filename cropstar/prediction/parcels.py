@@ -23,6 +23,7 @@ import io
 import math
 import sqlite3
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,6 +42,7 @@ from cropstar.geo.windows import Window, split
 from cropstar.prediction.layers import STEPS
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.styles import parcel_style
+from cropstar.registry import short_list
 from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
@@ -170,8 +172,8 @@ def _warn_of_unknown(columns: Mapping[str, Any], classes: ClassTable, rate: floa
 
     Those that declare a crop of the model count; where nothing is declared, all do.
     """
-    names = {name.casefold() for name in classes.names}
-    declares = [isinstance(crop, str) and crop.casefold() in names for crop in columns[DECLARED]]
+    known = {crop for crop in set(columns[DECLARED]) if isinstance(crop, str) and classes.find(crop) is not None}
+    declares = [crop in known for crop in columns[DECLARED]]
     asked = (columns[PIXELS] > 0) & (np.array(declares) if any(declares) else True)
     count = int(asked.sum())
     unknown = int((columns[NUMBER][asked] == UNKNOWN).sum())
@@ -229,19 +231,23 @@ def _declared_columns(declared: Any, mapped: NDArray[Any], product: ParcelProduc
         return {DECLARED: np.full(count, None, dtype=object), AGREES: agrees}
     texts = [None if pandas.isna(value) or not str(value).strip() else str(value).strip() for value in declared]
     texts = product.rules.rename(texts)
-    known = {name.casefold(): name for name in classes.names}
-    strange: dict[str, int] = {}
+    known = {text: classes.find(text) for text in set(texts) if text is not None}
+    strange = Counter[str]()
     for row, (text, crop) in enumerate(zip(texts, mapped, strict=True)):
         if text is None or crop is None:
             continue
-        own = known.get(text.casefold())
-        if own is None:
-            strange[text] = strange.get(text, 0) + 1
+        if known[text] is None:
+            strange[text] += 1
         elif crop in classes.names:
-            agrees[row] = own == crop
+            agrees[row] = known[text] == crop
     if strange:
-        shown = ", ".join(sorted(strange, key=lambda name: (-strange[name], name))[:5])
-        logger.warning("%d parcels declare a crop that the model does not know: %s", sum(strange.values()), shown)
+        shown = short_list((name for name, _ in strange.most_common()), 5)
+        logger.warning(
+            "%d parcels declare a crop that the model does not know: %s; they are not compared (--declared-classes "
+            "gives crops the names of classes)",
+            strange.total(),
+            shown,
+        )
     return {DECLARED: np.array(texts, dtype=object), AGREES: agrees}
 
 

@@ -97,6 +97,8 @@ def judge_trust(
     warnings = [*elsewhere, *_few_dates(card, record, dates, day)]
     if options.unknown is not None:
         warnings += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
+    if len(classes) == 1:
+        warnings.append(f"the model knows one class: all becomes {classes.names[0]}, and its accuracy means nothing")
     if record.absent:
         warnings.append(
             f"no test parcel of {short_list(record.absent, 8)}: nothing is known of how well "

@@ -104,6 +104,18 @@ class ClassTable(tuple[CropClass, ...]):
     def number_of(self, name: str) -> int:
         return self.names.index(name)
 
+    def find(self, text: str) -> str | None:
+        """The class of this name, or else the only one that is spelt otherwise: in capitals, with other signs."""
+        alike = [name for name in self.names if _letters(name) == _letters(text)]
+        return text if text in alike else alike[0] if len(alike) == 1 else None
+
+    def spelt_twice(self) -> list[list[str]]:
+        """Names that differ in capitals, blanks and signs alone: most often one crop, written in several ways."""
+        groups: dict[str, list[str]] = {}
+        for name in self.names:
+            groups.setdefault(_letters(name), []).append(name)
+        return [group for group in groups.values() if len(group) > 1]
+
     def with_marks(self, marks: Iterable[int]) -> ClassTable:
         """The classes and marks of a map, for its legend: numbers then have a gap before the marks."""
         return ClassTable((*self, *(CropClass(number, *MARKS[number]) for number in sorted(marks))))
@@ -174,6 +186,11 @@ def choose_colours(names: Sequence[str]) -> list[str]:
             taken.append(_parts(chosen[name]))
             wheel_distances = np.minimum(wheel_distances, _distances(on_wheel, np.array(taken[-1:])))
     return [chosen[name] for name in names]
+
+
+def _letters(name: str) -> str:
+    """A name without capitals, blanks and signs; as it is where nothing would be left."""
+    return "".join(sign for sign in name.casefold() if sign.isalnum()) or name
 
 
 def _familiar(name: str) -> list[str]:

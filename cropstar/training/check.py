@@ -26,6 +26,7 @@ from cropstar.models.calibration import Calibration
 from cropstar.registry import short_list
 from cropstar.reports.wording import plural
 from cropstar.runtime import logger
+from cropstar.store.classes import ClassTable
 from cropstar.store.store import Store
 from cropstar.training.evaluate import EvaluatedModel, all_parcels, open_evaluated, open_samples, require_fits
 from cropstar.training.evaluation import Collectors, evaluate
@@ -185,7 +186,7 @@ def _checked(
         fields = fields.rows(rows)
         labels = fields.labels
         declared = [options.declared[keys[parcel]] for parcel in fields.parcels]
-        fields = replace(fields, labels=_numbers(declared, names, options.declared_path))
+        fields = replace(fields, labels=_numbers(declared, subject.card.fingerprint.classes, options.declared_path))
     groups = ConformalGroups.of(known, options.rate)
     p_values = groups.p_values(fields.probabilities, None if other else labels)
     lights = groups.lights(p_values, fields.labels)
@@ -230,10 +231,11 @@ def _checked(
     return CheckResult(subject.file.parent, store.folder, checked, facts, band, curves, medians)
 
 
-def _numbers(declared: Sequence[str], names: Sequence[str], path: Path | None) -> Integers:
-    """The classes of declared crops; refuses those that the model does not know."""
-    known = {name: number for number, name in enumerate(names)}
-    strange = Counter(crop for crop in declared if crop not in known)
+def _numbers(declared: Sequence[str], classes: ClassTable, path: Path | None) -> Integers:
+    """The classes of declared crops, also if spelt in capitals; refuses those that the model does not know."""
+    names = classes.names
+    known = {crop: classes.find(crop) for crop in set(declared)}
+    strange = Counter(crop for crop in declared if known[crop] is None)
     if strange:
         listed = short_list((f"'{crop}' ({count})" for crop, count in strange.most_common()), 5)
         raise MismatchError(
@@ -242,7 +244,7 @@ def _numbers(declared: Sequence[str], names: Sequence[str], path: Path | None) -
             why=f"{listed}; it knows {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}",
             remedy="name, merge or drop them in a class table (--classes)",
         )
-    return np.array([known[crop] for crop in declared], dtype=np.int64)
+    return np.array([names.index(known[crop] or "") for crop in declared], dtype=np.int64)
 
 
 def _rows(

@@ -159,6 +159,22 @@ def test_bad_input_is_one_line(kind: str, run: Path, swapped: Path, tmp_path: Pa
     assert not output.exists()
 
 
+def test_a_declared_crop_may_be_spelt_otherwise(run: Path, tmp_path: Path, run_cli: Cli) -> None:
+    (tmp_path / "lpis.csv").write_text("id,crop\nf0,WHEAT \nf1,Wheat\n")
+    done = run_cli(
+        "check", run, "--parcels", tmp_path / "lpis.csv", "--declared", "crop", "-o", "out.csv", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert pandas.read_csv(tmp_path / "out.csv")["declared"].tolist() == ["wheat", "wheat"]
+
+
+def test_one_crop_in_two_spellings_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING"):
+        table_store(tmp_path / "table", {"wheat": 3, "maize": 2}, swapped={0: "WHEAT", 1: "wheat "})
+    assert "'WHEAT' and 'wheat' are 2 classes: if they are one crop, merge them" in caplog.text
+    assert "maize" not in caplog.text
+
+
 def test_clean_leaves_suspects_out_of_training_alone(tmp_path: Path) -> None:
     wrong = dict.fromkeys(range(0, 40, 5), "maize") | dict.fromkeys(range(40, 80, 5), "wheat")
     store = table_store(tmp_path / "table", {"wheat": 40, "maize": 40}, swapped=wrong)

@@ -18,6 +18,7 @@ from cropstar.prediction.request import MapOptions, MapRequest
 from cropstar.prediction.trust import RECORD, judge_trust, likely_reason, measure_bands, value_caveats
 from cropstar.reports.record import TestRecord, wilson_interval
 from cropstar.sources.stack import StackSeries
+from cropstar.store.classes import ClassTable
 from cropstar.store.fingerprint import Normalisation
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from tests.examples import UTM
@@ -118,6 +119,13 @@ def test_another_year_region_and_too_few_dates(mapped: tuple[ModelCard, Path, St
     assert "no test parcel of oats" in absent
     few = replace(card, shape={**card.shape, "length": 40})
     assert any("where training had up to 40" in each for each in judge_trust(few, model, series.dates, series).caveats)
+
+
+def test_the_accuracy_of_a_single_class_means_nothing(mapped: tuple[ModelCard, Path, StackSeries]) -> None:
+    card, model, series = mapped
+    one = replace(card, fingerprint=replace(card.fingerprint, classes=ClassTable(list(card.fingerprint.classes)[:1])))
+    (caveat,) = judge_trust(one, model, series.dates, series).caveats
+    assert caveat.startswith("the model knows one class: all becomes ")
 
 
 def test_unknown_is_not_promised_for_other_dates_and_years(mapped: tuple[ModelCard, Path, StackSeries]) -> None:

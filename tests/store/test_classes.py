@@ -97,3 +97,12 @@ def test_every_table_gives_a_tree(names: list[str], lineages: list[list[str]]) -
         if level:
             parents = {(lineage[level - 1], lineage[level]) for lineage in tree.lineages}
             assert len(parents) == len(level_names)  # one each
+
+
+def test_names_that_are_spelt_otherwise() -> None:
+    table = ClassTable.in_order(["sugar beet", "Sugar-Beet", "maize", "???"])
+    assert table.spelt_twice() == [["sugar beet", "Sugar-Beet"]]
+    assert table.find("MAIZE ") == "maize"
+    assert table.find("Sugar-Beet") == "Sugar-Beet"
+    assert table.find("SUGARBEET") is None  # either of two
+    assert table.find("oats") is None
