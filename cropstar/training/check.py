@@ -190,7 +190,8 @@ def _checked(
     groups = ConformalGroups.of(known, options.rate)
     p_values = groups.p_values(fields.probabilities, None if other else labels)
     lights = groups.lights(p_values, fields.labels)
-    suspects = find_suspects(fields)
+    learnt = np.bincount(known.labels, minlength=len(names))[fields.labels]
+    suspects = find_suspects(fields, learnt if other else learnt - (labels == fields.labels))
     places = _places(store, fields.parcels)
     survey = choose_survey(fields, places, options.survey)
     checked = _rows(fields, p_values, lights, suspects, survey, places, names, keys)

@@ -144,14 +144,20 @@ class Suspect:
     margin: float  # the probability of the best other class less that of the label
 
 
-def find_suspects(fields: FieldProbabilities) -> list[Suspect]:
-    """The most suspect first."""
+def find_suspects(fields: FieldProbabilities, learnt: Integers | None = None) -> list[Suspect]:
+    """The most suspect first.
+
+    `learnt` (N,) is the number of fields of each label that the field's model was trained with or could have been; by
+    default the others of these fields. The only field of a class is never suspect: its model has not seen that class.
+    """
     labels, likely = fields.labels, fields.probabilities
+    if learnt is None:
+        learnt = np.bincount(labels, minlength=likely.shape[1])[labels] - 1
     thresholds = usual_confidence(fields)
     sure = np.where(likely >= thresholds, likely, -1.0)
     # Where the label itself is likeliest, nothing speaks against it, however sure of another class one may be.
     other = sure.argmax(axis=1)
-    suspect = (sure.max(axis=1) > 0) & (other != labels) & (likely.argmax(axis=1) != labels)
+    suspect = (sure.max(axis=1) > 0) & (other != labels) & (likely.argmax(axis=1) != labels) & (learnt > 0)
     margins = suspicion(fields)
     order = [place for place in np.argsort(-margins, kind="stable").tolist() if suspect[place]]
     return [

@@ -142,3 +142,12 @@ def test_probabilities_are_read_as_they_were_written(tmp_path: Path) -> None:
     np.testing.assert_allclose(back.probabilities, whole.probabilities, atol=1e-6)
     with pytest.raises(ArtifactError, match="its classes are not those of the store"):
         FieldProbabilities.read(tmp_path / "said.safetensors", ["a", "b", "c"])
+
+
+def test_the_only_field_of_a_class_is_never_suspect() -> None:
+    likely = np.array([[0.9, 0.1, 0.0], [0.8, 0.2, 0.0], [0.1, 0.9, 0.0], [0.95, 0.05, 0.0], [0.9, 0.1, 0.0]])
+    labels = np.array([0, 0, 1, 1, 2])  # the last is of a class that its model has not seen
+    parcels = [("scene", number) for number in range(5)]
+    fields = FieldProbabilities(parcels, labels, likely, np.ones(5, dtype=bool))
+    assert [suspect.place for suspect in find_suspects(fields)] == [3]
+    assert {suspect.place for suspect in find_suspects(fields, np.ones(5, dtype=np.int64))} == {3, 4}
