@@ -15,8 +15,8 @@ from cropstar.store.files import write_text
 WIDTH, HEIGHT, MARGIN = 250, 120, 18  # of a plot, in pixels
 LIGHTS = {"green": "#2f8f4e", "yellow": "#e0a800", "red": "#c0392b"}
 MEANINGS = {
-    "green": "no other crop is possible",
-    "yellow": "the declared crop is possible, others are too",
+    "green": "the declared crop is possible, and more probable than all others",
+    "yellow": "the declared crop is possible, another one may be as probable",
     "red": "the declared crop is improbable",
 }
 FIELD_COLOUR = "#1f2a24"

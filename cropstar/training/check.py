@@ -38,7 +38,6 @@ from cropstar.training.label_check import (
     Light,
     Suspect,
     choose_survey,
-    detection,
     find_suspects,
 )
 from cropstar.training.metrics import ScoreSample
@@ -189,7 +188,7 @@ def _checked(
         fields = replace(fields, labels=_numbers(declared, subject.card.fingerprint.classes, options.declared_path))
     groups = ConformalGroups.of(known, options.rate)
     p_values = groups.p_values(fields.probabilities, None if other else labels)
-    lights = groups.lights(p_values, fields.labels)
+    lights = groups.lights(fields, p_values)
     learnt = np.bincount(known.labels, minlength=len(names))[fields.labels]
     suspects = find_suspects(fields, learnt if other else learnt - (labels == fields.labels))
     places = _places(store, fields.parcels)
@@ -218,7 +217,7 @@ def _checked(
         "rate": options.rate,
         "lights": {light: lights.count(light) for light in ("green", "yellow", "red")},
         "by_class": _by_class(fields.labels, lights, names),
-        "if_wrong": detection(groups.p_values(known.probabilities, known.labels), known.labels, options.rate),
+        "if_wrong": groups.lights_if_wrong(known, groups.p_values(known.probabilities, known.labels)),
         "suspects": len(suspects),
         "pairs": _pairs(suspects, names),
         "pooled": [names[number] for number in groups.pooled if (known.labels == number).any()],

@@ -256,24 +256,34 @@ class ConformalGroups:
             p_values[:, number] = (count + 1) / (total + 1)
         return p_values
 
-    def lights(self, p_values: Floats, declared: Integers) -> list[Light]:
-        """Red: the declared crop is rejected. Green: no other crop is possible. Yellow: others are possible too."""
-        kept = p_values > self.rate
-        fits = kept[np.arange(len(declared)), declared]
-        alone = kept.sum(axis=1) == 1
-        return ["red" if not fit else "green" if only else "yellow" for fit, only in zip(fits, alone, strict=True)]
+    def lights(self, fields: FieldProbabilities, p_values: Floats) -> list[Light]:
+        """The light of each field by the crop that it is labelled, or declared, with."""
+        possible, probable = self._possible(fields, p_values)
+        rows = np.arange(len(fields)), fields.labels
+        return [
+            "red" if not fits else "green" if sure else "yellow"
+            for fits, sure in zip(possible[rows], probable[rows], strict=True)
+        ]
 
+    def lights_if_wrong(self, fields: FieldProbabilities, p_values: Floats) -> dict[Light, float]:
+        """The shares of lights if a wrong crop were declared: the mean over fields and all other classes that occur."""
+        possible, probable = self._possible(fields, p_values)
+        wrong = np.zeros(possible.shape, dtype=bool)
+        wrong[:, np.unique(fields.labels)] = True
+        wrong[np.arange(len(fields)), fields.labels] = False
+        count = max(int(wrong.sum()), 1)
+        red, green = int((~possible & wrong).sum()) / count, int((probable & wrong).sum()) / count
+        return {"red": red, "yellow": max(1 - red - green, 0.0), "green": green}
 
-def detection(p_values: Floats, labels: Integers, rate: float) -> dict[str, float]:
-    """The shares of lights if a wrong crop were declared: the mean over fields and all other classes that occur."""
-    kept = p_values > rate
-    wrong = np.zeros(kept.shape, dtype=bool)
-    wrong[:, np.unique(labels)] = True
-    wrong[np.arange(len(labels)), labels] = False
-    alone = kept & (kept.sum(axis=1, keepdims=True) == 1)
-    count = max(int(wrong.sum()), 1)
-    red, green = int((~kept & wrong).sum()) / count, int((alone & wrong).sum()) / count
-    return {"red": red, "yellow": max(1 - red - green, 0.0), "green": green}
+    def _possible(self, fields: FieldProbabilities, p_values: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """(N, K) each: crops that are not rejected, and of these the ones more probable than all others together.
+
+        The only crop that is possible is probable, too. Among few fields hardly any crop can be rejected: that others
+        are possible says little then, that they are improbable does.
+        """
+        possible = p_values > self.rate
+        only = possible.sum(axis=1, keepdims=True) == 1
+        return possible, possible & (only | (fields.probabilities > 0.5))
 
 
 # --- what to survey next

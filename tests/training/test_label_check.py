@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from cropstar.training.label_check import (
     ConformalGroups,
     FieldProbabilities,
     choose_survey,
-    detection,
     find_suspects,
     suspicion,
 )
@@ -61,20 +61,28 @@ def test_of_right_crops_no_more_are_red_than_promised(rate: float) -> None:
     for seed in range(len(red)):
         known, new = fields(2 * seed, count=600), fields(2 * seed + 1, count=300)
         groups = ConformalGroups.of(known, rate)
-        lights = np.array(groups.lights(groups.p_values(new.probabilities), new.labels))
+        lights = np.array(groups.lights(new, groups.p_values(new.probabilities)))
         red[seed] = [np.mean(lights[new.labels == crop] == "red") for crop in range(4)]
     error = red.std() / np.sqrt(red.size)
     assert (red.mean(axis=0) <= rate + 4 * 2 * error).all()
     assert red.mean() > 0.6 * rate  # nor is the promise kept by never speaking
 
 
-def test_lights_are_the_sets_of_possible_crops() -> None:
+def test_lights_say_what_is_possible_and_what_is_probable() -> None:
     groups = ConformalGroups.of(fields(1, 200), 0.1)
     p_values = np.array([[0.5, 0.05, 0.05, 0.05], [0.5, 0.5, 0.05, 0.05], [0.05, 0.5, 0.05, 0.05], [0.05] * 4])
-    assert groups.lights(p_values, np.zeros(4, dtype=np.int64)) == ["green", "yellow", "red", "red"]
-    shares = detection(p_values, np.array([0, 0, 1, 1]), 0.1)
+    unsure = replace(fields(2, 4), probabilities=np.full((4, 4), 0.25), labels=np.zeros(4, dtype=np.int64))
+    assert groups.lights(unsure, p_values) == ["green", "yellow", "red", "red"]
+    sure = replace(unsure, probabilities=np.tile([0.6, 0.4, 0.0, 0.0], (4, 1)))
+    assert groups.lights(sure, p_values) == [
+        "green",
+        "green",
+        "red",
+        "red",
+    ]  # rejected is red
     # Of the other crop that occurs: rejected in the first and both last rows but one.
-    assert shares == {"red": 0.75, "yellow": 0.25, "green": 0.0}
+    two = replace(unsure, labels=np.array([0, 0, 1, 1]))
+    assert groups.lights_if_wrong(two, p_values) == {"red": 0.75, "yellow": 0.25, "green": 0.0}
 
 
 def test_small_classes_are_one_group_and_never_red_where_they_are_too_few() -> None:
