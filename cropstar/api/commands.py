@@ -708,10 +708,10 @@ def _chosen_model() -> Path:
 
 def _require_classes(made: Sequence[MapResult]) -> None:
     """End with an error where no pixel, or none of the given parcels, has a class; all files are there."""
-    finished = [each for each in made if each.finished]
-    if finished and not any(each.pixels.any() for each in finished):
-        why, remedy = finished[0].reason_for_emptiness()
-        raise PartialResult("no pixel was classified", path=finished[0].raster, why=why, remedy=remedy)
+    # A map without counts was not written by this call, and may have classes.
+    if made and all(each.total and not each.pixels.any() for each in made):
+        why, remedy = made[0].reason_for_emptiness()
+        raise PartialResult("no pixel was classified", path=made[0].raster, why=why, remedy=remedy)
     for each in made:
         if each.parcels is not None and each.parcels.total and not each.parcels.classified:
             why = f"0 of {each.parcels.total:,} parcels have a class"

@@ -82,7 +82,7 @@ class MapResult:
 
     def announce(self) -> None:
         """Say how much was left without a class on purpose, and name every file that was written."""
-        total = int(self.pixels.sum()) + self.unknown + self.masked + self.unseen
+        total = self.total
         counts = {UNKNOWN: (self.unknown, "unknown"), MASKED: (self.masked, "outside of the mask")}
         marks = [counts[mark] for mark in self.files.options.marks]
         if marks and total:
@@ -96,10 +96,15 @@ class MapResult:
         causes = [
             (self.unseen, "were never seen clearly", "check the images and their cloud mask"),
             (self.unknown, "are unknown", "check the warnings above, or allow more by --unknown or --min-confidence"),
-            (self.masked, "lie outside of the mask", "check the mask, or name its values with --mask-classes"),
+            (self.masked, "lie outside of the mask", "check the mask (--mask-classes) or the parcels (--only-parcels)"),
         ]
         number, what, remedy = max(causes)
-        return f"{number:,} of {sum(each for each, *_ in causes):,} pixels {what}", remedy
+        return f"{number:,} of {self.total:,} pixels {what}", remedy
+
+    @property
+    def total(self) -> int:
+        """The pixels that were counted: none of a map that is not finished, or that another call finished."""
+        return int(self.pixels.sum()) + self.unknown + self.masked + self.unseen
 
     @property
     def raster(self) -> Path:

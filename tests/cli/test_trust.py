@@ -84,6 +84,12 @@ def test_a_map_without_any_class_is_no_success(cause: str, said: str, small_scen
     assert (tmp_path / "map.tif").exists()
 
 
+def test_a_map_that_another_call_finished_is_not_taken_for_an_empty_one(small_scene: Path, tmp_path: Path) -> None:
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    for _ in range(2):  # a scheduler that starts a shard once more
+        cropstar.predict(small_scene / "tile.tif", output=tmp_path / "map.tif", model=model, shard="0/1")
+
+
 def test_parcels_say_declared_and_mapped_and_keep_the_columns_of_the_user(small_scene: Path, tmp_path: Path) -> None:
     model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif", seed=2)
     frame = geopandas.read_file(small_scene / "parcels.gpkg")
