@@ -111,7 +111,11 @@ class HeldOutFeatures:
         fields = len(np.unique(parcels))
         if not fields:
             return None
-        found = {share: self._scales(samples, temperature) for share, samples in self._samples.items()}
+        found = {
+            share: self._scales(samples, temperature)
+            for share, samples in self._samples.items()
+            if samples[-1].held  # of few fields all that was seen may be hidden
+        }
         return NoveltyScale(self._stages.days, fields, found.pop(0.0), distances, found)
 
     def _scales(self, samples: Sequence[ScoreSample], temperature: float) -> tuple[NoveltyStage, ...]:

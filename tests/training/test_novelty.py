@@ -9,15 +9,25 @@ import pytest
 import torch
 
 import cropstar
-from cropstar.config import resolve_config
+from cropstar.config import ModelConfig, resolve_config
 from cropstar.datasets.batches import Batch
 from cropstar.datasets.samples import open_parts
 from cropstar.datasets.splits import training_split
+from cropstar.geo.calendar import Season
 from cropstar.models.calibration import softmax
-from cropstar.models.novelty import HIDDEN, NoveltyScale, features_of_state, learnt_share, missing_dates
-from cropstar.models.zoo import restore_model
+from cropstar.models.contract import Shape
+from cropstar.models.novelty import (
+    HIDDEN,
+    ClassDistances,
+    NoveltyScale,
+    features_of_state,
+    learnt_share,
+    missing_dates,
+)
+from cropstar.models.zoo import build_model, restore_model
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
+from cropstar.training.novelty import HeldOutFeatures, Stages
 from tests.training.label_tables import FAST, table_store
 
 EVERY = slice(None)
@@ -94,3 +104,31 @@ def test_missing_dates_and_the_share_that_serves_them() -> None:
     assert missing_dates((231,), np.array([0, 231])) == (0, 1)  # a model of whole seasons
     assert [learnt_share(HIDDEN, share) for share in (0, 0.1, 0.2, 0.5, 0.7, 0.95)] == [0, 0, 0.25, 0.5, 0.75, 0.75]
     assert learnt_share((), 0.5) == 0
+
+
+class OneField:
+    """A field that only its first date shows."""
+
+    part, batch_size = "validation", 1
+
+    def __len__(self) -> int:
+        return 1
+
+    def batch(self, indexes: list[int]) -> Batch:
+        days = torch.tensor([[18_700, 18_710, 18_720]])
+        valid = torch.tensor([[True, False, False]])
+        return Batch(
+            torch.ones(1, 3, 2), valid, days, torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
+        )
+
+
+def test_a_share_that_hides_all_that_was_seen_has_no_scale() -> None:
+    model = build_model(ModelConfig(name="star", layers=1, hidden=4, pool="last"), Shape(2, 2, 3))
+    stages = Stages(Season(73, 20), (0, 10, 20))
+    held_out = HeldOutFeatures(2, stages, torch.device("cpu"))
+    distances = (ClassDistances(np.zeros((2, 8)), np.eye(8)),) * 3
+    held_out.add(model, distances, OneField())
+    scale = held_out.scale(1.0, distances)
+    assert scale is not None
+    assert len(scale.stages) == 3
+    assert set(scale.hidden) < set(HIDDEN)
