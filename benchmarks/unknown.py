@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
-    table = given.work / given.table.name
+    table = given.work / f"whole-{given.table.name}"
     write_without(given.table, table, given.label, None, given.test_every)
     whole = cropstar.ingest(table, output=given.work / "whole", overwrite=True, nodata=given.nodata)
     names = given.classes.split(",") if given.classes else list(_class_names(Path(whole)))
