@@ -189,8 +189,8 @@ def choose_colours(names: Sequence[str]) -> list[str]:
 
 
 def _letters(name: str) -> str:
-    """A name without capitals, blanks and signs; as it is where nothing would be left."""
-    return "".join(sign for sign in name.casefold() if sign.isalnum()) or name
+    """A name without capitals, blanks and signs; unchanged if it has no letters, since 1.1 and 11 are two codes."""
+    return "".join(sign for sign in name.casefold() if sign.isalnum()) if any(map(str.isalpha, name)) else name.strip()
 
 
 def _familiar(name: str) -> list[str]:

@@ -106,3 +106,7 @@ def test_names_that_are_spelt_otherwise() -> None:
     assert table.find("Sugar-Beet") == "Sugar-Beet"
     assert table.find("SUGARBEET") is None  # either of two
     assert table.find("oats") is None
+    codes = ClassTable.in_order(["1.1", "11", "1-20"])
+    assert codes.spelt_twice() == []
+    assert codes.find("120") is None
+    assert codes.find("11 ") == "11"
