@@ -74,12 +74,7 @@ def test_lights_say_what_is_possible_and_what_is_probable() -> None:
     unsure = replace(fields(2, 4), probabilities=np.full((4, 4), 0.25), labels=np.zeros(4, dtype=np.int64))
     assert groups.lights(unsure, p_values) == ["green", "yellow", "red", "red"]
     sure = replace(unsure, probabilities=np.tile([0.6, 0.4, 0.0, 0.0], (4, 1)))
-    assert groups.lights(sure, p_values) == [
-        "green",
-        "green",
-        "red",
-        "red",
-    ]  # rejected is red
+    assert groups.lights(sure, p_values) == ["green", "green", "red", "red"]  # what is rejected stays red
     # Of the other crop that occurs: rejected in the first and both last rows but one.
     two = replace(unsure, labels=np.array([0, 0, 1, 1]))
     assert groups.lights_if_wrong(two, p_values) == {"red": 0.75, "yellow": 0.25, "green": 0.0}
