@@ -94,6 +94,22 @@ def test_patience_waits_for_the_loss_too(easy: Path, tmp_path: Path) -> None:
     assert run.model.exists()
 
 
+def test_small_steps_take_one_thread_and_leave_the_others_as_they_were(easy: Path, tmp_path: Path) -> None:
+    usual, seen = torch.get_num_threads(), []
+
+    def look(*_: Any) -> None:
+        seen.append(torch.get_num_threads())
+        raise Cut
+
+    torch.set_num_threads(2)
+    try:
+        with watched_steps(look), pytest.raises(Cut):
+            run_of(easy, tmp_path)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(usual)
+
+
 def test_a_run_killed_among_equal_epochs_ends_as_the_unbroken_one(easy: Path, tmp_path: Path) -> None:
     whole, expected = run_of(easy, tmp_path / "whole")
 
