@@ -127,7 +127,8 @@ class Predictor:
         if self._stage.limit(self._unknown) is None:
             fields = self._scale.fields
             why = f"too few of the {fields} fields were clear by day {self._scale.days[stage]} of the season"
-            remedy = f"give a rate above {lowest_rate(fields):g}, or wait for more images"
+            possible = [rate for rate, limit in zip(scale.rates, scale.limits, strict=True) if limit is not None]
+            remedy = f"{f'give a rate of {possible[0]:g} or more, or ' if possible else ''}wait for more images"
             raise UsageError(
                 f"--unknown {self._unknown:g} cannot be guaranteed", path=self.path, why=why, remedy=remedy
             )

@@ -142,11 +142,11 @@ def test_a_day_with_too_few_fields_is_refused_and_others_are_not(
     assert card.calibration is not None
     said = dict(card.calibration["unknown"])
     first, last = said["stages"]
-    said["stages"] = [{**first, "limits": [None] * len(first["limits"])}, last]
+    said["stages"] = [{**first, "limits": [*[None] * (len(first["limits"]) - 1), first["limits"][-1]]}, last]
     write_model(tmp_path / "model", replace(card, calibration={**card.calibration, "unknown": said}), weights)
-    options = MapRequest(model=tmp_path / "model", device="cpu", picture=False, unknown=0.2)
+    options = MapRequest(model=tmp_path / "model", device="cpu", picture=False, unknown=0.1)
     predict(parts["all"], tmp_path / "late.tif", options)
-    with pytest.raises(UsageError, match=r"cannot be guaranteed.*clear by day 50 of the season"):
+    with pytest.raises(UsageError, match=r"cannot be guaranteed.*clear by day 50 of the season; give a rate of 0.5 or"):
         predict(cut(parts["all"], tmp_path / "early.tif", slice(0, 1)), tmp_path / "map.tif", options)
 
 
