@@ -71,10 +71,10 @@ def ramp_style(ramp: Ramp, unit: str = "") -> str:
 
 
 def day_ramp(days: Sequence[int]) -> Ramp:
-    """Colours from the first to the last of some days of the year."""
-    first, last = min(days), max(days)
-    span = max(last - first, 1)
-    return tuple((round(first + span * place / (len(DAY_COLOURS) - 1)), each) for place, each in enumerate(DAY_COLOURS))
+    """Colours from the first to the last date, given as days of the year: after a new year they begin again at 1."""
+    steps = len(DAY_COLOURS) - 1
+    colours = {days[(len(days) - 1) * place // steps]: colour for place, colour in enumerate(DAY_COLOURS)}
+    return tuple(sorted(colours.items()))
 
 
 def parcel_style(classes: ClassTable, *, unknown: bool = False) -> str:

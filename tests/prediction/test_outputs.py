@@ -31,7 +31,7 @@ from cropstar.prediction.outputs import (
     require_cloud_optimised,
 )
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
-from cropstar.prediction.styles import describe_style
+from cropstar.prediction.styles import DAY_COLOURS, day_ramp, describe_style
 from cropstar.store.classes import ClassTable, CropClass
 from tests.prediction.gdal import names_and_table
 from tests.prediction.maps import CLASSES, TAGS, Landscape, a_landscape, write
@@ -315,6 +315,15 @@ def test_every_layer_has_a_style_over_its_values(tmp_path: Path) -> None:
         assert values == sorted(values)
         highest = {"uint16": 1.0 if layer.scale < 1 else 40.0, "uint8": 100.0}[layer.dtype]
         assert (values[0], values[-1]) == (0.0, highest)
+
+
+def test_early_days_are_dark_also_where_a_season_begins_in_autumn() -> None:
+    dark, *_, bright = DAY_COLOURS
+    assert [colour for _, colour in day_ramp([100, 120, 140, 160, 180])] == list(DAY_COLOURS)
+    autumn = day_ramp([290, 320, 20, 60, 100])
+    assert [day for day, _ in autumn] == [20, 60, 100, 290, 320]
+    assert (dict(autumn)[290], dict(autumn)[100]) == (dark, bright)
+    assert day_ramp([150]) == ((150, bright),)
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
