@@ -100,7 +100,7 @@ def test_what_is_refused_before_anybody_is_asked(
             id="no-gpu",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here"),
         ),
-        pytest.param((*PREDICT, "-o", "fields.csv/map.tif"), 3, "Not a directory", id="map-in-a-file"),
+        pytest.param((*PREDICT, "-o", "fields.csv/map.tif"), 3, "fields.csv: File exists", id="map-in-a-file"),
         pytest.param((*INGEST, "-o", f"{NO_PLACE}/store"), 3, NO_PLACE, id="store-nowhere"),
         pytest.param((*INGEST, "-o", "fields.csv/store"), 2, "it is not a folder", id="store-in-a-file"),
         pytest.param((*TABLE, "-o", "store"), 2, "cannot be ingested on a cluster", id="in-memory"),

