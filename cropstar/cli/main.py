@@ -139,6 +139,20 @@ def main() -> NoReturn:
             traceback.print_exc()
         _say(error, as_json=bool(settings.get("log_json")))
         code = error.exit_code
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process; after a signal at once, without Python's own way out.
+
+    A thread that was reading may have been left in the middle of it with a lock that is never released, such as h5py's:
+    destructors would wait for it for ever.
+    """
+    if received() is not None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
     sys.exit(code)
 
 

@@ -137,6 +137,45 @@ def test_a_signal_in_a_destructor_is_heard() -> None:
     assert done.stdout.split() == [str(signal.SIGTERM.value)]
 
 
+WHILE_A_THREAD_READS = """
+import os, signal, threading, time
+from cropstar.signals import begin_work, watch_signals
+watch_signals()
+import h5py
+from cropstar.cli import main
+
+held, reading = h5py.h5p.create(h5py.h5p.FILE_ACCESS), threading.Event()
+
+def read():
+    with h5py._objects.phil:  # as while it decodes a chunk
+        reading.set()
+        time.sleep(3600)
+
+def work(**_):
+    begin_work()
+    threading.Thread(target=read, daemon=True).start()
+    reading.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(30)
+
+main.cropstar.main = work
+main.main()
+"""
+
+
+def test_a_thread_that_still_reads_does_not_keep_the_command_from_ending() -> None:
+    """The destructor of an HDF5 object waits for the lock that the thread holds."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_A_THREAD_READS],
+        capture_output=True,
+        text=True,
+        preexec_fn=usual_signals,
+        timeout=25,
+    )
+    assert done.returncode == CODES[signal.SIGTERM]
+    assert done.stderr.startswith("error: stopped by a signal")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("signals", [200])
