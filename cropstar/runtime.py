@@ -113,6 +113,8 @@ def progress_bar(total: int, label: str, unit: str, *, scale: bool = False) -> A
     """A tqdm bar; by default drawn only on a terminal and unless --quiet or --log-json were given."""
     from tqdm import tqdm
 
+    if not hasattr(tqdm, "_lock"):  # tqdm's own is also one between processes, a semaphore that a signal would leave
+        tqdm.set_lock(threading.RLock())
     shown = _progress_shown.get()
     if shown is None:
         shown = sys.stderr.isatty() and logger.isEnabledFor(logging.INFO) and not getattr(logger, "as_json", False)
@@ -210,6 +212,12 @@ def peak_memory_megabytes() -> float:
 def processors() -> int:
     """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usual_threads() -> int:
+    """The number of threads for work that has enough for all processors; OMP_NUM_THREADS may ask for fewer."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(int(asked), processors()) if asked.isdecimal() and int(asked) else processors()
 
 
 def memory_limit() -> int | None:

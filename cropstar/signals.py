@@ -51,6 +51,11 @@ def watch_signals() -> None:
     sys.unraisablehook = reraise_lost
 
 
+def is_command() -> bool:
+    """Whether this process is the command, rather than a program that imports cropstar."""
+    return _command.watched
+
+
 def begin_work() -> None:
     """From now on there may be something to save."""
     _command.working = True

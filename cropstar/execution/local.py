@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -18,13 +19,14 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from cropstar.errors import CropstarError, ResourceError
 from cropstar.execution.pool import Answer, PoolTask, WorkerPool, as_cropstar_error
 from cropstar.geo.raster import bound_gdal
 from cropstar.runtime import logger, processors, set_up_logging
+from cropstar.signals import is_command
 
 MOST_WORKERS = 8  # by default: more wait for one disk
 FEWEST_TASKS = 4  # for which workers, who need a second or two to start, are worth it
@@ -97,7 +99,7 @@ class LocalPool(WorkerPool):
                 target=_run_worker, args=(worker_end, self._shared, logger.getEffectiveLevel()), daemon=True
             )
             try:
-                with _signals_held_back():
+                with _signals_held_back(), _main_module_left_out():
                     process.start()
             except OSError:
                 raise
@@ -167,6 +169,23 @@ def _signals_held_back() -> Iterator[None]:
             signal.signal(number, handler)
         for number in dict.fromkeys(waiting):
             signal.raise_signal(number)
+
+
+@contextmanager
+def _main_module_left_out() -> Iterator[None]:
+    """A new process would import the script of the user, who calls us from its top level, and run it once more.
+
+    The command's own module is safe to import, and sets workers up.
+    """
+    if is_command():
+        yield
+        return
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 # --- In a worker

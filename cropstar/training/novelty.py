@@ -41,6 +41,7 @@ from cropstar.training.metrics import ScoreSample
 SHRINKAGE = 0.1  # of the covariance towards a round one
 MOST_PIXELS = 100_000  # that means and covariances are taken from
 FEW_PIXELS = 16  # of a parcel, in a batch, whose dates are hidden
+SAMPLES = 512  # pixels or series that are read at once: the small batches of a training would cost more calls than work
 MOST_DIRECTIONS = 256  # of the features, those of the largest variance
 
 
@@ -201,9 +202,11 @@ class _FeatureTally:
 
 
 def all_batches(dataset: Dataset, order: list[int]) -> Iterator[Batch]:
-    starts = range(0, len(order), dataset.batch_size)
+    pixels = dataset.batch(order[:1]).labels.numel() if order else 1
+    size = max(dataset.batch_size, SAMPLES // pixels)
+    starts = range(0, len(order), size)
     for start in track(starts, len(starts), f"statistics of {dataset.part}", "batch"):
-        yield dataset.batch(order[start : start + dataset.batch_size])
+        yield dataset.batch(order[start : start + size])
 
 
 @torch.no_grad()

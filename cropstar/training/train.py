@@ -16,7 +16,8 @@ from cropstar import __version__
 from cropstar.config import AUTO, FITTED, TrainConfig, dump_config
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
-from cropstar.errors import UsageError
+from cropstar.errors import ResourceError, UsageError
+from cropstar.execution.local import FEWEST_TASKS, LocalPool
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.models.backends import has_bfloat16, has_bfloat16_kernels
@@ -27,12 +28,20 @@ from cropstar.models.zoo import Ensemble, describe_model, load_weights, name_ens
 from cropstar.reports.record import Bounds, TestRecord, join_bounds
 from cropstar.reports.report import write_report
 from cropstar.reports.wording import plural
-from cropstar.runtime import event, keep_large_buffers, logger, peak_memory_megabytes
+from cropstar.runtime import (
+    event,
+    keep_large_buffers,
+    logger,
+    memory_limit,
+    peak_memory_megabytes,
+    track,
+    usual_threads,
+)
 from cropstar.store.files import write_json, write_text
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.distillation import Teacher
-from cropstar.training.distributed import Processes, joined, require_shareable
+from cropstar.training.distributed import ALONE, Processes, joined, require_shareable
 from cropstar.training.ensembles import (
     Member,
     Outcome,
@@ -66,7 +75,11 @@ from cropstar.training.small_data import (
     tested_counts,
     warn_of_small_data,
 )
-from cropstar.training.trainer import Progress, SaveModel, Task
+from cropstar.training.trainer import Progress, SaveModel, Task, takes_small_steps, threads_for
+
+MANY_STEPS = 500  # of a model: some seconds, for which a process is worth starting
+SMALL_DATA = 256_000_000  # bytes, of which every process holds a copy
+MEMORY_OF_A_WORKER = 2**30 + 2 * SMALL_DATA  # bytes
 
 
 @dataclass(frozen=True)
@@ -146,13 +159,13 @@ def _begin(
     if isinstance(teacher, Teacher):
         data["teacher"] = teacher.digest
     run = claimed or _claim(config, options, data, hold, processes)
-    places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
-    members = [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
+    members = _members(run, configs, models)
     event(f"{_in_words(config, configs, model)}; run {run.folder}")
     if not model.streaming and model.makes_maps:
         logger.info("this model needs the whole season: for predict --state and update, train one that streams (star)")
     learnt = split.with_validation() if config.cross_fit else split
     parts, normalisation = setup.open(learnt, config, model)
+    hold.enter_context(threads_for(parts["train"], config))
     if teacher is not None:
         parts["train"] = teacher.teach(parts["train"], learnt, config)
     forest_accuracy = teacher.accuracy if isinstance(teacher, ForestTeacher) else None  # before folds are taught
@@ -356,13 +369,30 @@ class _Training:
         assert outcome is not None
         return outcome
 
+    @property
+    def kinds(self) -> list[TrainConfig]:
+        """The members that differ in more than their seed."""
+        return [member.config for member in self.members[: 1 + len(self.config.beside)]]
+
+    def folds(self) -> list[Split]:
+        return self.setup.folds(self.split, self.kinds[0], self.kinds[0].cross_fit)
+
+    def fit_fold(self, place: int) -> None:
+        """Train the models of one fold."""
+        self._fold(self.folds()[place], place + 1, self.kinds)
+
+    def teach(self) -> None:
+        """Let the teacher, if there is one, see what is learnt from."""
+        if self.teacher is not None:
+            self.parts["train"] = self.teacher.teach(self.parts["train"], self.learnt, self.config)
+
     def cross_fit(self) -> OutOfFold:
         """A model per fold, or one of each kind, for the figures and the calibration."""
-        kinds = [member.config for member in self.members[: 1 + len(self.config.beside)]]
+        kinds, folds = self.kinds, self.folds()
         store, device, classes = self.setup.store, self.setup.device, self.setup.classes
-        folds = self.setup.folds(self.split, kinds[0], kinds[0].cross_fit)
         fields = len(folds[0].part_of)
         event(f"cross-fitting: {len(folds)} models, each without a fold of the {fields:,} fields, then one on all")
+        self._fit_side_by_side(folds, kinds)
         out_of_fold = OutOfFold(folds[0], classes, device, store, levels_of(store.fingerprint.classes))
         folds_done = [self._fold(fold, number, kinds) for number, fold in enumerate(folds, 1)]
         for place in range(len(kinds) if len(kinds) > 1 else 0):
@@ -410,10 +440,7 @@ class _Training:
         outcome = None if self.alone else finished_outcome(member.run)
         if outcome is not None:
             return outcome
-        config = keeping_last_epoch(member.config)
-        task, save = self._task(member, self.parts["train"], member.run, self.best(member))
-        last = Progress(best_epoch=config.epochs)
-        progress = fit_model(replace(task, config=config, refit_of=last, quiet=True), save).progress
+        progress = self.fit_to_last_epoch(member)
         if self.alone:
             rows = out_of_fold.with_final(progress).history
             write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
@@ -421,6 +448,45 @@ class _Training:
         outcome = Outcome(progress, out_of_fold.temperature_of(member.number))
         write_json(member.run.result, outcome.to_json())
         return outcome
+
+    def fit_to_last_epoch(self, member: Member) -> Progress:
+        """Train a member on all that is learnt from, with no choice of an epoch."""
+        config = keeping_last_epoch(member.config)
+        task, save = self._task(member, self.parts["train"], member.run, self.best(member))
+        last = Progress(best_epoch=config.epochs)
+        return fit_model(replace(task, config=config, refit_of=last, quiet=True), save).progress
+
+    def _fit_side_by_side(self, folds: Sequence[Split], kinds: Sequence[TrainConfig]) -> None:
+        """Fit the models of the folds and of all fields at the same time, where each would leave processors idle.
+
+        What follows finds them finished, just as those of an earlier start of the run.
+        """
+        if not self._leaves_processors_idle(kinds):
+            return
+        tasks: list[_OneModel] = [_OneModel(member=number) for number in range(len(self.members))]  # the longest first
+        tasks += [_OneModel(fold=place) for place in range(len(folds)) if not self.run.fold(place + 1).finished]
+        workers = min(usual_threads(), len(tasks), (memory_limit() or 0) // MEMORY_OF_A_WORKER)
+        if workers < 2 or len(tasks) < FEWEST_TASKS:
+            return
+        try:
+            with LocalPool(workers) as pool:
+                pool.share(_Shared(self.config, self.options, self.run, self.card))
+                for _ in track(pool.run(tasks), len(tasks), "train", "model"):
+                    pass
+        except ResourceError as failure:
+            logger.info("%s: the models are trained one after the other", failure.what)
+
+    def _leaves_processors_idle(self, kinds: Sequence[TrainConfig]) -> bool:
+        """Whether a model is trained by one thread, for long enough to start processes, from data of which several
+        copies fit into memory."""
+        training = self.parts["train"]
+        small = all(takes_small_steps(training, kind) for kind in kinds)
+        networks = all(kind.model.name not in FITTED for kind in kinds)
+        steps = self.config.epochs * -(-len(training) // training.batch_size)
+        size = len(training) * training.batch([0]).x.numel() * 4
+        plain = not (self.options.diagnose or self.options.tensorboard or self.config.clean)
+        on_processor = self.setup.device.type == "cpu" and self.processes.size == 1
+        return small and networks and plain and on_processor and steps >= MANY_STEPS and size <= SMALL_DATA
 
     def leave_out_suspects(self, out_of_fold: OutOfFold) -> list[Suspect]:
         """Leave fields with a suspect label out of the training part; which ones."""
@@ -482,6 +548,56 @@ class _Training:
         """The epochs of all members so far in one file."""
         before = [outcome.progress for member in self.members if (outcome := finished_outcome(member.run))]
         write_metrics(self.run, [each.history for each in (*before, progress)])
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """What a worker needs to train models of a run that another process began."""
+
+    config: TrainConfig
+    options: TrainOptions
+    run: Run
+    card: ModelCard
+
+    def training(self, hold: ExitStack) -> _Training:
+        config = self.config
+        store = Store.open(config.store)
+        hold.callback(store.close)
+        split = training_split(store, config)
+        setup = Setup.of(store, config, self.options.device, self.options.backend)
+        shape, configs = setup.shape(config), member_configs(config)
+        models = [setup.build(own, shape) for own in configs]
+        members = _members(self.run, configs, models)
+        learnt = split.with_validation()
+        parts, _ = setup.open(learnt, config, models[0], self.card.normalisation)
+        hold.enter_context(threads_for(parts["train"], config))
+        teacher = _teacher(config, setup, split, shape)
+        return _Training(
+            *(config, self.run, members, models[0], parts, learnt, self.card, setup, split),
+            *(teacher, None, None, ALONE, self.options, hold),
+        )
+
+
+@dataclass(frozen=True)
+class _OneModel:
+    """A model of a run with cross-fitting, trained by one thread: that of a fold, or a member on all fields."""
+
+    fold: int | None = None
+    member: int = 0
+
+    def run(self, shared: _Shared) -> None:
+        with ExitStack() as hold:
+            training = shared.training(hold)
+            if self.fold is None:
+                training.teach()
+                training.fit_to_last_epoch(training.members[self.member])
+            else:
+                training.fit_fold(self.fold)
+
+
+def _members(run: Run, configs: Sequence[TrainConfig], models: Sequence[Classifier]) -> list[Member]:
+    places = [run] if len(models) == 1 else [run.member(number) for number in range(1, 1 + len(models))]
+    return [Member(*each) for each in zip(range(1, 1 + len(models)), configs, places, models, strict=True)]
 
 
 def _teacher(config: TrainConfig, setup: Setup, split: Split, shape: Shape) -> Teacher | ForestTeacher | None:

@@ -199,7 +199,7 @@ def fit(task: Task, save_model: SaveModel) -> Progress:
     with (
         stop_on_request(alone=task.processes.size == 1) as stop,
         progress_bar(task.epochs * task.batches, "train", "batch") as bar,
-        _threads(task),
+        threads_for(task.training, task.config),
     ):
         bar.update(progress.step)
         while progress.epoch < task.epochs and not _is_enough(task, progress) and not _is_spent(task, progress):
@@ -260,13 +260,18 @@ def _train_epoch(
                 break
 
 
+def takes_small_steps(training: Dataset, config: TrainConfig) -> bool:
+    """Whether a step is too little work for more than one thread."""
+    pixels = training.batch([0]).x[0, 0, 0].numel() if len(training) else 1
+    return training.batch_size * pixels * config.model.hidden <= SMALL_STEP
+
+
 @contextmanager
-def _threads(task: Task) -> Iterator[None]:
+def threads_for(training: Dataset, config: TrainConfig) -> Iterator[None]:
     """One thread where steps are small: several would wait for each other longer than they compute, the more so if
     another program keeps one of them from its processor."""
     usual = torch.get_num_threads()
-    pixels = task.training.batch([0]).x[0, 0, 0].numel() if len(task.training) else 1
-    if task.training.batch_size * pixels * task.config.model.hidden <= SMALL_STEP:
+    if takes_small_steps(training, config):
         torch.set_num_threads(1)
     try:
         yield
@@ -319,9 +324,9 @@ def _begin(task: Task, tools: StepTools) -> Progress:
         why = "not all processes found the same checkpoint"
         raise ArtifactError("cannot resume the run", path=task.run.folder, why=why, remedy="use a shared folder")
     task.processes.copy_first(task.model)
-    if progress.epoch >= task.epochs:
+    if progress.epoch >= task.epochs and not task.quiet:
         event("all epochs are done, continuing with the evaluation")
-    elif progress.step:
+    elif progress.step and progress.epoch < task.epochs:
         event(f"resuming from epoch {progress.epoch + 1}, batch {progress.batch + 1}", step=progress.step)
     if task.diagnosis is not None:
         task.diagnosis.begin(progress.epoch, progress.step)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cropstar.config import TrainConfig
 from cropstar.errors import UsageError
+from cropstar.execution.local import LocalPool
 from cropstar.models.zoo import Ensemble, restore_model
 from cropstar.store.model_file import read_model
 from cropstar.training.ensembles import member_configs
 from cropstar.training.runs import Run
 from cropstar.training.train import train
+from tests.processes import run_process
 from tests.training.stepping import Cut, cut_before, watched_steps
 from tests.training.test_train import options, tiny
 
@@ -158,6 +162,65 @@ def test_what_cannot_be_cross_fitted_says_so(
     with pytest.raises(UsageError, match=said):
         train(small(small_store, **changes), options(tmp_path / "runs"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_folds_side_by_side_are_those_one_after_the_other(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(small_store, cross_fit=3)
+    one_by_one, _ = train(config, options(tmp_path / "one-by-one"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(f"{train.__module__}.MANY_STEPS", 1)
+    at_work = watched_pools(monkeypatch)
+    side_by_side, _ = train(config, options(tmp_path / "side-by-side"))
+    assert at_work == [2]
+    for name in ("model.safetensors", "out-of-fold.safetensors", "fold-2/model.safetensors"):
+        assert (side_by_side.folder / name).read_bytes() == (one_by_one.folder / name).read_bytes()
+
+
+def test_folds_that_a_kill_left_are_taken_up_again(
+    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(small_store, cross_fit=4)
+    whole, _ = train(config, options(tmp_path / "whole"))
+    with watched_steps(cut_before(5)), pytest.raises(Cut):  # in the middle of the first fold
+        train(config, options(tmp_path / "cut"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(f"{train.__module__}.MANY_STEPS", 1)
+    at_work = watched_pools(monkeypatch)
+    run, _ = train(config, options(tmp_path / "cut"))
+    assert at_work == [2]
+    assert run.model.read_bytes() == whole.model.read_bytes()
+
+
+def watched_pools(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many processes each pool had when it ended."""
+    found: list[int] = []
+    ended = LocalPool.__exit__
+
+    def note(pool: LocalPool, *failure: Any) -> None:
+        found.append(len(pool._workers))
+        ended(pool, *failure)
+
+    monkeypatch.setattr(LocalPool, "__exit__", note)
+    return found
+
+
+def test_a_script_without_a_main_guard_may_train(small_store: Path, tmp_path: Path) -> None:
+    """Python's own pools import the script again in every process."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from pathlib import Path\n"
+        "print('once')\n"
+        "from tests.training.test_ensembles import small, options, train\n"
+        "sys.modules[train.__module__].MANY_STEPS = 1\n"
+        f"train(small({str(small_store)!r}, cross_fit=3), options(Path({str(tmp_path / 'runs')!r})))\n"
+        "print('done')\n"
+    )
+    root = Path(__file__).parents[2]
+    answer = run_process(sys.executable, script, env={"OMP_NUM_THREADS": "2", "PYTHONPATH": str(root)})
+    assert answer.stdout.split() == ["once", "done"], answer.stderr
 
 
 def test_a_refit_learns_from_validation_and_not_from_the_test(small_store: Path) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cropstar.models.networks.trees import (
@@ -26,6 +25,7 @@ from cropstar.models.networks.trees import (
     TreeSamples,
     rounded_down,
 )
+from cropstar.runtime import usual_threads
 
 AT_ONCE = 20  # trees between two looks at the clock and at signals
 PARTS = 5  # of the fields: each tree leaves one out
@@ -58,7 +58,7 @@ class Forest(FittedClassifier):
         from sklearn.ensemble import RandomForestClassifier
 
         forest = RandomForestClassifier(
-            min_samples_leaf=self.leaf or 1, random_state=seed, n_jobs=torch.get_num_threads(), warm_start=True
+            min_samples_leaf=self.leaf or 1, random_state=seed, n_jobs=usual_threads(), warm_start=True
         )
         for count in self._steps():
             forest.set_params(n_estimators=count).fit(samples.features, samples.labels)
@@ -102,7 +102,7 @@ class Forest(FittedClassifier):
 
         grown: list[tuple[Any, NDArray[np.bool_]]] = []
         for count in self._steps():
-            work = Parallel(n_jobs=torch.get_num_threads(), prefer="threads")
+            work = Parallel(n_jobs=usual_threads(), prefer="threads")
             grown += work(delayed(one)(number) for number in range(len(grown), count))
             on_trees(count, self.tree_count)
         unseen = _Unseen(features, self.classes, doubt=1.0)
