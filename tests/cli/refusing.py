@@ -9,6 +9,7 @@ import stat
 import struct
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +17,13 @@ import pytest
 import rasterio
 from rasterio.transform import Affine
 
-from tests.processes import run_python
+from tests.faults.forkserver import COMPILER, NO_COMPILER, shared_server
 from tests.sources.examples import dated, stacks
 from tests.sources.examples.granules import write_fields
 from tests.sources.examples.safe import write_product
 
 DAYS = ("2023-05-01", "2023-06-10")
-MEGABYTES = 400  # that a refusal may take; the libraries alone are 170 to 240
-# A small process between: the peak of a child counts that of whoever started it.
-MEASURE = """
-import resource, subprocess, sys
-ended = subprocess.run([sys.executable, "-m", "cropstar", *sys.argv[1:]], stdin=subprocess.DEVNULL, timeout=100)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
-sys.exit(ended.returncode)
-"""
+MEGABYTES = 200  # that a refusal may take beside the libraries
 Answer = subprocess.CompletedProcess[str]
 Build = Callable[[Path], list[str]]
 
@@ -46,10 +40,19 @@ def digests(folder: Path) -> dict[str, str]:
 
 def ingest_measured(*arguments: str | Path, cwd: Path) -> Answer:
     """`cropstar ingest`, which must end, and in bounded memory."""
-    answer = run_python(MEASURE, "ingest", *arguments, cwd=cwd, timeout=120)
-    peak = int(answer.stdout.split()[-1])
-    assert peak < MEGABYTES * 1024, f"{peak / 1024:.0f} MB, {answer.stderr}"
-    return answer
+    if COMPILER is None:
+        pytest.skip(NO_COMPILER)
+    answer = shared_server().run(["ingest", *arguments], cwd, limit=100)
+    used = (answer.peak - _peak_of_libraries()) / 1e6
+    assert used < MEGABYTES, f"{used:.0f} MB, {answer.stderr}"
+    assert not answer.late
+    return Answer(arguments, answer.code, answer.stdout, answer.stderr)
+
+
+@cache
+def _peak_of_libraries() -> int:
+    """Which a forked process has from the start."""
+    return shared_server().run(["--version"], Path.cwd()).peak
 
 
 def error_line(answer: Answer, code: int, *parts: str) -> str:

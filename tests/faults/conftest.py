@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.faults.forkserver import COMPILER, NO_COMPILER, ForkServer
+from tests.faults.forkserver import COMPILER, NO_COMPILER, ForkServer, shared_server
 from tests.faults.writing import Case, make_case
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ForkServer]:
+def server() -> ForkServer:
     if COMPILER is None:
         pytest.skip(NO_COMPILER)
-    with ForkServer() as server:
-        yield server
+    return shared_server()
 
 
 @pytest.fixture(scope="session")

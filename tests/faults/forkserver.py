@@ -125,6 +125,21 @@ class ForkServer:
         return Answer(**json.loads(self._process.stdout.readline()))
 
 
+_shared: list[ForkServer] = []
+
+
+def shared_server() -> ForkServer:
+    """The one that all tests of this process use, started when the first one asks for it."""
+    if not _shared:
+        _shared.append(ForkServer("torch._dynamo").__enter__())  # trainings need it
+    return _shared[0]
+
+
+def close_shared_server() -> None:
+    while _shared:
+        _shared.pop().__exit__(None, None, None)
+
+
 def compile_shim(folder: Path) -> Path:
     library = folder / "shim.so"
     assert COMPILER is not None, NO_COMPILER

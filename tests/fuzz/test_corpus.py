@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.forkserver import COMPILER, NO_COMPILER, ForkServer
+from tests.faults.forkserver import COMPILER, NO_COMPILER, shared_server
 from tests.fuzz.run import Findings, fuzz_once
 from tests.fuzz.targets import FLIPS, TARGETS, Target, Workshop, problem_of
 
@@ -23,11 +22,10 @@ KINDS = {target.name: target for target in TARGETS}
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     if COMPILER is None:
         pytest.skip(NO_COMPILER)
-    with ForkServer("torch._dynamo") as server:  # once: trainings need it, which takes some seconds
-        yield Workshop(tmp_path_factory.mktemp("fuzz").resolve(), server)
+    return Workshop(tmp_path_factory.mktemp("fuzz").resolve(), shared_server())
 
 
 @pytest.mark.parametrize(("kind", "stored", "number", "command"), INDEX, ids=[row[1] for row in INDEX])
