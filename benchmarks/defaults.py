@@ -144,6 +144,7 @@ SETS = {
         DataSet("bavaria-folds", bavaria, folds()),
         DataSet("bavaria-5", few_of_bavaria(5, 5), one_draw(5), ("star", "auto")),
         DataSet("bavaria-20", few_of_bavaria(20, 5), one_draw(5), ("star", "auto")),
+        DataSet("bavaria-100", few_of_bavaria(100, 2), one_draw(2), ("star", "auto")),
         DataSet("fra-lpis", fra_lpis, folds()),
         DataSet("worldcereal-2022", worldcereal(2022), folds()),
         DataSet("worldcereal-2023", worldcereal(2023), folds()),
