@@ -12,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cropstar.benchmarks.lattice import pixel_by_pixel
+from cropstar.benchmarks.running import resolve_bench
+from cropstar.benchmarks.tasks import TASKS
+from cropstar.benchmarks.tasks.base import BenchTask
 from cropstar.benchmarks.tasks.digits import read_idx, read_images
 from cropstar.errors import InputError
 from tests.benchmarks.digits import idx_bytes
@@ -80,6 +83,29 @@ def test_pixels_come_row_by_row(tmp_path: Path) -> None:
     assert rows == [list(range(12)), list(range(12, 24))]
     with pytest.raises(InputError, match="too few images"):
         pixel_by_pixel(path, 3, seed=0)
+
+
+def test_standardised_pixels_have_the_scale_of_the_training_images(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for kind, count, brightest in (("train", 40, 100), ("t10k", 30, 256)):
+        images = rng.integers(0, brightest, (count, 4, 4), dtype=np.uint8)
+        (tmp_path / f"{kind}-images-idx3-ubyte").write_bytes(idx_bytes(images))
+        (tmp_path / f"{kind}-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(count, dtype=np.uint8) % 10))
+    task = TASKS["mnist"]
+    assert isinstance(task, BenchTask)
+    parts = {}
+    options = {"series_batch": 30, "model.hidden": 9}
+    for wanted in (False, True):
+        own = {"validation": 10, "standardise": wanted}
+        config, settings = resolve_bench(task, None, options, (), own, tmp_path)
+        parts[wanted] = task.load(settings, config, tmp_path).parts
+    plain, scaled = (parts[wanted]["train"].batch(range(30)).x for wanted in (False, True))
+    assert scaled.dtype == plain.dtype
+    assert scaled.mean().item() == pytest.approx(0, abs=1e-5)
+    assert scaled.var(correction=0).item() == pytest.approx(9, rel=1e-5)
+    tested, scaled_test = (parts[wanted]["test"].batch(range(30)).x for wanted in (False, True))
+    same = (tested - plain.mean()) * 3 / plain.std(correction=0)
+    np.testing.assert_allclose(scaled_test, same, rtol=1e-4, atol=1e-5)
 
 
 def test_real_digits(real_data: Path) -> None:

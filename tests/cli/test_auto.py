@@ -52,7 +52,8 @@ def test_the_best_candidate_is_trained(store: Path, tmp_path: Path) -> None:
     assert rows["rf"]["macro_f1"] == 1  # dark or not: one split of a tree
     assert [name for name, row in rows.items() if row["chosen"]] == ["rf"]
     assert rows["rf"]["macro_f1_spread"] == 0
-    assert all(row["seconds"] > 0 and row["skipped"] is None for row in rows.values())
+    assert all(row["skipped"] is None for row in rows.values())
+    assert rows["tempcnn"]["seconds"] > 0  # the forest of a dozen fields takes less than can be shown
     card, _, _ = read_model(run.model)
     assert card.model["name"] == result["model"]["name"] == "rf"
     page = run.report.read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ from cropstar.inputs import reading, require_file
 from cropstar.models.contract import Shape
 
 CLASSES = 10
+SMALLEST_DEVIATION = 1e-3  # of pixels between 0 and 1: images without any contrast are left as they are
 PERMUTATION = "pmnist_permutation_mask.npy"
 NEEDS = (
     "put train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz and the two t10k-... files of MNIST there, "
@@ -40,6 +41,11 @@ class DigitSettings(Settings):
     order: Literal["rows", "seed", "authors"] = Field(
         "rows",
         description=f"order of the pixels; seed: random, by `seed`; authors: as in {PERMUTATION} beside the images",
+    )
+    standardise: bool = Field(
+        False,
+        description="shift pixels to mean 0 and scale them to the width as variance: every unit of an orthogonal first "
+        "layer then gets a signal of unit size",
     )
     validation: int = Field(5_000, ge=1, description="training images used for validation")
     limit: int | None = Field(None, ge=1, description="training images, without those for validation; null: all")
@@ -78,6 +84,11 @@ class Digits(BenchTask):
             "validation": lot[: settings.validation],
             "train": lot[settings.validation :][: settings.limit],
         }
+        if settings.standardise:
+            learnt = pooled[chosen["train"]]
+            mean = learnt.mean()
+            factor = np.float32(np.sqrt(config.model.hidden) / max(learnt.std(), SMALLEST_DEVIATION))
+            pooled, tested = (pooled - mean) * factor, (tested - mean) * factor
         parts = {
             part: from_arrays(part, config.series_batch, list(pooled[numbers, :, None]), list(labels[numbers]))
             for part, numbers in chosen.items()
