@@ -13,6 +13,7 @@ splits: `cropstar train --split fold1` trains on folds 1 to 3, validates on 4 an
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -174,6 +175,7 @@ def _read_metadata(path: Path, orbits: str) -> list[_Patch]:
             days = []
             for name in _data_names(orbits):
                 texts = about[f"dates-{name}"]
+                texts = json.loads(texts) if isinstance(texts, str) else texts  # as GeoPandas writes it again
                 ordered = [str(texts[key]) for key in sorted(texts, key=int)]
                 days.append(tuple(date(int(text[:4]), int(text[4:6]), int(text[6:8])) for text in ordered))
             patches.append(_Patch(str(int(about["ID_PATCH"])), int(about["Fold"]), tuple(days)))

@@ -85,6 +85,16 @@ def test_pastis(tmp_path: Path) -> None:
         "validation": ["fold1"],
         "test": ["fold2"],
     }
+    again = write_pastis(tmp_path / "again" / "PASTIS")
+    about = json.loads((again / "metadata.geojson").read_text())
+    for feature in about["features"]:
+        feature["properties"]["dates-S2"] = json.dumps(feature["properties"]["dates-S2"])
+    (again / "metadata.geojson").write_text(json.dumps(about))  # as GeoPandas writes nested values
+    other = ingest(again, tmp_path / "other")
+    assert [image.days.tolist() for reader in other.tiles for image in reader.images] == [
+        image.days.tolist() for image in images
+    ]
+    other.close()
     split = split_parcels(store, SplitConfig(name="fold1"), seed=0)
     assert set(split.part_of.values()) == {"train", "validation", "test"}
     store.close()
@@ -187,6 +197,49 @@ def test_eurocropsml(tmp_path: Path) -> None:
     store.close()
 
 
+def test_eurocropsml_with_radar(tmp_path: Path) -> None:
+    folder = tmp_path / "preprocess"
+    write_eurocropsml(folder / "S2")
+    files = sorted((folder / "S2").glob("*.npz"))
+    generator = np.random.default_rng(5)
+    (folder / "S1").mkdir()
+    for number, file in enumerate(files[1:]):  # one parcel has no radar, the last one nothing else
+        dates = np.datetime64("2021-03-03") + np.arange(6) * 12
+        values = generator.normal(-14, 3, (6, 2))
+        values[number % 6] = -999
+        np.savez(folder / "S1" / file.name, data=values, dates=dates, center=np.array([24.1, 56.9]))
+    files[-1].unlink()
+    assert guess_source(folder) == "eurocropsml"
+    store = ingest(folder, tmp_path / "store")
+    assert [(sensor.name, sensor.bands) for sensor in store.fingerprint.sensors] == [
+        ("S2", SENTINEL2),
+        ("S1", ("VV", "VH")),
+    ]
+    (reader,) = store.tiles
+    assert reader.table.keys == [file.stem for file in files]
+    for place, file in enumerate(files):
+        values, valid, days = reader.sample(place)
+        radar = values[:, 13:15] * 0.001 - 45
+        of_radar = np.sum(values[:, 13:15], axis=1) > 0
+        assert (np.diff(days) >= 0).all()
+        if file.exists():
+            with np.load(file) as content:
+                assert np.array_equal(values[~of_radar & valid][:, :13], content["data"][content["data"].any(axis=1)])
+        else:
+            assert of_radar[valid].all()
+        if place:
+            with np.load(folder / "S1" / file.name) as content:
+                seen = content["data"][:, 0] > -100
+                assert radar[of_radar] == pytest.approx(content["data"][seen], abs=6e-4)
+                assert np.array_equal(days[of_radar], content["dates"][seen].astype(np.int32))
+        else:
+            assert not of_radar.any()
+    store.close()
+    alone = ingest(folder / "S1", tmp_path / "alone")
+    assert alone.fingerprint.bands == ("VV", "VH")
+    alone.close()
+
+
 @pytest.mark.parametrize(
     "content", [b"not a zip", {"data": np.ones((3, 12))}, {"data": np.array([{}], dtype=object)}, {"other": np.ones(3)}]
 )
@@ -224,7 +277,7 @@ def test_timesen2crop(tmp_path: Path) -> None:
     folder = write_timesen2crop(tmp_path / "TimeSen2Crop")
     assert guess_source(folder) == "timesen2crop"
     store = ingest(folder, tmp_path / "store")
-    assert store.fingerprint.classes.names == ["1", "Winter Wheat"]
+    assert store.fingerprint.classes.names == ["Winter Wheat", "grassland"]
     (reader,) = store.tiles
     assert sorted(set(reader.table.groups or [])) == ["33TUM", "33TVN"]
     assert len(reader.table.keys) == 12
@@ -234,6 +287,29 @@ def test_timesen2crop(tmp_path: Path) -> None:
         assert valid.tolist() == [True, False, True, False, False]
         assert np.array_equal(values[valid], frame.drop(columns="Flag").to_numpy()[valid])
         assert from_days(days)[3] == date(2018, 1, 3)
+    store.close()
+
+
+def test_timesen2crop_as_published(tmp_path: Path) -> None:
+    """Bands are counted in the files' headers, and classes are numbers."""
+    generator = np.random.default_rng(4)
+    names = ("B02", "B03", "B04", "B05", "B06", "B07", "B8A", "B11", "B12")
+    for tile in ("33TUM", "2019_33UVP"):
+        for crop in (0, 2, 15):
+            folder = tmp_path / "TimeSen2Crop" / tile / str(crop)
+            folder.mkdir(parents=True)
+            bands = {f"B{number}": generator.integers(1, 5000, 3) for number in range(1, 10)}
+            pd.DataFrame({**bands, "Flag": [0, 3, 0]}).to_csv(folder / "0.csv", index=False)
+        (tmp_path / "TimeSen2Crop" / tile / "dates.csv").write_text("acquisition_date\n20170905\n20170915\n20171005\n")
+    store = ingest(tmp_path / "TimeSen2Crop", tmp_path / "store")
+    assert store.fingerprint.bands == names
+    assert store.fingerprint.classes.names == ["legumes", "maize", "other crops"]
+    (reader,) = store.tiles
+    for place, key in enumerate(reader.table.keys):
+        frame = pd.read_csv(tmp_path / "TimeSen2Crop" / f"{key}.csv")
+        values, valid, _ = reader.sample(place)
+        assert valid.tolist() == [True, False, True]
+        assert np.array_equal(values[valid], frame.drop(columns="Flag").to_numpy()[valid])
     store.close()
 
 
