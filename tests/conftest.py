@@ -8,6 +8,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported: two w
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before triton is imported: its kernels run without a GPU
 
 import logging
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +29,12 @@ settings.load_profile("cropstar")
 
 
 @pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Tests and what they start take Ctrl-C, also where a background job was told to ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def pytest_runtest_teardown() -> None:
     """What commands say goes to stderr from then on; the next test finds the logger as it was, or hears it twice."""
     logger.handlers[:] = []

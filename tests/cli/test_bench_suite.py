@@ -120,12 +120,8 @@ def signal_at(batch: int, number: signal.Signals) -> AbstractContextManager[list
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> None:
     file = written(tmp_path, ADDING)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
-    try:
-        with signal_at(2, number):
-            failure = refusal(run(file))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with signal_at(2, number):
+        failure = refusal(run(file))
     assert isinstance(failure, Interrupted)
     assert failure.exit_code == code
     (row,) = rows(file)
