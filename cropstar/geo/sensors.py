@@ -188,6 +188,11 @@ def backscatter_kind(values: NDArray[Any]) -> str:
     raise ValueError(f"half of the values are below {middle:g}: neither decibels (-35 to 5) nor linear power (0 to 1)")
 
 
+def is_of_kind(values: NDArray[Any], kind: str) -> bool:
+    """Whether the values of one date can be of a kind: most decibels are below zero, and no other unit is."""
+    return not values.size or bool((values < 0).mean() >= 0.5) == (kind == "dB")
+
+
 def to_decibels(values: NDArray[Any], kind: str) -> NDArray[np.float32]:
     """Backscatter of a kind in dB; of no power at all, minus infinity."""
     wide = np.asarray(values, dtype=np.float32)

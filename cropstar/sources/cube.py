@@ -44,6 +44,7 @@ from cropstar.geo.sensors import (
     decibel_counts,
     in_order,
     is_number,
+    is_of_kind,
     radar_band,
     radar_name,
     sentinel2_band,
@@ -296,7 +297,7 @@ def _open_dataset(path: Path) -> Any:
         ) from None
     except Exception as failure:  # of xarray and its engines, in many kinds
         if "decode time" in str(failure) or "units" in str(failure):
-            why = " ".join(str(failure).split())[:120]
+            why = " ".join(str(failure).partition(". Try ")[0].split())[:120]
             remedy = "write units such as 'days since 2018-01-01'"
             raise InputError("time that cannot be read", path=path, why=why, remedy=remedy) from None
         why = " ".join(f"{type(failure).__name__}: {failure}".split())[:160]
@@ -646,13 +647,13 @@ class CubeSeries:
                     clear[day, turn] = clear_sky(classes, self._options.clear)
         return clear
 
-    def _look(self, layer: CubeLayer) -> NDArray[np.float32]:
-        """Some physical values of a band, from the middle of all dates."""
+    def _look(self, layer: CubeLayer) -> list[NDArray[np.float32]]:
+        """Some physical values of a band, from the middle of each date."""
         grid = layer.variable.grid
         height, width = min(grid.height, LOOKED_AT), min(grid.width, LOOKED_AT)
         middle = Window((grid.height - height) // 2, (grid.width - width) // 2, height, width)
         numbers = layer.variable.read(self._dataset(layer.variable.path), middle)
-        return layer.radiometry.physical(numbers[layer.radiometry.present(numbers)])
+        return [layer.radiometry.physical(own[layer.radiometry.present(own)]) for own in numbers]
 
     def _reflectance(self, layer: CubeLayer) -> tuple[float, float]:
         """Gain, and an offset before it, that turn stored numbers into ten thousandths of reflectance."""
@@ -661,7 +662,7 @@ class CubeSeries:
             return own.scale / SCALE, own.offset / own.scale
         if own.kind in "ui":
             return 1.0, 0.0
-        seen = self._look(layer)
+        seen = np.concatenate(self._look(layer))
         typical = float(np.percentile(seen, 95)) if seen.size else 0.0
         if typical <= 1.5:
             return 1 / SCALE, 0.0
@@ -676,16 +677,19 @@ class CubeSeries:
         kinds: dict[str, str] = {}
         for part in self._layers:
             for layer in part:
-                seen = self._look(layer)
-                seen = seen[seen != 0]
+                looks = [own[own != 0] for own in self._look(layer)]
+                seen = np.concatenate(looks)
                 path, remedy = layer.variable.path, "give all of it in dB, or all of it in linear power"
                 if not seen.size:
                     continue
+                what = f"unclear backscatter in '{layer.variable.label}'"
                 try:
-                    kinds[f"{layer.variable.label} in {path.name}"] = backscatter_kind(seen)
+                    kind = kinds[f"{layer.variable.label} in {path.name}"] = backscatter_kind(seen)
                 except ValueError as failure:
-                    what = f"unclear backscatter in '{layer.variable.label}'"
                     raise InputError(what, path=path, why=str(failure), remedy=remedy) from None
+                if others := sum(not is_of_kind(own, kind) for own in looks):
+                    why = f"{others} of {len(looks)} dates cannot be {BACKSCATTER_KINDS[kind]}, as the others are"
+                    raise InputError(what, path=path, why=why, remedy=remedy)
         if len(set(kinds.values())) > 1:
             why = ", ".join(f"{name} is {kind}" for name, kind in kinds.items())
             raise InputError("decibels and linear power are mixed", path=path, why=why, remedy=remedy)

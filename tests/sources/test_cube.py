@@ -151,6 +151,27 @@ def test_linear_power_is_told(tmp_path: Path) -> None:
     assert found == pytest.approx(expected, abs=DECIBEL_SCALE / 2 + 1e-4)
 
 
+@pytest.mark.parametrize("linear", [[4], [step for step in range(120) if step != 4]])
+def test_a_single_date_in_another_unit(tmp_path: Path, linear: list[int]) -> None:
+    """One of many dates hardly shows in a share of all values."""
+    days = tuple(str(np.datetime64("2018-03-01") + step) for step in range(120))
+    bands = radar(120)
+    for values in bands.values():
+        values[linear] = 10 ** (values[linear] / 10)
+    a_cube(bands, 20, days).to_netcdf(tmp_path / "s1.nc", engine="h5netcdf")
+    with pytest.raises(InputError, match=r"unclear backscatter in 'V[VH]' .* 1 of 120 dates cannot be"):
+        open_cubes(tmp_path / "s1.nc")
+
+
+def test_units_of_time_that_nobody_knows(tmp_path: Path) -> None:
+    cube = a_cube(optical(), 10)
+    units = {"units": "fortnights since yesterday"}
+    cube.assign_coords(t=("t", np.arange(3), units)).to_netcdf(tmp_path / "cube.nc", engine="h5netcdf")
+    with pytest.raises(InputError, match=r"time that cannot be read .*calendar'; write units") as caught:
+        open_cubes(tmp_path / "cube.nc")
+    assert "Try" not in str(caught.value)
+
+
 def _without_crs(cube: Any) -> Any:
     return cube.drop_vars("spatial_ref")
 

@@ -19,7 +19,7 @@ from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.resampling import Alignment, NotAligned, RasterPart, grid_difference, resample
 from cropstar.geo.sensors import LANDSAT_RADIOMETRY, LARGEST_SCALE, SCALE, is_number
 from cropstar.geo.windows import Window
-from cropstar.runtime import logger
+from cropstar.runtime import event, logger
 from cropstar.sources.base import HandleCache, empty_dates_note
 from cropstar.sources.stack.names import is_landsat, quality_kind
 
@@ -101,6 +101,12 @@ def log_stack_notes(name: str, kept: Days, empty: Days) -> list[str]:
     for note in notes:
         logger.warning("%s: %s", name, note)
     return notes
+
+
+def log_fractions(name: str, gain: tuple[float, float]) -> None:
+    """Say how fractions were understood, so that a wrong guess is seen."""
+    offset = f" {gain[1] * SCALE:+g}" if gain[1] else ""
+    event(f"{name}: fractions; reflectance = value x {gain[0] * SCALE:g}{offset}, stored in steps of {SCALE:g}")
 
 
 def _needed_layers(day: Day) -> list[frozenset[BandLayer]]:

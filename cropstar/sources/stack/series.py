@@ -62,6 +62,7 @@ from cropstar.sources.stack.rasters import (
     Header,
     OpenRasters,
     align_to_grid,
+    log_fractions,
     log_stack_notes,
     read_header,
     require_radiometry,
@@ -167,6 +168,8 @@ class StackSeries:
             self.scale, self.offset = _one_radiometry(header, table, self.bands)
             if header.gain is None:
                 self.scale, self.offset = options.radiometry((self.scale, self.offset))
+            else:
+                log_fractions(path.name, header.gain)
             days, empty = split_empty_days(_days_of_file(header, table, self.bands, with_classes), self._files, path)
         except BaseException:
             self.close()
@@ -368,7 +371,10 @@ def _make_layout(
         raise InputError("a mask is missing", path=folder, why=why, remedy="add it, or remove the date")
     headers = _headers(table, bands, files)
     scale, offset = _radiometry(table, dates, bands, headers)
-    if not any(header.gain for header in headers.values()):
+    gains = [header.gain for header in headers.values() if header.gain is not None]
+    if gains:
+        log_fractions(folder.name, gains[0])
+    else:
         scale, offset = options.radiometry((scale, offset))
     like = min((table[dates[0], band] for band in bands), key=lambda entry: headers[entry.path].grid.resolution)
     grid = headers[like.path].grid

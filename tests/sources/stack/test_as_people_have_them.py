@@ -40,10 +40,12 @@ def reflectance(seed: int = 0, shape: tuple[int, int] = (20, 30)) -> NDArray[np.
 # --- fractions
 
 
-def test_reflectance_as_fractions(tmp_path: Path) -> None:
+def test_reflectance_as_fractions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pixels = np.stack([reflectance(seed) for seed in range(4)])
     pixels[1, 3, 4], pixels[2, 5, 6], pixels[3, 7, 8] = np.nan, -9999, -0.02
-    (series,) = open_stack(write_stack(tmp_path / "a.tif", pixels=pixels, nodata=-9999))
+    with caplog.at_level("INFO", logger="cropstar"):
+        (series,) = open_stack(write_stack(tmp_path / "a.tif", pixels=pixels, nodata=-9999))
+    assert "a.tif: fractions; reflectance = value x 1, stored in steps of 0.0001" in caplog.text
     found = series.read(WHOLE)
     assert (series.scale, series.offset) == (1e-4, 0.0)
     expected = np.ones((2, 20, 30), dtype=bool)
