@@ -93,6 +93,17 @@ def event(message: str, **fields: object) -> None:
     logger.info(message, extra={"fields": fields})
 
 
+@contextmanager
+def log_level(level: int) -> Iterator[None]:
+    """Within, log only messages of this level and above; never more than before."""
+    before = logger.level
+    logger.setLevel(max(before, level))
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 # --- progress: a bar with rate and time left on a terminal, nothing elsewhere
 
 

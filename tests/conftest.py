@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,21 @@ def eager_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     from cropstar.execution import local
 
     monkeypatch.setattr(local, "FEWEST_TASKS", 1)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The process ids of the workers that were started so far."""
+    numbers: list[int] = []
+    start = SpawnProcess.start
+
+    def counted(process: SpawnProcess) -> None:
+        start(process)
+        assert process.pid is not None
+        numbers.append(process.pid)
+
+    monkeypatch.setattr(SpawnProcess, "start", counted)
+    return numbers
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from typing import Any
 from cropstar.errors import CropstarError, ResourceError
 from cropstar.execution.pool import Answer, PoolTask, WorkerPool, as_cropstar_error
 from cropstar.geo.raster import bound_gdal
-from cropstar.runtime import logger, processors, set_up_logging
+from cropstar.runtime import logger, processors, set_up_logging, showing_progress
 from cropstar.signals import is_command
 
 MOST_WORKERS = 8  # by default: more wait for one disk
@@ -195,8 +195,14 @@ def _run_worker(connection: Connection, shared: Any, level: int) -> None:
     """Do tasks until there are no more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     bound_gdal(threads=1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # the other processors have workers of their own
     _log_to(connection, level)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    with showing_progress(False):  # by the process that started this one
+        _work(connection, shared)
+
+
+def _work(connection: Connection, shared: Any) -> None:
     while True:
         try:
             task: PoolTask = connection.recv()

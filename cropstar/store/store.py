@@ -87,6 +87,10 @@ class Store:
                 )
         return cls(folder, manifest)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process, which opens the files itself and sees the same tiles, whatever is ingested meanwhile."""
+        return {**vars(self), "_readers": {}, "_open_files": OpenFiles(MOST_OPEN)}
+
     @property
     def fingerprint(self) -> Fingerprint:
         return self.manifest.fingerprint

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from cropstar.errors import ResourceError, UsageError
 from cropstar.models.normalisation import normalises_by_batch
-from cropstar.runtime import logger
+from cropstar.runtime import log_level
 
 # The others wait while the first one validates, however long that takes. One that was killed closes its connections,
 # which the rest see at once: the time is for machines that vanish from the network.
@@ -112,13 +112,10 @@ def joined() -> Iterator[Processes]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     _together(lambda: distributed.init_process_group(backend, timeout=PATIENCE))
     processes = Processes(distributed.get_rank(), distributed.get_world_size())
-    level = logger.level
-    if not processes.is_first:
-        logger.setLevel(logging.ERROR)  # all have the same to say
     try:
-        yield processes
+        with log_level(logging.NOTSET if processes.is_first else logging.ERROR):  # all have the same to say
+            yield processes
     finally:
-        logger.setLevel(level)
         distributed.destroy_process_group()
 
 

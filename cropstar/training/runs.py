@@ -154,6 +154,12 @@ def open_run(folder: Path, data: dict[str, Any], hold: ExitStack, *, again: bool
     return run
 
 
+def sweep_run(run: Run) -> None:
+    """Remove what killed writers left in the run; the caller holds its lock."""
+    for folder in (run.folder, *(path for path in run.folder.rglob("*") if path.is_dir())):
+        sweep(folder)
+
+
 def newest_model(root: Path) -> Path | None:
     """The newest model of a finished run; without any, that of a run that is still training."""
     models = list(root.glob(f"*/{MODEL}")) if root.is_dir() else []
@@ -199,6 +205,5 @@ def _try_lock(run: Run, hold: ExitStack) -> bool:
         hold.enter_context(locked(run.folder, "the run"))
     except ArtifactError:
         return False
-    for folder in (run.folder, *(path for path in run.folder.rglob("*") if path.is_dir())):
-        sweep(folder)
+    sweep_run(run)
     return True

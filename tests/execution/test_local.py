@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pty
+import sys
 
 import pytest
 
 from cropstar.errors import CropstarError
 from cropstar.execution.local import LocalPool, default_workers
-from cropstar.runtime import logger
+from cropstar.runtime import logger, progress_bar, usual_threads
 
 
 @pytest.mark.usefixtures("eager_workers")
@@ -26,6 +28,33 @@ class Warn:
         logger.debug("not asked for")
         logger.warning("%d %% of %s", 100, "3 words from elsewhere", extra={"fields": {"words": 3}})
         return True
+
+
+@pytest.mark.usefixtures("eager_workers")
+def test_workers_draw_no_bars_and_compute_with_one_thread(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would draw over the others, on the terminal that they share."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    terminal, theirs = pty.openpty()
+    kept = os.dup(2)
+    os.dup2(theirs, 2)
+    try:
+        with LocalPool(2) as pool, caplog.at_level("INFO", logger="cropstar"):
+            answers = [answer for _, answer in pool.run([Ask(), Ask()])]
+    finally:
+        os.dup2(kept, 2)
+        for number in (terminal, theirs, kept):
+            os.close(number)
+    assert answers == [(True, True, 1)] * 2
+
+
+class Ask:
+    """A job that says where it is done: on a terminal, without bars, with so many threads."""
+
+    def run(self, _: None) -> tuple[bool, bool, int]:
+        with progress_bar(1, "here", "job") as bar:
+            return sys.stderr.isatty(), bar.disable, usual_threads()
 
 
 class Raise:

@@ -6,7 +6,6 @@ import multiprocessing
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -70,21 +69,6 @@ def plain(granule: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         patch.setattr(RasterScene, "decoding", None)
         assert run(granule, store).written == 25
     return content(store)
-
-
-@pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The process ids of the workers that were started."""
-    numbers: list[int] = []
-    start = SpawnProcess.start
-
-    def counted(process: SpawnProcess) -> None:
-        start(process)
-        assert process.pid is not None
-        numbers.append(process.pid)
-
-    monkeypatch.setattr(SpawnProcess, "start", counted)
-    return numbers
 
 
 # --- the same bytes

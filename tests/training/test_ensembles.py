@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+import signal
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +21,8 @@ from cropstar.errors import UsageError
 from cropstar.execution.local import LocalPool
 from cropstar.models.zoo import Ensemble, restore_model
 from cropstar.store.model_file import read_model
+from cropstar.store.store import Store, write_manifest
+from cropstar.training import run_trainer
 from cropstar.training.ensembles import member_configs
 from cropstar.training.runs import Run
 from cropstar.training.train import train
@@ -164,57 +171,108 @@ def test_what_cannot_be_cross_fitted_says_so(
     assert not (tmp_path / "runs").exists()
 
 
-def test_folds_side_by_side_are_those_one_after_the_other(
-    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = small(small_store, cross_fit=3)
-    one_by_one, _ = train(config, options(tmp_path / "one-by-one"))
+@pytest.fixture
+def side_by_side(started: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """From now on small models are trained by two processes; the ids of those that were started."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(f"{train.__module__}.MANY_STEPS", 1)
-    at_work = watched_pools(monkeypatch)
-    side_by_side, _ = train(config, options(tmp_path / "side-by-side"))
-    assert at_work == [2]
+    monkeypatch.setattr(run_trainer, "MANY_STEPS", 1)
+    return started
+
+
+def test_folds_side_by_side_are_those_one_after_the_other(
+    small_store: Path, tmp_path: Path, side_by_side: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small(small_store, cross_fit=3, ensemble=2)
+    together, _ = train(config, options(tmp_path / "side-by-side"))
+    assert len(side_by_side) == 2
+    monkeypatch.setattr(run_trainer, "MANY_STEPS", math.inf)
+    one_by_one, _ = train(config, options(tmp_path / "one-by-one"))
+    assert len(side_by_side) == 2
     for name in ("model.safetensors", "out-of-fold.safetensors", "fold-2/model.safetensors"):
-        assert (side_by_side.folder / name).read_bytes() == (one_by_one.folder / name).read_bytes()
+        assert (together.folder / name).read_bytes() == (one_by_one.folder / name).read_bytes()
+    epochs = [[without_seconds(row) for row in rows_of(run)] for run in (together, one_by_one)]
+    assert epochs[0] == epochs[1]
+
+
+def rows_of(run: Run) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run.metrics.read_text().splitlines()]
+
+
+def without_seconds(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != "seconds"}
 
 
 def test_folds_that_a_kill_left_are_taken_up_again(
-    small_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    small_store: Path, tmp_path: Path, side_by_side: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small(small_store, cross_fit=4)
-    whole, _ = train(config, options(tmp_path / "whole"))
-    with watched_steps(cut_before(5)), pytest.raises(Cut):  # in the middle of the first fold
-        train(config, options(tmp_path / "cut"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    monkeypatch.setattr(f"{train.__module__}.MANY_STEPS", 1)
-    at_work = watched_pools(monkeypatch)
+    with monkeypatch.context() as alone:
+        alone.setattr(run_trainer, "MANY_STEPS", math.inf)
+        whole, _ = train(config, options(tmp_path / "whole"))
+        with watched_steps(cut_before(5)), pytest.raises(Cut):  # in the middle of the first fold
+            train(config, options(tmp_path / "cut"))
     run, _ = train(config, options(tmp_path / "cut"))
-    assert at_work == [2]
+    assert len(side_by_side) == 2
     assert run.model.read_bytes() == whole.model.read_bytes()
 
 
-def watched_pools(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many processes each pool had when it ended."""
-    found: list[int] = []
-    ended = LocalPool.__exit__
+def test_a_killed_process_leaves_the_rest_to_this_one(
+    small_store: Path,
+    tmp_path: Path,
+    side_by_side: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = small(small_store, cross_fit=3)
 
-    def note(pool: LocalPool, *failure: Any) -> None:
-        found.append(len(pool._workers))
-        ended(pool, *failure)
+    def kill_one(items: Iterable[Any], *_: object) -> Iterator[Any]:
+        for item in items:
+            leftover = tmp_path / "runs" / "star-2x6-001" / "fold-1" / ".model.safetensors.elsewhere.1.ab.partial"
+            leftover.parent.mkdir(exist_ok=True)
+            leftover.touch()
+            os.kill(side_by_side[0], signal.SIGKILL)
+            yield item
 
-    monkeypatch.setattr(LocalPool, "__exit__", note)
-    return found
+    monkeypatch.setattr(run_trainer, "track", kill_one)
+    with caplog.at_level("INFO", logger="cropstar"):
+        run, _ = train(config, options(tmp_path / "runs"))
+    assert "a worker was killed: the models are trained one after the other" in caplog.messages
+    assert run.finished
+    assert not list(run.folder.rglob("*.partial"))
+
+
+def test_tiles_ingested_meanwhile_are_not_trained_on(
+    small_store: Path, tmp_path: Path, side_by_side: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes see the tiles that the run began with: their folds would be others."""
+    store = tmp_path / "store"
+    shutil.copytree(small_store, store)
+    config = small(store, cross_fit=3)
+    with monkeypatch.context() as alone:
+        alone.setattr(run_trainer, "MANY_STEPS", math.inf)
+        whole, _ = train(config, options(tmp_path / "whole"))
+    share = LocalPool.share
+
+    def drop_a_tile(pool: LocalPool, content: object) -> None:
+        manifest = Store.open(store).manifest
+        write_manifest(store, replace(manifest, tiles=manifest.tiles[1:]))
+        share(pool, content)
+
+    monkeypatch.setattr(LocalPool, "share", drop_a_tile)
+    run, _ = train(config, options(tmp_path / "meanwhile"))
+    assert len(side_by_side) == 2
+    assert run.model.read_bytes() == whole.model.read_bytes()
 
 
 def test_a_script_without_a_main_guard_may_train(small_store: Path, tmp_path: Path) -> None:
     """Python's own pools import the script again in every process."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\n"
         "from pathlib import Path\n"
         "print('once')\n"
+        "from cropstar.training import run_trainer\n"
         "from tests.training.test_ensembles import small, options, train\n"
-        "sys.modules[train.__module__].MANY_STEPS = 1\n"
+        "run_trainer.MANY_STEPS = 1\n"
         f"train(small({str(small_store)!r}, cross_fit=3), options(Path({str(tmp_path / 'runs')!r})))\n"
         "print('done')\n"
     )
