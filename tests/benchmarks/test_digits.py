@@ -99,11 +99,11 @@ def test_standardised_pixels_have_the_scale_of_the_training_images(tmp_path: Pat
         own = {"validation": 10, "standardise": wanted}
         config, settings = resolve_bench(task, None, options, (), own, tmp_path)
         parts[wanted] = task.load(settings, config, tmp_path).parts
-    plain, scaled = (parts[wanted]["train"].batch(range(30)).x for wanted in (False, True))
+    plain, scaled = (parts[wanted]["train"].batch(list(range(30))).x for wanted in (False, True))
     assert scaled.dtype == plain.dtype
     assert scaled.mean().item() == pytest.approx(0, abs=1e-5)
     assert scaled.var(correction=0).item() == pytest.approx(9, rel=1e-5)
-    tested, scaled_test = (parts[wanted]["test"].batch(range(30)).x for wanted in (False, True))
+    tested, scaled_test = (parts[wanted]["test"].batch(list(range(30))).x for wanted in (False, True))
     same = (tested - plain.mean()) * 3 / plain.std(correction=0)
     np.testing.assert_allclose(scaled_test, same, rtol=1e-4, atol=1e-5)
 
