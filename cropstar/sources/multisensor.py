@@ -25,6 +25,7 @@ from cropstar.geo.calendar import from_days, to_days
 from cropstar.geo.grid import Grid
 from cropstar.geo.resampling import Alignment, NotAligned, grid_difference
 from cropstar.geo.sensors import OPTICAL, SENTINEL2, Sensor, flat_bands, is_radar, radar_name
+from cropstar.geo.weather import THERMAL_BAND
 from cropstar.geo.windows import Window
 from cropstar.sources.base import Observations, Series
 from cropstar.store.fingerprint import Fingerprint
@@ -200,7 +201,9 @@ class ModelSeries:
         absent = [name for name in model.context if name not in there]
         if absent:
             why = f"the model was trained with {', '.join(absent)} of every date"
-            remedy = "map a store that has it"
+            rasters = ",".join(f"{name}=FILE" for name in absent if name != THERMAL_BAND)
+            options = [f"--context {rasters}"] * bool(rasters) + ["--temperature FILE"] * (THERMAL_BAND in absent)
+            remedy = f"give it with {' '.join(options)}, or map a store that has it"
             raise MismatchError("context is missing", path=path, why=why, remedy=remedy)
         self._context = [len(series.bands) - len(there) + there.index(name) for name in model.context]
 

@@ -304,7 +304,7 @@ def test_images_are_mapped_with_their_context(place: Path, warm: Path, tmp_path:
 def test_context_that_does_not_fit(place: Path, warm: Path, tmp_path: Path) -> None:
     (model,) = (warm / "runs").iterdir()
     output, dem = tmp_path / "map.tif", f"elevation={warm / 'dem.tif'}"
-    with pytest.raises(MismatchError, match="context is missing"):
+    with pytest.raises(MismatchError, match=r"context is missing .* give it with --temperature FILE, or"):
         cropstar.predict(place / "images", model=model, output=output, context=dem)
     with pytest.raises(MismatchError, match="no context 'height'"):
         cropstar.predict(place / "images", model=model, output=output, context=f"height={warm / 'dem.tif'}")
