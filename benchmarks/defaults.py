@@ -65,15 +65,18 @@ def bavaria(data: Path, _: Path) -> list[str]:
     return [str(data / "bavaria" / "fields_2016_2017.parquet")]
 
 
-def few_of_bavaria(fields: int, draws: int) -> Callable[[Path, Path], list[str]]:
-    """Fields of each crop dealt out at random to so many draws, so many to each; the rest belongs to none."""
+def few_of_bavaria(fields: int, draws: int, again: int = 0) -> Callable[[Path, Path], list[str]]:
+    """Fields of each crop dealt out at random to so many draws, so many to each; the rest belongs to none.
+
+    `again`: dealt out another time, where the fields are too few for more draws.
+    """
 
     def prepare(data: Path, scratch: Path) -> list[str]:
         table = pd.read_parquet(data / "bavaria" / "fields_2016_2017.parquet").drop(columns="year")
-        names = table.drop_duplicates("field_id").sample(frac=1, random_state=fields)
+        names = table.drop_duplicates("field_id").sample(frac=1, random_state=fields + again)
         place = names.groupby("crop").cumcount() // fields + 1
         draw_of = dict(zip(names.field_id, place.where(place <= draws, 0), strict=True))
-        path = scratch / f"bavaria-{fields}.parquet"
+        path = scratch / f"bavaria-{fields}-{again}.parquet"
         table.assign(group=table.field_id.map(draw_of).astype(str)).to_parquet(path, index=False)
         return [str(path)]
 
@@ -144,7 +147,10 @@ SETS = {
         DataSet("bavaria-folds", bavaria, folds()),
         DataSet("bavaria-5", few_of_bavaria(5, 5), one_draw(5), ("star", "auto")),
         DataSet("bavaria-20", few_of_bavaria(20, 5), one_draw(5), ("star", "auto")),
-        DataSet("bavaria-100", few_of_bavaria(100, 2), one_draw(2, rest=False), ("star", "auto")),
+        *(
+            DataSet(f"bavaria-100{name}", few_of_bavaria(100, 2, again), one_draw(2, rest=False), ("star", "auto"))
+            for again, name in enumerate(("", "-b", "-c"))
+        ),
         DataSet("fra-lpis", fra_lpis, folds()),
         DataSet("worldcereal-2022", worldcereal(2022), folds()),
         DataSet("worldcereal-2023", worldcereal(2023), folds()),
