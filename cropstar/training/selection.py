@@ -218,7 +218,7 @@ class _Comparison:
         except TooSlow as slow:
             lost = time.monotonic() - started
             write_json(folder / "skipped.json", {"needs": slow.needs, "lost": lost})
-            why = f"would take about {slow.needs:.1f} s, {max(left, 0):.1f} s were left"
+            why = f"would take about {round(slow.needs, 1):g} s, {round(max(left, 0), 1):g} s were left"
             return Candidate(config, name, lost, skipped=why), slow.needs
         except UsageError as refusal:
             return Candidate(config, name, skipped=str(refusal)), None
