@@ -663,7 +663,7 @@ def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[
         **{name: options[name] for name in ("uncertainty", "any_dates", "device", "backend")},
     )
     made = predict_tables(inputs, outputs, request)
-    _mention_run(Run(trained.parent), headline=True)
+    _mention_run(Run(trained.parent))
     return [TableProduct(each.table, each.series, each.unseen, each.declared, each.accuracy) for each in made]
 
 
@@ -680,12 +680,10 @@ def _trained(model: AnyPath | None) -> Path:
     return _chosen_model() if model is None else model_file(model)
 
 
-def _mention_run(run: Run, *, headline: bool = False) -> None:
-    """Name the report of a model that is still in its run folder; with its headline if nothing else was printed."""
+def _mention_run(run: Run) -> None:
+    """Name the report of a model that is still in its run folder."""
     if run.finished:
         event(f"report  {run.report}", report=str(run.report))
-        if headline:
-            event(run.headline())
 
 
 def _chosen_model() -> Path:

@@ -69,7 +69,7 @@ def open_land_cover(path: Path, grid: Grid) -> Iterator[LandCover]:
         shape = tuple(max(1, round(side / factor)) for side in grid.shape)
         values, present = _read(warped, path, out_shape=shape)
         if not present.any():
-            raise _elsewhere(path, "it has no value anywhere on the scene")
+            raise _elsewhere(path, "it lies elsewhere, or has nodata all over the scene")
         own, remarks = Grid.of(dataset), ""
         if own != grid and (difference := grid_difference(own, grid)):
             remarks += f"; brought to the grid of the scene by the nearest pixel ({difference})"
@@ -120,4 +120,4 @@ def _read(warped: Any, path: Path, **how: Any) -> tuple[NDArray[Any], Flags]:
 
 
 def _elsewhere(path: Path, why: str) -> InputError:
-    return InputError("the mask lies elsewhere", path=path, why=why, remedy="give one that covers the scene")
+    return InputError("the mask does not cover the scene", path=path, why=why, remedy="give one that does")

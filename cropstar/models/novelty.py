@@ -12,8 +12,10 @@ and, with a lower weight, at its doubt: what is far from all classes is unknown 
 doubt alone is mostly that between two known crops. What is odder than a limit is *unknown*; the limit for a rate is the
 conformal quantile over held-out fields, so that at most that share of what the model knows is called unknown.
 
-A state depends on the dates that it has seen, too. The scale is therefore learnt a second time from held-out fields
-with dates hidden at random, for each share of `HIDDEN`; a map takes that of the share of dates it lacks.
+Features depend on which dates were seen, too. The scale is therefore learnt a second time from held-out fields with
+dates hidden at random, for each share of `HIDDEN`; a map takes that of the share of dates that it lacks beside fields
+of the training. These may be of several years and orbits, each with dates of its own: the calendars of some of them are
+kept, and a map is compared with those most like its own.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from cropstar.models.networks.trees import FittedClassifier, sensor_features
 from cropstar.models.zoo import Ensemble
 
 Floats = NDArray[np.float64]
+Calendars = tuple[tuple[tuple[int, ...], int], ...]  # days since the start of the season, and how many fields have them
 
 ROWS = 1024  # samples whose distances are computed at once, in float64
 LEVELS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 1.0)
@@ -43,6 +46,7 @@ BEYOND = 4.0  # surprise of twice the largest distance
 HIDDEN = (0.25, 0.5, 0.75)  # shares of the dates that scales of their own are learnt for
 ABOVE = 0.1  # how much more may be missing than was hidden
 NEAR = 4  # days between two dates that count as the same
+LIKE = 0.1  # of the training fields: those whose dates are most like those of a map say which it lacks
 MEANS, WHITENING = "means", "whitening"
 UNKNOWN = "unknown"  # the section of a model card's calibration
 
@@ -196,6 +200,7 @@ class NoveltyScale:
     stages: tuple[NoveltyStage, ...]
     distances: tuple[ClassDistances, ...]
     hidden: Mapping[float, tuple[NoveltyStage, ...]] = field(default_factory=dict)  # by share; none in older files
+    calendars: Calendars = ()  # of training fields; none in older files
 
     def stage_at(self, day: int) -> int:
         """The stage whose day is nearest."""
@@ -204,7 +209,7 @@ class NoveltyScale:
     def of_dates(self, days: NDArray[Any]) -> tuple[int, NoveltyStage]:
         """The stage of a map of these days, and its scale, learnt with as many dates hidden as the map lacks."""
         place = self.stage_at(int(days[-1]))
-        missing, learnt = missing_dates(self.days, days)
+        missing, learnt = missing_dates(self.days, self.calendars, days)
         share = learnt_share(self.hidden, missing / max(learnt, 1))
         return place, (self.hidden[share] if share else self.stages)[place]
 
@@ -215,6 +220,7 @@ class NoveltyScale:
             "rates": list(self.stages[0].rates),
             "stages": _rows(self.stages),
             "hidden": [{"share": share, "stages": _rows(stages)} for share, stages in self.hidden.items()],
+            "calendars": [{"days": list(days), "fields": fields} for days, fields in self.calendars],
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -240,6 +246,7 @@ class NoveltyScale:
             }
             if any(len(each) != len(days) or not 0 < share < 1 for share, each in hidden.items()):
                 raise ValueError("its scales for hidden dates do not fit")
+            calendars = calendars_from(stored)
             distances = []
             for place in range(len(days)):
                 means, whitening = (np.asarray(arrays[f"{place}.{name}"], np.float64) for name in (MEANS, WHITENING))
@@ -250,18 +257,35 @@ class NoveltyScale:
                 distances.append(ClassDistances(means, whitening))
         except (KeyError, TypeError) as failure:
             raise ValueError(f"{failure} is missing or wrong") from None
-        return cls(days, fields, stages, tuple(distances), hidden)
+        return cls(days, fields, stages, tuple(distances), hidden, calendars)
 
 
-def missing_dates(learnt: Sequence[int], days: NDArray[Any]) -> tuple[int, int]:
-    """How many of the learnt days by the last of these days have none near them, and how many there are.
+def calendars_from(stored: Mapping[str, Any]) -> Calendars:
+    """The calendars of a model card."""
+    rows = stored.get("calendars", ())
+    calendars = tuple((tuple(int(day) for day in row["days"]), int(row["fields"])) for row in rows)
+    if any(fields < 1 for _, fields in calendars):
+        raise ValueError("a calendar has no field")
+    return calendars
 
-    Of a model that reads a whole season at once, whose single day is its end, none is missing.
+
+def missing_dates(stages: Sequence[int], calendars: Calendars, days: NDArray[Any]) -> tuple[int, int]:
+    """How many dates that training had by the last of these days have none near them here, and how many it had.
+
+    Of the calendars of the training those count that are most like these days: of two years, or two orbits, one is
+    enough. A model that reads a whole season at once, whose single stage is its end, needs the dates to come, too.
+    Older files have no calendars, but the days of all of them together; a whole season then lacks nothing.
     """
-    due = np.array([day for day in learnt if day <= days[-1] + NEAR], dtype=np.int64)
-    if len(learnt) < 2 or not len(due):
-        return 0, len(due)
-    return int((np.abs(due[:, None] - days).min(axis=1) > NEAR).sum()), len(due)
+    whole = len(stages) < 2
+    found = []
+    for learnt, fields in calendars or ((() if whole else tuple(stages), 1),):
+        due = np.array([day for day in learnt if whole or day <= days[-1] + NEAR], dtype=np.int64)
+        missing = int((np.abs(due[:, None] - days).min(axis=1) > NEAR).sum())
+        found.append((missing / max(len(due), 1), missing, len(due), fields))
+    found.sort()
+    reached = np.cumsum([fields for *_, fields in found])
+    _, missing, due_dates, _ = found[int(np.searchsorted(reached, LIKE * reached[-1]))]
+    return missing, due_dates
 
 
 def learnt_share(shares: Iterable[float], missing: float) -> float:

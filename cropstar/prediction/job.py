@@ -134,7 +134,7 @@ def require_possible(source: MapInput, output: Path, request: MapRequest) -> Non
     files.require_apart([source.path, *request.files_read])
     request.require_area()
     if request.parcels is not None:
-        require_parcels(request.parcels, files.parcels)
+        require_parcels(request.parcels, files.parcels, request.declared_column)
 
 
 @contextmanager

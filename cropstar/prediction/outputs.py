@@ -48,7 +48,7 @@ from cropstar.prediction.parcels import ParcelClassifier, ParcelCount, ParcelPro
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.request import MapFiles, MapOptions, names_file, style_file
 from cropstar.prediction.styles import day_ramp, describe_style, plain, ramp_style
-from cropstar.prediction.trust import Trust
+from cropstar.prediction.trust import COUNTED, Trust
 from cropstar.reports.map import draw_map
 from cropstar.runtime import event, track
 from cropstar.sources.class_rules import EVERY_LABEL, read_rules
@@ -162,6 +162,7 @@ def write_outputs(
         if options.picture:
             tested = [f"Tested {trust.accuracy}"] if trust.accuracy else []
             notes = [*tested, *(f"Caution: {text}" for text in (*trust.caveats, trust.note) if text)]
+            notes += [COUNTED] if hectares is not None else []
             draw_map(files.picture, thinned, grid, shown, title=title, counts=counts, notes=notes)
         write_text(names_file(files.map), describe_names(shown, counts, hectares))
         write_text(style_file(files.map), describe_style(shown))

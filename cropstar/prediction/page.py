@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.prediction.parcels import AGREES, CLASS, DECLARED, HECTARES, NUMBER, PROBABILITY, SECOND, SHARE
 from cropstar.prediction.styles import CONFIDENCE_RAMP
-from cropstar.prediction.trust import Trust
+from cropstar.prediction.trust import COUNTED, Trust
 from cropstar.reports.map import NODATA_GROUND, is_mask
 from cropstar.reports.wording import areas, html_templates, shares
 from cropstar.sources.vectors import keys_of, open_vector
@@ -69,6 +69,7 @@ def write_page(
         unseen=unseen,
         nodata=NODATA_GROUND,
         with_areas=hectares_per_pixel(grid) is not None,
+        counted=COUNTED,
         thinned=max(step) > 1,
         parcels=parcels is not None,
         left_out=left_out,

@@ -43,6 +43,7 @@ from cropstar.prediction.layers import STEPS
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.styles import parcel_style
 from cropstar.registry import short_list
+from cropstar.reports.record import boxes_meet
 from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
@@ -86,7 +87,7 @@ styleSLD TEXT, useAsDefault BOOLEAN, description TEXT, owner TEXT(30), ui TEXT(3
 WGS84 = "EPSG:4326"
 
 
-def require_parcels(path: Path, output: Path) -> None:
+def require_parcels(path: Path, output: Path, declared_column: str | None = None) -> None:
     """Refuse parcels that cannot be used, before the map is made."""
     if output.suffix.lower() not in FORMATS:
         raise UsageError(
@@ -97,7 +98,11 @@ def require_parcels(path: Path, output: Path) -> None:
     except ImportError:
         remedy = "install it with: pip install 'cropstar[parcels]'"
         raise UsageError("parcels need exactextract", remedy=remedy) from None
-    open_vector(path)
+    frame = open_vector(path)
+    if not len(frame):
+        raise InputError("no parcels", path=path, why="the file has no rows", remedy="give the outlines of parcels")
+    if declared_column is not None:
+        _require_column(frame, declared_column, path)
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,12 @@ def _in_order(columns: dict[str, Any]) -> dict[str, Any]:
     return {name: columns[name] for name in first} | columns
 
 
+def _require_column(frame: Any, column: str, path: Path) -> None:
+    if column not in frame.columns:
+        own = short_list((str(name) for name in frame.columns if name != frame.geometry.name), 12)
+        raise InputError(f"no column '{column}'", path=path, why=f"it has {own}", remedy="check --declared-column")
+
+
 def _with_declared(frame: Any, column: str | None, path: Path) -> tuple[Any, Any]:
     """The parcels without columns of an earlier map, and their declared crops, None where they have none.
 
@@ -199,9 +210,7 @@ def _with_declared(frame: Any, column: str | None, path: Path) -> tuple[Any, Any
     names = {str(name).lower(): name for name in frame.columns}
     source = None
     if column is not None:
-        if column not in frame.columns:
-            why = f"its columns are {', '.join(str(name) for name in frame.columns)}"
-            raise InputError(f"no column '{column}'", path=path, why=why, remedy="check --declared-column")
+        _require_column(frame, column, path)
         source = column
     else:
         source = names.get(DECLARED) or guess_label_column(list(map(str, frame.columns)))
@@ -262,7 +271,8 @@ def _log_agreement(agrees: Any, parts: NDArray[np.object_]) -> None:
     if 0 < unseen.sum() < comparable.sum():
         text += f"; of those that training never saw, {int(right[unseen].sum()):,} of {int(unseen.sum()):,}"
     elif not unseen.any():
-        text += "; the model may have learnt from them"
+        known = bool(np.isin(parts.astype(str), ["train", "validation"]).any())
+        text += f"; the model {'learnt' if known else 'may have learnt'} from them: no test"
     event(text, agreeing=int(right[comparable].sum()))
 
 
@@ -293,8 +303,12 @@ def _parts_of_run(folder: Path, grid: Grid) -> dict[str, str] | None:
         return None
     try:
         members = result["split"]["parcels"]
+        # Judged out of fold, parcels are of the test and of the training: this model has learnt from them.
         by_number = {
-            (scene, int(number)): part for part in PARTS for scene, own in members[part].items() for number in own
+            (scene, int(number)): part
+            for part in reversed(PARTS)
+            for scene, own in members[part].items()
+            for number in own
         }
         parts = {}
         for _, reader in store.readers():
@@ -312,9 +326,7 @@ def _parts_of_run(folder: Path, grid: Grid) -> dict[str, str] | None:
 
 def _meet(one: Grid, other: Grid) -> bool:
     first, second = degrees_of(one), degrees_of(other)
-    if first is None or second is None:
-        return True
-    return first[0] < second[2] and second[0] < first[2] and first[1] < second[3] and second[1] < first[3]
+    return first is None or second is None or boxes_meet(first, second)
 
 
 def hectares_of(geometry: Any) -> Floats:

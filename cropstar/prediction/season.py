@@ -432,7 +432,7 @@ def update(state: Path, inputs: Sequence[MapInput], request: UpdateRequest) -> M
         files = MapFiles(request.output or _map_of_state(state, reader.card), request)
         replace(files, state=state).require_apart([*(each.path for each in inputs), *request.files_read])
         if request.parcels is not None:
-            require_parcels(request.parcels, files.parcels)
+            require_parcels(request.parcels, files.parcels, request.declared_column)
         place = files.map.parent
         series = open_later(inputs, reader.card, predictor, request.reading, any_dates=request.any_dates, scratch=place)
         stack.callback(series.close)

@@ -38,6 +38,7 @@ from cropstar.models.calibration import ConformalSets
 from cropstar.prediction.layers import entropy, lead
 from cropstar.prediction.parcels import probability_columns
 from cropstar.prediction.predictor import Predictor
+from cropstar.prediction.trust import judge_tables
 from cropstar.reports.wording import plural
 from cropstar.runtime import choose_device, event, keep_large_buffers, logger, track
 from cropstar.sources.ingest import ingest
@@ -95,6 +96,7 @@ def predict_tables(inputs: Sequence[Path], outputs: Sequence[Path], request: Ser
 def _predict(path: Path, output: Path, predictor: Predictor, request: SeriesRequest) -> SeriesResult:
     with _opened(path, predictor, request) as store:
         _require_fits(store, path, predictor, any_dates=request.any_dates)
+        judge_tables(predictor.card, request.model, store).announce()
         probabilities, observations = classify(store, predictor)
         frame, numbers = _describe(store, predictor, probabilities, observations)
         if path.is_file():
@@ -339,8 +341,9 @@ def _report(result: SeriesResult, store: Store, predictor: Predictor) -> None:
     learnt = set(predictor.card.provenance.get("scenes", {}).values())
     recipes = {str(scene.get("recipe")) for scene in store.manifest.scenes.values()}
     caution = "the model learnt from them: no test" if learnt & recipes else "no test if the model learnt from them"
+    right = round(result.accuracy * result.declared)
     event(
-        f"accuracy on these {result.declared:,} declared rows: {result.accuracy:.3f} ({caution})",
+        f"{right:,} of {result.declared:,} rows have the class that is declared, {result.accuracy:.3f} ({caution})",
         accuracy=result.accuracy,
         declared=result.declared,
     )

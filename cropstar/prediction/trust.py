@@ -7,7 +7,7 @@ of the training are said to be so, in the log, in the tags of the map, under its
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import CropstarError
-from cropstar.geo.calendar import Season, season_days, to_days
+from cropstar.geo.calendar import Season, from_days, season_days, to_days
 from cropstar.geo.grid import Grid, degrees_of
 from cropstar.geo.windows import Window
-from cropstar.models.novelty import ABOVE, UNKNOWN, missing_dates
+from cropstar.models.novelty import ABOVE, UNKNOWN, calendars_from, missing_dates
 from cropstar.prediction.request import MapOptions
 from cropstar.registry import short_list
-from cropstar.reports.record import TestRecord
+from cropstar.reports.record import LATE, TestRecord
 from cropstar.reports.results import RESULT, read_result
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger
 from cropstar.sources.base import Series
 from cropstar.store.classes import NOT_A_FIELD
 from cropstar.store.model_file import ModelCard
+from cropstar.store.store import Store
 
 RECORD = "record"  # of the provenance of a model card
 KILOMETRES_PER_DEGREE = 111.2
+COUNTED = "Hectares are counted pixels, with the errors of the map in them"
 TO_LEAVE_OUT = "use --mask, --only-parcels or --unknown to leave out what is none of them"
 FEW = 2 / 3  # of the dates that training had by then
 MISSING = 0.25  # of the dates that training had by then, where the model never learnt to do without some
@@ -81,30 +83,73 @@ def judge_trust(
 ) -> Trust:
     """The accuracy and caveats of a map; `dates` are all dates of the map, including those of a state."""
     options = options or MapOptions()
-    record = read_record(card, model)
-    name = str(card.model.get("name", "ensemble"))
-    file = f"{name} {model.parent.name}/{model.name}"  # not the folders of this machine: pages are passed on
-    caveats = list(value_caveats(card, series))
     classes = card.fingerprint.classes
     note = f"every pixel is given one of {len(classes)} classes, woods and houses too"
     if options.marks or NOT_A_FIELD in classes.names:
         note = ""
+    strange, record = value_caveats(card, series), read_record(card, model)
     if record is None:
-        return Trust(file, "", (*caveats, "no test figures are known of this model file"), note)
-    made = f"{file}, trained on {record.store} of {record.year_text}"
+        return replace(_untested(card, model, strange), note=note)
     day = day_of_season(dates, card.fingerprint.season)
     elsewhere = [*_other_years(record, dates), *_other_region(record, series.grid)]
-    warnings = [*elsewhere, *_few_dates(card, record, dates, day)]
+    warnings = [*elsewhere, *_few_dates(card, record, len(dates), dates[-1], day)]
+    if record.unit == "parcel" and not options.only_parcels:
+        warnings.append("the test was of parcels, each by its mean series: single pixels were not tested")
     if options.unknown is not None:
-        warnings += _broken_promise(card, dates, options.unknown, elsewhere=bool(elsewhere))
-    if len(classes) == 1:
-        warnings.append(f"the model knows one class: all becomes {classes.names[0]}, and its accuracy means nothing")
+        warnings += _broken_promise(card, record, dates, options.unknown, elsewhere=bool(elsewhere))
+    return replace(_tested(card, model, record, day, strange, warnings, covered=not (strange or elsewhere)), note=note)
+
+
+def judge_tables(card: ModelCard, model: Path, store: Store) -> Trust:
+    """The accuracy and caveats of the classes of a store of series, by its last date and the usual number of dates."""
+    strange, record = series_caveats(card, store), read_record(card, model)
+    if record is None:
+        return _untested(card, model, strange)
+    counts, spans = [], []
+    for reader in store.tiles:
+        starts = reader.starts
+        own = np.diff(starts)
+        counts.append(own[own > 0])
+        spans.append(reader.days[np.stack([starts[:-1], starts[1:] - 1], axis=1)[own > 0]].reshape(-1, 2))
+    seen, lengths = np.concatenate(spans), np.concatenate(counts)
+    if not len(seen):
+        return _untested(card, model, strange)
+    day = int(season_days(seen, card.fingerprint.season)[:, 1].max())
+    dates = from_days(np.unique(np.concatenate([reader.observed_days for reader in store.tiles])))
+    elsewhere = _other_years(record, dates)
+    warnings = [*elsewhere, *_few_dates(card, record, int(np.median(lengths)), dates[-1], day)]
+    return _tested(card, model, record, day, strange, warnings, covered=not (strange or elsewhere))
+
+
+def _file(card: ModelCard, model: Path) -> str:
+    """The model's name and file, not the folders of this machine: pages are passed on."""
+    return f"{card.model.get('name', 'ensemble')} {model.parent.name}/{model.name}"
+
+
+def _untested(card: ModelCard, model: Path, strange: Sequence[str]) -> Trust:
+    return Trust(_file(card, model), "", (*strange, "no test figures are known of this model file"))
+
+
+def _tested(
+    card: ModelCard,
+    model: Path,
+    record: TestRecord,
+    day: int,
+    strange: Sequence[str],
+    warnings: list[str],
+    *,
+    covered: bool,
+) -> Trust:
+    names = card.fingerprint.classes.names
+    if len(names) == 1:
+        warnings.append(f"the model knows one class: all becomes {names[0]}, and its accuracy means nothing")
     if record.absent:
         warnings.append(
             f"no test parcel of {short_list(record.absent, 8)}: nothing is known of how well "
             f"{'it is' if len(record.absent) == 1 else 'they are'} mapped"
         )
-    return Trust(made, record.headline(day, covered=not (caveats or elsewhere)), (*caveats, *warnings), note)
+    made = f"{_file(card, model)}, trained on {record.store} of {record.year_text}"
+    return Trust(made, record.headline(day, covered=covered), (*strange, *warnings))
 
 
 def day_of_season(dates: Sequence[date], season: Season) -> int:
@@ -141,20 +186,22 @@ def _other_region(record: TestRecord, grid: Grid) -> list[str]:
     return [f"the map lies {kilometres:,.0f} km from the parcels of the test: its figures do not cover another region"]
 
 
-def _few_dates(card: ModelCard, record: TestRecord, dates: Sequence[date], day: int) -> list[str]:
+def _few_dates(card: ModelCard, record: TestRecord, count: int, last: date, day: int) -> list[str]:
     length, season = int(card.shape.get("length", 0)), card.fingerprint.season
     elapsed = min(max(day, 0) / max(season.length, 1), 1.0)
     warnings = []
     if not record.covers(day):
-        ends = f"the map ends on {dates[-1]}, day {day} of a season of {season.length}"
+        ends = f"the images end on {last}, day {day} of a season of {season.length}"
         warnings.append(f"{ends}: the test was of whole seasons alone")
-    if card.provenance.get("regular") is None and len(dates) < FEW * length * elapsed:
-        few = f"{plural(len(dates), 'date')}, where training had up to {length} in a season"
+    if card.provenance.get("regular") is None and count < FEW * length * elapsed:
+        few = f"{plural(count, 'date')}, where training had up to {length} in a season"
         warnings.append(f"{few}: expect a lower accuracy than tested")
     return warnings
 
 
-def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, elsewhere: bool) -> list[str]:
+def _broken_promise(
+    card: ModelCard, record: TestRecord, dates: Sequence[date], rate: float, *, elsewhere: bool
+) -> list[str]:
     """A warning where more crops may be unknown than --unknown says: it is learnt for fields and dates of the training.
 
     A state depends on which dates it saw. Without a scale for hidden dates, as in older model files, images of half of
@@ -162,12 +209,17 @@ def _broken_promise(card: ModelCard, dates: Sequence[date], rate: float, *, else
     """
     own = season_days(to_days(dates)[None], card.fingerprint.season)[0]
     stored = (card.calibration or {}).get(UNKNOWN, {})
-    missing, learnt = missing_dates(stored.get("days", ()), own)
+    stages = stored.get("days", ())
+    missing, learnt = missing_dates(stages, calendars_from(stored), own)
     shares = [float(row["share"]) for row in stored.get("hidden", ())]
     most = max(shares) + ABOVE if shares else MISSING
     why = ["images of another year or region"] if elsewhere else []
+    if record.unit == "parcel":
+        why.append("the model learnt from mean series of parcels, not from pixels")
     if missing > most * learnt:
         why.append(f"{missing} of {learnt} dates that training had by then have no image here")
+    elif len(stages) == 1 and stages[0] - int(own[-1]) > LATE:
+        why.append("the model learnt whole seasons alone")
     if not why:
         return []
     return [f"more than {rate:.3g} of the crops may be unknown, --unknown is not promised here: {'; '.join(why)}"]
@@ -183,15 +235,33 @@ PER_SIDE, SIDE = 2, 64  # windows that are looked at, across and down, and their
 FAR = 1.5  # standard deviations
 WIDE = 4.0  # times the spread
 LEAST = 200  # observations
+MOST_ROWS = 100_000  # of series that are looked at
 VISIBLE = ("B01", "B02", "B03", "B04")
 
 
 def value_caveats(card: ModelCard, series: Series) -> list[str]:
     """A warning where bands of a series are far from what the model was trained on; empty where they are not."""
     found = measure_bands(card, series)
-    if found is None:
+    return [] if found is None else _band_caveats(card, *found)
+
+
+def series_caveats(card: ModelCard, store: Store) -> list[str]:
+    """The same of a store of series."""
+    own, bands = store.fingerprint, card.fingerprint.bands
+    if card.fingerprint.sensors or own.sensors or not set(bands) <= set(own.bands):
         return []
-    mean, spread = found
+    chosen = [own.bands.index(band) for band in bands]
+    scales, offsets = (np.broadcast_to(each, len(own.bands))[chosen] for each in (own.scales, own.offsets))
+    parts = []
+    for reader in store.tiles:
+        values, valid, _ = reader.series
+        some = slice(None, None, max(len(values) * len(store.tiles) // MOST_ROWS, 1))
+        parts.append(values[some][valid[some]][:, chosen] * scales + offsets)
+    seen = np.concatenate(parts)
+    return _band_caveats(card, seen.mean(axis=0), seen.std(axis=0)) if len(seen) >= LEAST else []
+
+
+def _band_caveats(card: ModelCard, mean: NDArray[np.float64], spread: NDArray[np.float64]) -> list[str]:
     bands = card.fingerprint.bands
     learnt, deviation = np.array(card.normalisation.mean), np.array(card.normalisation.deviation)
     away, ratio = (mean - learnt) / deviation, spread / deviation

@@ -12,7 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cropstar.geo.calendar import Season
+from cropstar.geo.grid import Grid, degrees_of
 from cropstar.reports.wording import plural
+from cropstar.store.store import Store
 
 Bounds = tuple[float, float, float, float]  # west, south, east, north, in degrees
 
@@ -155,10 +157,18 @@ class TestRecord:
             right = round(self.parcel_accuracy * self.parcels)
             low, high = wilson_interval(right, self.parcels)
             return f"{right} of {self.parcels} right{over}, an accuracy of {low:.2f} to {high:.2f} at 95 % confidence"
-        whole = f"{_figures(self.accuracy, self.macro_f1)}{over} by {self.unit}"
+        by_parcel = f"{self._of_parcels()}{over if self.unit == 'parcel' else ''} by parcel"
         if self.unit == "parcel":
-            return whole
-        return f"{whole}; {_figures(self.parcel_accuracy, self.parcel_macro_f1)} by parcel"
+            return by_parcel
+        return f"{_figures(self.accuracy, self.macro_f1)}{over} by {self.unit}; {by_parcel}"
+
+    def _of_parcels(self) -> str:
+        """The figures by parcel, the accuracy with its interval: pixels of a parcel are no independent sample."""
+        interval = ""
+        if self.parcel_accuracy is not None and not self.too_optimistic:
+            low, high = wilson_interval(round(self.parcel_accuracy * self.parcels), self.parcels)
+            interval = f" ({low:.2f} to {high:.2f} at 95 % confidence)"
+        return _figures(self.parcel_accuracy, self.parcel_macro_f1, interval)
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
@@ -171,12 +181,9 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
     return max((middle - half) / scale, 0.0), min((middle + half) / scale, 1.0)
 
 
-def _figures(accuracy: float | None, macro_f1: float | None) -> str:
-    figures = [
-        f"{name} {figure:.3f}"
-        for name, figure in (("overall accuracy", accuracy), ("macro-F1", macro_f1))
-        if figure is not None
-    ]
+def _figures(accuracy: float | None, macro_f1: float | None, interval: str = "") -> str:
+    figures = [] if accuracy is None else [f"overall accuracy {accuracy:.3f}{interval}"]
+    figures += [] if macro_f1 is None else [f"macro-F1 {macro_f1:.3f}"]
     return ", ".join(figures) or "no figure"
 
 
@@ -185,3 +192,16 @@ def join_bounds(several: Sequence[Bounds]) -> Bounds | None:
         return None
     west, south, east, north = zip(*several, strict=True)
     return min(west), min(south), max(east), max(north)
+
+
+def boxes_meet(first: Bounds, second: Bounds) -> bool:
+    return first[0] < second[2] and second[0] < first[2] and first[1] < second[3] and second[1] < first[3]
+
+
+def store_bounds(store: Store) -> list[Bounds]:
+    """The bounding boxes of a store's scenes, in degrees; empty for tables of series."""
+    found = []
+    for scene in store.manifest.scenes.values():
+        if isinstance(scene.get("grid"), dict) and (bounds := degrees_of(Grid.from_json(scene["grid"]))) is not None:
+            found.append(bounds)
+    return found

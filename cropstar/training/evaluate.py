@@ -29,6 +29,7 @@ from cropstar.models.backends import use_backend
 from cropstar.models.calibration import Calibration, ConformalSets, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import restore_model
+from cropstar.reports.record import TestRecord, boxes_meet, join_bounds, store_bounds
 from cropstar.reports.results import damaged, read_result
 from cropstar.runtime import keep_large_buffers, logger
 from cropstar.store.classes import UNLABELLED
@@ -89,6 +90,8 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
         split = _split(subject, store, part, options.split)
         seen, judged = seen_in_training(subject, store, split, part)
         _warn(seen, judged, certain=subject.result is not None)
+        if part == ALL and not seen:
+            _warn_of_the_same_year(subject, store)
         samples = open_samples(subject.card, store, split, part, subject.config, numbers)
         evaluation, confidence = _judge(subject, samples, part, options.device)
         return {
@@ -196,6 +199,21 @@ def _warn(seen: int, judged: int, *, certain: bool) -> None:
             seen,
             judged,
             "were" if certain else "may have been",
+        )
+
+
+def _warn_of_the_same_year(subject: EvaluatedModel, store: Store) -> None:
+    """A warning where the fields may be those of the training under another name: recipes differ by a file's name."""
+    record = TestRecord.from_json(subject.card.provenance.get("record", {}))
+    if record is None:
+        return
+    shared = {day.year for reader in store.tiles for day in from_days(reader.observed_days)} & set(record.years)
+    own = join_bounds(store_bounds(store))
+    if shared and (record.bounds is None or own is None or boxes_meet(record.bounds, own)):
+        years = ", ".join(map(str, sorted(shared)))
+        logger.warning(
+            "the model learnt from fields of %s, too: if some of these are among them, the figures are too optimistic",
+            years,
         )
 
 

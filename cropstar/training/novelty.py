@@ -7,8 +7,9 @@ Distances are free of a feature's unit, so the scale of the folds' models serves
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from cropstar.models.novelty import (
     HIDDEN,
     LEVELS,
     RATES,
+    Calendars,
     ClassDistances,
     Floats,
     NoveltyScale,
@@ -43,6 +45,7 @@ MOST_PIXELS = 100_000  # that means and covariances are taken from
 FEW_PIXELS = 16  # of a parcel, in a batch, whose dates are hidden
 SAMPLES = 512  # pixels or series that are read at once: the small batches of a training would cost more calls than work
 MOST_DIRECTIONS = 256  # of the features, those of the largest variance
+MOST_CALENDARS = 64  # fields whose dates are kept
 
 
 def supports_novelty(model: Classifier, dataset: Dataset) -> bool:
@@ -84,16 +87,29 @@ def learn_distances(
     return tuple(tally.distances() if tally.count > 1 else whole for tally in tallies)
 
 
+def calendars_of(store: Store) -> Calendars:
+    """The dates of some images or series, from the start of the season: of each year and orbit they are others."""
+    counts = [len(reader.images) or len(reader.starts) - 1 for reader in store.tiles]
+    drawn = np.random.default_rng(0).permutation(sum(counts))[:MOST_CALENDARS]
+    season, found = store.fingerprint.season, Counter[tuple[int, ...]]()
+    for reader, end, count in zip(store.tiles, np.cumsum(counts), counts, strict=True):
+        for own in (drawn[(drawn >= end - count) & (drawn < end)] - (end - count)).tolist():
+            image = reader.images[own] if reader.images else None
+            days = image.days if image else reader.days[reader.starts[own] : reader.starts[own + 1]]
+            within = season_days(days[None], season)[0] if len(days) else days
+            found[tuple(int(day) for day in np.unique(within) if 0 <= day <= season.length)] += 1
+    return tuple(sorted(found.items()))
+
+
 class HeldOutFeatures:
     """Collects scores and distances of fields that the model was not trained on.
 
-    Of a model that streams also with a share of their earlier dates hidden, as of maps that lack some.
+    Also with a share of their dates hidden, as of maps that lack some.
     """
 
     def __init__(self, classes: int, stages: Stages, device: torch.device, *, doubts: bool = True) -> None:
         """Without `doubts` the distance alone decides: of trees, which learn from validation fields too."""
-        shares = (0.0, *HIDDEN) if len(stages.days) > 1 else (0.0,)
-        self._samples = {share: [ScoreSample(classes + 1) for _ in stages.days] for share in shares}
+        self._samples = {share: [ScoreSample(classes + 1) for _ in stages.days] for share in (0.0, *HIDDEN)}
         self._stages, self._device, self._doubts = stages, device, doubts
 
     def add(self, model: Classifier, distances: Sequence[ClassDistances], held_out: Dataset) -> None:
@@ -106,7 +122,9 @@ class HeldOutFeatures:
                     own = distances[stage].of([seen.features]).cpu().numpy()
                     samples[stage].add(np.column_stack([seen.scores, own]), seen.labels, seen.parcels)
 
-    def scale(self, temperature: float, distances: tuple[ClassDistances, ...]) -> NoveltyScale | None:
+    def scale(
+        self, temperature: float, distances: tuple[ClassDistances, ...], calendars: Calendars = ()
+    ) -> NoveltyScale | None:
         """The scale and its limits; None without any held-out sample."""
         *_, parcels = self._samples[0.0][-1].arrays()
         fields = len(np.unique(parcels))
@@ -117,7 +135,7 @@ class HeldOutFeatures:
             for share, samples in self._samples.items()
             if samples[-1].held  # of few fields all that was seen may be hidden
         }
-        return NoveltyScale(self._stages.days, fields, found.pop(0.0), distances, found)
+        return NoveltyScale(self._stages.days, fields, found.pop(0.0), distances, found, calendars)
 
     def _scales(self, samples: Sequence[ScoreSample], temperature: float) -> tuple[NoveltyStage, ...]:
         stages = []
@@ -220,14 +238,19 @@ def features_by_stage(
 ) -> Iterator[tuple[int, LabelledFeatures]]:
     """The features of a batch by the day of each stage.
 
-    Of models that stream, `hidden` is the share of the dates before that day which are drawn and left out. The day's
-    own date is not: a map stands at a date that it has an image of.
+    `hidden` is the share of the dates that are drawn and left out. Of models that stream these are before that day, and
+    the day's own date is not among them: a map stands at a date that it has an image of.
     """
     model.eval()
     days, season = stages.days, stages.season
+    random = random or np.random.default_rng(0)
     batch = batch if model.spatial else batch.as_series()
     x, valid, dates = (each.to(device) for each in (batch.x, batch.valid, batch.days))
     if not model.streaming:
+        if hidden:
+            shown = random.random(tuple(batch.days.shape)) >= hidden
+            batch = replace(batch, valid=batch.valid & _broadcast(shown, batch.valid))
+            valid = batch.valid.to(device)
         seen = _labelled(*features_of_series(model, x, valid, dates), batch, batch.valid.any(dim=1))
         if seen is not None:
             yield 0, seen
@@ -236,7 +259,6 @@ def features_by_stage(
     newest = np.stack([(offsets <= day).sum(axis=1) - 1 for day in days])  # (stages, B): the last date by then
     state = None
     clear = torch.zeros_like(batch.valid[:, 0])
-    random = random or np.random.default_rng(0)
     for t in range(x.shape[1]):
         image = x[:, t].contiguous()
         reached = np.flatnonzero((newest == t).any(axis=1)).tolist()
@@ -245,14 +267,14 @@ def features_by_stage(
         if reached:
             features = features_of_state(model, whole)
         for stage in reached:
-            ends_here = _per_sample(newest[stage] == t, clear)
+            ends_here = _broadcast(newest[stage] == t, clear)
             seen = _labelled(*features, batch, (clear | batch.valid[:, t]) & ends_here)
             if seen is not None:
                 yield stage, seen
         if not hidden:
             state, clear = whole, clear | batch.valid[:, t]
             continue
-        kept = _per_sample(random.random(len(image)) >= hidden, clear)
+        kept = _broadcast(random.random(len(image)) >= hidden, clear)
         state = model.step(image, valid[:, t] & kept.to(device), dates[:, t], state)
         clear = clear | (batch.valid[:, t] & kept)
 
@@ -267,9 +289,9 @@ def _some_of_each_parcel(series: Batch, random: np.random.Generator) -> Batch:
     return Batch(*(each[rows] for each in (series.x, series.valid, series.days, series.labels, series.parcels)))
 
 
-def _per_sample(flags: NDArray[np.bool_], like: Tensor) -> Tensor:
-    """Flags (B,) in the shape of something (B, ...), to be broadcast."""
-    return torch.from_numpy(flags).reshape(-1, *(1,) * (like.dim() - 1))
+def _broadcast(flags: NDArray[np.bool_], like: Tensor) -> Tensor:
+    """Flags (B,) or (B, T) in the shape of something (B, ...) or (B, T, ...)."""
+    return torch.from_numpy(flags).reshape(*flags.shape, *(1,) * (like.dim() - flags.ndim))
 
 
 def _labelled(scores: Tensor, features: list[Tensor], batch: Batch, seen: Tensor) -> LabelledFeatures | None:

@@ -17,13 +17,12 @@ from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import PARTS, Split, describe_lines, describe_split, named_splits, training_split
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
-from cropstar.geo.grid import Grid, degrees_of
 from cropstar.models.backends import has_bfloat16, has_bfloat16_kernels
 from cropstar.models.contract import Classifier, count_parameters
 from cropstar.models.normalisation import normalises_by_batch
 from cropstar.models.novelty import UNKNOWN, NoveltyScale
 from cropstar.models.zoo import Ensemble, describe_model, name_ensemble, weights_of
-from cropstar.reports.record import Bounds, TestRecord, join_bounds
+from cropstar.reports.record import TestRecord, join_bounds, store_bounds
 from cropstar.reports.report import write_report
 from cropstar.runtime import (
     event,
@@ -49,7 +48,7 @@ from cropstar.training.fitting import ForestTeacher, require_fittable
 from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import require_tensorboard
-from cropstar.training.novelty import HeldOutFeatures, Stages, learn_distances, supports_novelty
+from cropstar.training.novelty import HeldOutFeatures, Stages, calendars_of, learn_distances, supports_novelty
 from cropstar.training.optimisation import Precision
 from cropstar.training.run_trainer import RunTrainer, combined, find_teacher, load_trained, make_members
 from cropstar.training.runs import Run, claim_run, open_run
@@ -332,7 +331,7 @@ class _Novelty:
         else:
             held_out = HeldOutFeatures(self.setup.classes, stages, device, doubts=model.trains_in_epochs)
             held_out.add(model, distances, self.parts["validation"])
-        scale = held_out.scale(temperature, distances)
+        scale = held_out.scale(temperature, distances, calendars_of(self.setup.store))
         if scale is None:
             return card
         return replace(card, calibration={**(card.calibration or {}), UNKNOWN: scale.to_json()}, novelty=scale.arrays())
@@ -441,15 +440,6 @@ def _result(
             "peak_memory_mb": round(peak_memory_megabytes(), 1),
         },
     }
-
-
-def store_bounds(store: Store) -> list[Bounds]:
-    """The bounding boxes of a store's scenes, in degrees; empty for tables of series."""
-    found = []
-    for scene in store.manifest.scenes.values():
-        if isinstance(scene.get("grid"), dict) and (bounds := degrees_of(Grid.from_json(scene["grid"]))) is not None:
-            found.append(bounds)
-    return found
 
 
 def _dates(config: TrainConfig) -> dict[str, Any]:

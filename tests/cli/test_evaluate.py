@@ -148,6 +148,13 @@ def test_a_moved_store_is_the_same_and_another_one_is_judged_whole(crops: Run, t
     assert (other["part"], other["parcels"], other["seen_in_training"]) == ("all", 48, 0)
 
 
+def test_fields_of_a_year_that_was_learnt_may_be_those_of_the_training(crops: Run, tmp_path: Path) -> None:
+    same = store_of(tmp_path / "same", {"tile": fields(recipe="b" * 16)})  # as of a file of another name
+    assert "the model learnt from fields of" in warned(crops.folder, "--store", same)
+    later = replace(fields(recipe="b" * 16), days=fields().days + 365)
+    assert "optimistic" not in warned(crops.folder, "--store", store_of(tmp_path / "later", {"tile": later}))
+
+
 def test_classes_are_found_by_name(crops: Run, tmp_path: Path) -> None:
     expected = facts(crops.folder, "--part", "all")["figures"]
     assert expected["parcel"]["overall_accuracy"] > 0.7  # else mixed-up classes would go unnoticed

@@ -90,6 +90,43 @@ def test_a_map_that_another_call_finished_is_not_taken_for_an_empty_one(small_sc
         cropstar.predict(small_scene / "tile.tif", output=tmp_path / "map.tif", model=model, shard="0/1")
 
 
+def test_parcels_without_rows_or_the_declared_column_are_refused_before_the_map(
+    small_scene: Path, tmp_path: Path
+) -> None:
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    frame = geopandas.read_file(small_scene / "parcels.gpkg")
+    frame[:0].to_file(tmp_path / "empty.gpkg")
+    frame.to_file(tmp_path / "parcels.gpkg")
+    for name, column, said in (("empty", None, "the file has no rows"), ("parcels", "sown", "no column 'sown'")):
+        with pytest.raises(InputError, match=said):
+            cropstar.predict(
+                small_scene / "tile.tif",
+                output=tmp_path / "map.tif",
+                model=model,
+                parcels=tmp_path / f"{name}.gpkg",
+                declared_column=column,
+            )
+    assert not list(tmp_path.glob("map*"))
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+def test_agreement_with_what_the_model_learnt_is_no_test(
+    folds: int | None, small_scene: Path, small_store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = cropstar.train(store=small_store, model="rf", target="parcel", folds=folds, runs=tmp_path / "runs")
+    parcels = small_scene / "parcels.gpkg"
+    with caplog.at_level("INFO"):
+        cropstar.predict(small_scene / "tile.tif", output=tmp_path / "map.tif", model=run, parcels=parcels)
+    found = geopandas.read_file(tmp_path / "map-parcels.gpkg", layer="map-parcels")
+    if folds:  # each was judged by a model that never saw it, and this model learnt from all of them
+        assert set(found["part"]) == {"train"}
+        assert "parcels are mapped as declared; the model learnt from them: no test" in caplog.text
+    else:
+        assert {"train", "test"} <= set(found["part"])
+        assert "; of those that training never saw, " in caplog.text
+    assert "each by its mean series: single pixels were not tested" in caplog.text
+
+
 def test_parcels_say_declared_and_mapped_and_keep_the_columns_of_the_user(small_scene: Path, tmp_path: Path) -> None:
     model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif", seed=2)
     frame = geopandas.read_file(small_scene / "parcels.gpkg")

@@ -107,8 +107,11 @@ def test_a_mask_that_ends_leaves_out_the_rest(tmp_path: Path, caplog: pytest.Log
 def test_a_mask_elsewhere_and_of_wrong_kinds(tmp_path: Path) -> None:
     grid = a_grid()
     far = raster(tmp_path / "far.tif", np.ones((9, 9), np.uint8), from_origin(0, 0, 10, 10), grid.rasterio_crs)
-    with pytest.raises(InputError, match="the mask lies elsewhere"):
+    with pytest.raises(InputError, match="does not cover the scene"):
         inside(MapOptions(mask=far), grid)
+    empty = raster(tmp_path / "empty.tif", np.full((40, 50), 255, np.uint8), grid.affine, grid.rasterio_crs, nodata=255)
+    with pytest.raises(InputError, match="nodata all over the scene"):
+        inside(MapOptions(mask=empty), grid)
     floats = raster(tmp_path / "f.tif", np.ones((9, 9), np.float32), grid.affine, grid.rasterio_crs)
     with pytest.raises(InputError, match="a mask needs whole numbers"):
         inside(MapOptions(mask=floats), grid)

@@ -217,6 +217,46 @@ def test_what_is_refused(
     assert not output.exists()
 
 
+def test_a_table_says_what_the_test_does_not_cover(
+    frame: pd.DataFrame, run: cropstar.TrainingResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    later = frame.assign(date=frame["date"].str.replace("2021", "2022"))
+    shifted = frame.assign(**{band: frame[band] + 6000 for band in BANDS})
+    early = frame[frame["date"] < "2021-06-15"]
+
+    def said(own: pd.DataFrame) -> str:
+        own.to_parquet(tmp_path / "own.parquet", index=False)
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            predict(tmp_path / "own.parquet", run, tmp_path / "classes.csv", overwrite=True, scale=0.0001)
+        return caplog.text
+
+    plain = said(frame)
+    assert "too few to rely on: " in plain
+    assert "not valid for these images" not in plain
+    assert "these images are of 2022, the test was of 2021" in (text := said(later))
+    assert "not valid for these images" in text
+    assert "band means are unlike those of the training images, B" in said(shifted)
+    assert "where training had up to" not in plain
+    assert "for maps that end by day" in said(early)
+    assert "no test figures are known" in said_of_an_older_model(frame, run, tmp_path, caplog)
+
+
+def said_of_an_older_model(
+    frame: pd.DataFrame, run: cropstar.TrainingResult, folder: Path, caplog: pytest.LogCaptureFixture
+) -> str:
+    from dataclasses import replace
+
+    from cropstar.store.model_file import read_model, write_model
+
+    card, weights, _ = read_model(run.model)
+    write_model(folder / "old.safetensors", replace(card, provenance={}), weights)
+    frame.to_parquet(folder / "fields.parquet", index=False)
+    caplog.clear()
+    predict(folder / "fields.parquet", folder / "old.safetensors", folder / "old.csv")
+    return caplog.text
+
+
 def test_a_model_of_images_is_refused(table: Path, small_store: Path, tmp_path: Path) -> None:
     run = train(small_store, tmp_path / "runs", "convstar")
     with pytest.raises(cropstar.MismatchError, match="the model reads images"):
@@ -232,7 +272,7 @@ def test_on_the_command_line(
     assert done.returncode == 0, done.stderr
     output = tmp_path / "fields-crops.parquet"
     assert f"table   {output}: 60 rows" in done.stderr
-    assert "accuracy on these 60 declared rows: " in done.stderr
+    assert " of 60 rows have the class that is declared, " in done.stderr
     before = output.read_bytes()
     again = run_cli("predict", place, "--model", run.folder, "-q", cwd=tmp_path)
     assert again.returncode == 2

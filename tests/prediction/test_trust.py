@@ -65,6 +65,8 @@ def test_the_figures_are_those_of_the_day() -> None:
     assert early.endswith("(at its end 0.900)")
     assert "for maps that end" not in record.headline(231)
     assert "over 9 of 10 classes" in a_record(classes=9, absent=("oats",)).headline()
+    assert "; overall accuracy 0.950 (0.88 to 0.98 at 95 % confidence), macro-F1 0.940 by parcel" in record.headline()
+    assert "confidence" not in a_record(too_optimistic=True).headline()  # pixels of the same parcels: no interval holds
     assert "each by a model of 5 that never saw it" in a_record(out_of_fold=5).headline()
 
 

@@ -27,8 +27,8 @@ from cropstar.models.novelty import (
 from cropstar.models.zoo import build_model, restore_model
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
-from cropstar.training.novelty import HeldOutFeatures, Stages
-from tests.training.label_tables import FAST, table_store
+from cropstar.training.novelty import HeldOutFeatures, Stages, calendars_of
+from tests.training.label_tables import FAST, table_store, write_table
 
 EVERY = slice(None)
 RATE = 0.1
@@ -98,12 +98,63 @@ def test_older_model_files_have_one_scale(trained: tuple[Path, Path]) -> None:
 
 def test_missing_dates_and_the_share_that_serves_them() -> None:
     learnt = (0, 10, 20, 30, 40, 50)
-    assert missing_dates(learnt, np.array(learnt)) == (0, 6)
-    assert missing_dates(learnt, np.array([3, 12, 23])) == (0, 3)  # in season, some days later
-    assert missing_dates(learnt, np.array([0, 20, 40])) == (2, 5)
-    assert missing_dates((231,), np.array([0, 231])) == (0, 1)  # a model of whole seasons
+    one = ((learnt, 3),)
+    assert missing_dates(learnt, one, np.array(learnt)) == (0, 6)
+    assert missing_dates(learnt, one, np.array([3, 12, 23])) == (0, 3)  # in season, some days later
+    assert missing_dates(learnt, one, np.array([0, 20, 40])) == (2, 5)
+    assert missing_dates(learnt, (), np.array([0, 20, 40])) == (2, 5)  # older files
     assert [learnt_share(HIDDEN, share) for share in (0, 0.1, 0.2, 0.5, 0.7, 0.95)] == [0, 0, 0.25, 0.5, 0.75, 0.75]
     assert learnt_share((), 0.5) == 0
+
+
+def test_a_model_of_whole_seasons_needs_the_dates_to_come() -> None:
+    learnt = ((0, 50, 100, 150, 200),)
+    assert missing_dates((231,), ((learnt[0], 5),), np.array([0, 50, 100])) == (2, 5)
+    assert missing_dates((231,), (), np.array([0, 50, 100])) == (0, 0)  # older files
+
+
+def test_a_map_is_compared_with_the_dates_of_one_year_or_orbit() -> None:
+    even, odd = tuple(range(0, 100, 20)), tuple(range(10, 110, 20))
+    stages = tuple(sorted(even + odd))
+    both = ((even, 30), (odd, 30))
+    assert missing_dates(stages, both, np.array(odd)) == (0, 5)
+    assert missing_dates(stages, (), np.array(odd)) == (5, 10)  # as older files had it
+    assert missing_dates(stages, both, np.array(odd)[::2]) == (2, 5)
+    few_sparse = (((90,), 1), (stages, 99))  # a field with a single date is no year
+    assert missing_dates(stages, few_sparse, np.array(odd)) == (5, 10)
+
+
+def test_a_store_of_two_years_has_two_calendars(tmp_path: Path) -> None:
+    lines = (write_table(tmp_path / f"{year}.csv", {"wheat": 12, "maize": 12}, year=year) for year in (2021, 2022))
+    first, second = (path.read_text().splitlines() for path in lines)
+    shifted = [line.replace("f", "g", 1) for line in second[1:] if "-03-" not in line]  # March was cloudy
+    table = tmp_path / "both.csv"
+    table.write_text("\n".join([*first, *shifted]) + "\n")
+    store = Store.open(Path(cropstar.ingest(table, output=tmp_path / "store")))
+    (long, of_long), (short, of_short) = calendars_of(store)
+    store.close()
+    assert (of_long, of_short) == (24, 24)
+    assert set(short) < set(long)
+    assert missing_dates(long, ((long, of_long), (short, of_short)), np.array(short)) == (0, len(short))
+
+
+@pytest.mark.parametrize("model", ["rf", "tempcnn"])
+def test_models_of_whole_seasons_learn_limits_for_hidden_dates(model: str, tmp_path: Path) -> None:
+    store = table_store(tmp_path / "table", {"wheat": 60, "maize": 60})
+    settings = {"epochs": 2} if model == "tempcnn" else {}
+    run = cropstar.train(store=store, model=model, recipe="quick", settings=settings, runs=tmp_path / "runs")
+    card, _, _ = read_model(run.model)
+    assert card.calibration is not None
+    scale = NoveltyScale.from_card(card.calibration["unknown"], card.novelty)
+    assert list(scale.hidden) == list(HIDDEN)
+    (learnt, _), *_ = scale.calendars
+    assert scale.of_dates(np.array(learnt))[1] is scale.stages[0]
+    assert scale.of_dates(np.array(learnt)[::2])[1] is scale.hidden[0.5][0]
+    far = [stages[0].distance[-1] for stages in (scale.stages, scale.hidden[0.75])]
+    assert far[1] > far[0]
+    wrong = {**card.calibration["unknown"], "calendars": [{"days": [1], "fields": 0}]}
+    with pytest.raises(ValueError, match="calendar"):
+        NoveltyScale.from_card(wrong, card.novelty)
 
 
 class OneField:
