@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 IMPORTING = "<frozen importlib._bootstrap>"
+LOCKING = ("queue.py", "threading.py")  # of Python
 AGAIN = 0.02  # seconds after which a signal that could not be raised is raised again
 
 
@@ -36,6 +37,7 @@ class _Command:
     watched = False
     working = False
     signal: int | None = None
+    place: tuple[int, int] | None = None  # the innermost frame and its instruction when the signal could not be raised
 
 
 _command = _Command()
@@ -109,10 +111,17 @@ def _handle_again(_: int, frame: FrameType | None) -> None:
 
 
 def _raise(frame: FrameType | None) -> None:
-    """Raise the signal, but not through an import: half of torch cannot be left."""
+    """Raise the signal, but not through an import: half of torch cannot be left.
+
+    Nor out of Python's queues and locks, whose other thread would then wait for ever. Unless they wait themselves: then
+    they are in the same place a moment later.
+    """
     assert _command.signal is not None
+    place = None if frame is None else (id(frame), frame.f_lasti)
+    waits, _command.place = place == _command.place, place
     while frame is not None:
-        if frame.f_code.co_filename == IMPORTING:
+        file = frame.f_code.co_filename
+        if file == IMPORTING or (not waits and os.path.basename(file) in LOCKING):
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
             return
         frame = frame.f_back

@@ -176,6 +176,38 @@ def test_a_thread_that_still_reads_does_not_keep_the_command_from_ending() -> No
     assert done.stderr.startswith("error: stopped by a signal")
 
 
+IN_A_QUEUE = """
+import os, queue, signal, threading, time
+from cropstar.signals import StopSignal, begin_work, watch_signals
+watch_signals()
+begin_work()
+
+class Queue(queue.Queue):
+    def _put(self, item):  # with the lock of the queue, before the other thread is woken
+        super()._put(item)
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000): pass  # where Python calls the handler
+
+full, taken = Queue(1), threading.Event()
+threading.Thread(target=lambda: (full.get(), taken.set()), daemon=True).start()
+time.sleep(0.1)
+try:
+    full.put(1)
+    print("put")
+    queue.Queue().get()  # it waits where nothing comes
+except StopSignal as heard:
+    print(heard.number, taken.wait(5))
+"""
+
+
+def test_a_signal_leaves_queues_whole() -> None:
+    """Raised between a lock and what it guards it would leave the other thread waiting, and the command with it."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_QUEUE], stdout=subprocess.PIPE, text=True, preexec_fn=usual_signals, timeout=25
+    )
+    assert done.stdout.split() == ["put", str(signal.SIGTERM.value), "True"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("signals", [200])
