@@ -100,7 +100,7 @@ class Outlines:
             why = f"its coordinate system cannot be transformed to the map's ({failure})"
             raise InputError("a mask of another place", path=path, why=why, remedy="reproject it first") from None
         places = places[~(shapely.is_missing(places) | shapely.is_empty(places))]
-        shapes, _ = repair_shapes(places[shapely.get_dimensions(places) == 2])
+        shapes, _ = repair_shapes(places[shapely.get_dimensions(places) == 2], path)
         tree = shapely.STRtree(shapes)
         if not len(tree.query(shapely.box(*grid.bounds))):
             why = "no outline meets the map"

@@ -22,7 +22,6 @@ import contextlib
 import io
 import math
 import sqlite3
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from cropstar.datasets.samples import CLEAR_SHARE
 from cropstar.datasets.splits import PARTS
 from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.grid import SQUARE_METRES_PER_HECTARE, Grid, degrees_of
+from cropstar.geo.raster import rasterio_window
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.layers import STEPS
 from cropstar.prediction.predictor import Predictor
@@ -422,7 +422,7 @@ def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool
         ) from None
     near = ~(shapely.is_missing(places) | shapely.is_empty(places)) & shapes_meet(places, grid.bounds)
     near &= shapely.get_dimensions(places) == 2
-    mended, _ = repair_shapes(places[near])
+    mended, _ = repair_shapes(places[near], path)
     shapes = places.copy()
     shapes[near] = mended
     usable = near.copy()
@@ -438,15 +438,19 @@ def _statistics(
     if not len(shapes):
         return means, pixels, shares
     import geopandas
+    import shapely
     from exactextract import exact_extract
 
     # One pass over the raster, whatever the order of the parcels: what lies apart is read apart.
     way = {"strategy": "raster-sequential", "output": "pandas", "max_cells_in_memory": CELLS_AT_ONCE // count}
-    frame = geopandas.GeoDataFrame({"row": range(len(shapes))}, geometry=shapes, crs=grid.rasterio_crs)
-    with warnings.catch_warnings():  # that a coordinate system has two ways of being written
-        warnings.simplefilter("ignore")
-        pooled = exact_extract(stored, frame, ["mean"], include_cols=["row"], **way)
-        shown = exact_extract(classes_raster, frame, ["count", "unique", "frac"], include_cols=["row"], **way)
+    a, b, c, d, e, f = tuple(~grid.affine)[:6]
+    in_pixels = shapely.transform(shapes, lambda places: places @ [[a, -d], [b, -e]] + [c, -f])
+    frame = geopandas.GeoDataFrame({"row": range(len(shapes))}, geometry=in_pixels, crs=grid.rasterio_crs)
+    with rasterio.open(stored, driver="GTiff") as dataset:
+        pooled = exact_extract(_in_pixels(dataset, frame), frame, ["mean"], include_cols=["row"], **way)
+    with rasterio.open(classes_raster, driver="GTiff") as dataset:
+        statistics = ["count", "unique", "frac"]
+        shown = exact_extract(_in_pixels(dataset, frame), frame, statistics, include_cols=["row"], **way)
     names = ["mean"] if count == 1 else [f"band_{band}_mean" for band in range(1, count + 1)]
     means[pooled["row"].to_numpy()] = pooled[names].to_numpy(dtype=np.float64) / STEPS
     rows = shown["row"].to_numpy()
@@ -458,6 +462,38 @@ def _statistics(
         pixels *= mapped
         shares /= np.where(mapped > 0, mapped, 1)[:, None]
     return np.nan_to_num(means), pixels, shares
+
+
+def _in_pixels(dataset: Any, frame: Any) -> list[Any]:
+    """The bands of a raster for exactextract in columns and negative rows.
+
+    By itself it takes no raster that is rotated or goes from south to north.
+    """
+    from exactextract.raster import RasterSource
+
+    class Band(RasterSource):  # type: ignore[misc]
+        def __init__(self, band: int) -> None:
+            super().__init__()
+            self.band = band
+            self.set_name(f"band_{band}")
+
+        def res(self) -> tuple[float, float]:
+            return 1.0, 1.0
+
+        def extent(self) -> tuple[float, float, float, float]:
+            return 0.0, -float(dataset.height), float(dataset.width), 0.0
+
+        def srs_wkt(self) -> str:
+            return str(frame.crs.to_wkt())
+
+        def nodata_value(self) -> int | None:
+            return None if dataset.nodata is None else int(dataset.nodata)
+
+        def read_window(self, left: int, top: int, width: int, height: int) -> NDArray[Any]:
+            pixels: NDArray[Any] = dataset.read(self.band, window=rasterio_window(Window(top, left, height, width)))
+            return pixels
+
+    return [Band(band) for band in dataset.indexes]
 
 
 def _columns(said: ParcelAnswers, classes: ClassTable) -> dict[str, Any]:

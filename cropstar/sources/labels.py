@@ -355,7 +355,7 @@ def _on_scene(everything: _Candidates, grid: Grid, path: Path, *, points: bool =
     if points:
         column, row = _pixels_of(found.shapes, grid)
         return found.without((column < 0) | (column >= grid.width) | (row < 0) | (row >= grid.height), BESIDE)
-    shapes, repaired = repair_shapes(found.shapes)
+    shapes, repaired = repair_shapes(found.shapes, path)
     if repaired:
         logger.info("%s: %d parcels with an invalid outline were repaired", path, repaired)
     found = replace(found, shapes=shapes)
@@ -600,6 +600,8 @@ Numbers = NDArray[np.float64]
 
 MAXIMUM_PAIRS = 100_000  # of neighbours whose overlap is measured: some seconds; of more a part stands for all
 COLLECTION = 7  # shapely's number for a mixture of kinds
+MOST_CROSSINGS = 1000  # of an outline with itself: a second
+SEGMENTS_LOOKED_AT = 1000
 MOST_ARCS = 20_000  # vertices of an outline that is eroded by GEOS
 PIECE = 64  # vertices of a piece of a longer outline
 CENTRES_AT_ONCE = 20_000
@@ -617,19 +619,42 @@ def shapes_meet(shapes: Shapes, bounds: tuple[float, float, float, float]) -> Fl
     return touching
 
 
-def repair_shapes(shapes: Shapes) -> tuple[Shapes, int]:
+def repair_shapes(shapes: Shapes, path: Path) -> tuple[Shapes, int]:
     """Outlines that cross themselves made valid, and how many; what of a mixture is only a line or a point goes."""
     import shapely
 
     invalid = ~shapely.is_valid(shapes)
     mended = shapes.copy()
     for row in np.flatnonzero(invalid | (shapely.get_type_id(shapes) == COLLECTION)):
+        if invalid[row] and (count := _crossings(shapes[row])) > MOST_CROSSINGS:
+            why = f"its outline crosses itself some {count:,.0f} times"
+            raise InputError(f"no parcel in row {row + 1}", path=path, why=why, remedy="leave it out")
         try:
             parts = shapely.get_parts(shapely.get_parts(shapely.make_valid(shapes[row])))  # also of a part's parts
             mended[row] = shapely.union_all(parts[shapely.get_dimensions(parts) == 2])
         except shapely.errors.GEOSException:  # a coordinate that is no number
             mended[row] = shapely.Polygon()
     return mended, int((invalid & ~shapely.is_empty(mended)).sum())
+
+
+def _crossings(shape: Any) -> float:
+    """About how often an outline crosses itself: GEOS takes minutes and gigabytes to mend one that does so everywhere.
+
+    Of very many segments some stand for all.
+    """
+    import shapely
+
+    places, owners = shapely.get_coordinates(shapely.get_rings(shapely.get_parts(shape)), return_index=True)
+    lines = shapely.linestrings(np.stack([places[:-1], places[1:]], axis=1)[owners[:-1] == owners[1:]])
+    lines = lines[np.isfinite(shapely.bounds(lines)).all(axis=1)]
+    tree, step = shapely.STRtree(lines), max(1, len(lines) // SEGMENTS_LOOKED_AT)
+    found, looked_at = 0, 0
+    for start in range(0, len(lines), step):
+        found += max(len(tree.query(lines[start], predicate="crosses")), 0)
+        looked_at += 1
+        if found > 2 * MOST_CROSSINGS and looked_at > 20:
+            break
+    return found * len(lines) / max(looked_at, 1) / 2
 
 
 def _metres_on(grid: Grid, metres: float, option: str) -> float:

@@ -26,6 +26,8 @@ PARQUET = b"PAR1"
 # A code, a name, or one of OGC's, which looks like an address and is not fetched.
 CRS_NAME = re.compile(r"(https?://www\.opengis\.net/)?((?!//)[\w:./ ()+-])*", re.ASCII)
 FORMATS_REMEDY = "give a GeoPackage, shapefile, FlatGeobuf, GeoJSON or GeoParquet"
+WRITE_ANEW = "write the parcels to a new file with QGIS or ogr2ogr"
+MOST_COLUMNS = 2000  # as many as SQLite takes: parcels are written with all their columns
 # pyogrio reads names as if they were addresses: it looks for an archive before "!" and drops the others.
 MISREAD = re.compile(r"[!;\t\r\n]")
 
@@ -39,12 +41,13 @@ def open_vector(path: Path) -> Any:
         return read_point_table(path)
     name = _vector_name(path)
     if name.startswith("GeoJSON:"):
-        _require_own_crs(path)
+        _require_own_json(path)
+    layer = None
     try:
         parquet = _is_parquet(path)
         if not parquet and not name.startswith("GeoJSON:"):
-            _require_own_features(path, name)
-        frame = geopandas.read_parquet(path) if parquet else geopandas.read_file(name)
+            _require_own_features(path, name, layer := _layer_of(path))
+        frame = geopandas.read_parquet(path) if parquet else geopandas.read_file(name, layer=layer)
     except InputError:
         raise
     except ImportError:
@@ -55,47 +58,79 @@ def open_vector(path: Path) -> Any:
         raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None
     if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
         raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
+    _require_columns(len(frame.columns), path)
     return frame
 
 
-def _require_own_features(path: Path, name: str) -> None:
-    """Refuse a file that claims more features than fit in it, room for which would be made, or computes them.
+def _require_columns(count: int, path: Path) -> None:
+    if count > MOST_COLUMNS:
+        why = f"{count:,} columns are more than {MOST_COLUMNS:,}"
+        raise InputError("too many columns", path=path, why=why, remedy="leave out what does not describe the parcels")
 
-    In a GeoPackage a view can have rows without end, and a generated column texts of any length.
-    """
+
+def _require_own_features(path: Path, name: str, layer: str | None) -> None:
+    """Refuse a file that claims more features than fit in it, room for which would be made, or very many columns."""
     import pyogrio
 
-    layer = str(pyogrio.list_layers(name)[0][0])
-    remedy = "write the parcels to a new file with QGIS or ogr2ogr"
-    with path.open("rb") as handle:
-        is_database = handle.read(len(GEOPACKAGE)) == GEOPACKAGE
-    if is_database:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as base:
-            kinds = base.execute("select type, sql from sqlite_master where name = ?", (layer,)).fetchall()
-            hidden = base.execute("select hidden from pragma_table_xinfo(?)", (layer,)).fetchall()
-        if any(kind == "view" or str(sql).lower().startswith("create virtual") for kind, sql in kinds) or any(
-            map(any, hidden)
-        ):
-            why = f"'{layer}' is not stored there but computed"
-            raise InputError("not a plain table of parcels", path=path, why=why, remedy=remedy)
-    claimed = pyogrio.read_info(name, layer=layer)["features"]
+    info = pyogrio.read_info(name, layer=layer)
+    _require_columns(len(info["fields"]), path)
+    claimed = info["features"]
     size = sum(each.stat().st_size for each in path.parent.glob(f"{glob.escape(path.stem)}.*") if each.is_file())
     if claimed > size:
         why = f"it claims {claimed:,} parcels and has {size:,} bytes"
-        raise InputError("damaged parcels", path=path, why=why, remedy=remedy)
+        raise InputError("damaged parcels", path=path, why=why, remedy=WRITE_ANEW)
 
 
-def _require_own_crs(path: Path) -> None:
-    """Refuse a GeoJSON file whose coordinate system is somewhere else: GDAL would fetch it from there.
+def _layer_of(path: Path) -> str | None:
+    """The first layer of a GeoPackage, which must be stored there; None of other files, which have one.
 
+    GDAL looks at the first rows of whatever it opens, and a view can have rows without end, a generated column texts of
+    any length. So SQLite tells what is what before, and no layer but this one is opened.
+    """
+    with path.open("rb") as handle:
+        if handle.read(len(GEOPACKAGE)) != GEOPACKAGE:
+            return None
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.is_file() and journal.stat().st_size:
+        why = f"'{journal.name}' beside it has a change that was not finished"
+        raise InputError("parcels that were being written", path=path, why=why, remedy="open and save them in QGIS")
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+        _require_stored(base, path, "gpkg_*")
+        found = base.execute("select table_name from gpkg_contents where data_type = 'features' order by rowid limit 1")
+        layer = next((str(name) for (name,) in found), None)
+        if layer is None:
+            raise InputError("unreadable parcels", path=path, why="no layer has outlines", remedy=FORMATS_REMEDY)
+        _require_stored(base, path, re.sub(r"[*?[]", r"[\g<0>]", layer))
+    return layer
+
+
+def _require_stored(base: sqlite3.Connection, path: Path, names: str) -> None:
+    """Refuse tables that are computed when they are read."""
+    query = "select name, type, sql from sqlite_master where lower(name) glob lower(?)"
+    for name, kind, sql in base.execute(query, (names,)).fetchall():
+        hidden = base.execute("select max(hidden) from pragma_table_xinfo(?)", (name,)).fetchone()[0]
+        if kind == "view" or str(sql).lower().startswith("create virtual") or hidden:
+            why = f"'{name}' is not stored there but computed"
+            raise InputError("not a plain table of parcels", path=path, why=why, remedy=WRITE_ANEW)
+
+
+def _require_own_json(path: Path) -> None:
+    """Refuse a GeoJSON file whose coordinate system is somewhere else, or with very many columns.
+
+    GDAL would fetch the system from there.
     GDAL looks for `crs` in the file and in its geometries, in capitals too, and takes the first or the last of several:
     each must be a name, wherever it stands.
     """
+
+    columns: set[str] = set()
 
     def look(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         for key, value in pairs:
             if key.lower() == "crs" and isinstance(value, dict) and not _names_crs(value):
                 raise LinkedCrs
+            if key == "properties" and isinstance(value, dict):
+                columns.update(value)
+                _require_columns(len(columns), path)
         return dict(pairs)
 
     try:
@@ -105,6 +140,8 @@ def _require_own_crs(path: Path) -> None:
         raise InputError(
             "the coordinate system is a link", path=path, why="it is not followed", remedy=remedy
         ) from None
+    except InputError:
+        raise
     except (ValueError, RecursionError) as failure:
         why = f"not JSON that can be read ({one_line(failure)})"
         raise InputError("unreadable parcels", path=path, why=why, remedy=FORMATS_REMEDY) from None

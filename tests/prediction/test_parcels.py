@@ -104,6 +104,22 @@ def test_parcels_are_pooled_by_exact_cover(crs: str | None, tmp_path: Path) -> N
     assert found[HECTARES].to_numpy() == pytest.approx([side * side / 100 for _, _, side in places], rel=2e-3)
 
 
+@pytest.mark.parametrize("turned", [(10.0, 0.0, 0.0, 10.0), (10.0, 1.0, 1.0, -10.0), (6.0, 8.0, 8.0, -6.0)])
+def test_rasters_that_do_not_go_from_north_to_south(turned: tuple[float, float, float, float], tmp_path: Path) -> None:
+    landscape = a_landscape()
+    (a, b, d, e), (_, _, c, _, _, f) = turned, landscape.grid.transform
+    landscape = replace(landscape, grid=replace(landscape.grid, transform=(a, b, c, d, e, f)))
+    places = [(8, 16, 8.0), (20, 30, 5.5)]
+    corners = [[(x, y), (x + side, y), (x + side, y + side), (x, y + side)] for y, x, side in places]
+    shapes = [shapely.Polygon([place(*each, landscape.grid) for each in ring]) for ring in corners]
+    found = classify(tmp_path, landscape, frame_of(shapes, landscape))
+    for each, (_, facts) in zip(places, found.iterrows(), strict=True):
+        number, probability, agreement, pixels = expected(landscape, *each)
+        assert facts[NUMBER] == number
+        wanted = probability, agreement, pixels
+        assert facts[[PROBABILITY, SHARE, PIXELS]].tolist() == pytest.approx(wanted, abs=1e-4, rel=1e-3)
+
+
 def test_every_parcel_is_kept(tmp_path: Path) -> None:
     landscape = a_landscape()
     grid = landscape.grid

@@ -235,6 +235,25 @@ def test_parcels_of_another_place(tmp_path: Path) -> None:
         read_parcels(path, GRID)
 
 
+def test_an_outline_that_crosses_itself_everywhere(tmp_path: Path) -> None:
+    """GEOS would take minutes and gigabytes to mend it."""
+    tangle = Polygon(np.random.default_rng(0).random((2000, 2)) * 100 + square(1, 1, 5).bounds[:2])
+    path = write_parcels(tmp_path / "p.gpkg", [square(1, 8, 5), tangle], ["rye", "oat"])
+    with pytest.raises(InputError, match=r"no parcel in row 2 in .*: its outline crosses itself some \d+,\d+ times"):
+        read_parcels(path, GRID)
+
+
+@pytest.mark.parametrize("name", ["p.geojson", "p.parquet", "p.fgb"])
+def test_too_many_columns(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("pyarrow")
+    frame = geopandas.GeoDataFrame(
+        {"crop": ["rye"], **{f"k{number}": [number] for number in range(2100)}}, geometry=[square(1, 1, 5)], crs=32632
+    )
+    frame.to_parquet(tmp_path / name) if name.endswith("parquet") else frame.to_file(tmp_path / name)
+    with pytest.raises(InputError, match="too many columns"):
+        read_parcels(tmp_path / name, GRID)
+
+
 def test_too_many_classes(tmp_path: Path) -> None:
     crops = [f"crop {number}" for number in range(256)]
     path = write_parcels(tmp_path / "p.gpkg", [square(1, 1, 5)] * 256, crops)
@@ -760,6 +779,18 @@ ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) selec
             ],
             "not stored there but computed",
         ),
+        (
+            ["alter table parcels rename to stored", f"create view parcels as {ENDLESS} where x < 0"],  # no first row
+            "not stored there but computed",
+        ),
+        (
+            [
+                "alter table gpkg_contents rename to stored",
+                f"create view gpkg_contents as {ENDLESS} where x < 0",
+            ],
+            "'gpkg_contents' is not stored there but computed",
+        ),
+        (["delete from gpkg_contents"], "no layer has outlines"),
         (["alter table parcels add column more text generated always as (hex(zeroblob(500000000)))"], "but computed"),
     ],
 )
@@ -773,6 +804,34 @@ def test_geopackages_that_have_no_end(statements: list[str], words: str, tmp_pat
             base.execute(statement)
         base.commit()
     with pytest.raises(InputError, match=words):
+        open_vector(path)
+
+
+def test_views_beside_the_parcels_are_not_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.gpkg"
+    geopandas.GeoDataFrame({"crop": ["maize"]}, geometry=[box(0, 0, 1, 1)], crs="EPSG:32632").to_file(path)
+    with closing(sqlite3.connect(path)) as base:
+        base.execute(f"create view other as {ENDLESS.replace('stored', 'parcels')} where x < 0")
+        for table in ("gpkg_contents", "gpkg_geometry_columns"):
+            rest = [
+                row[1]
+                for row in base.execute(f"pragma table_info({table})")
+                if row[1] not in ("table_name", "identifier")
+            ]
+            more, value = (", identifier", ", 'other'") if table == "gpkg_contents" else ("", "")
+            columns = ", ".join(rest)
+            base.execute(
+                f"insert into {table} (table_name{more}, {columns}) select 'other'{value}, {columns} from {table}"
+            )
+        base.commit()
+    assert open_vector(path)["crop"].tolist() == ["maize"]
+
+
+def test_a_geopackage_with_an_unfinished_change(tmp_path: Path) -> None:
+    path = tmp_path / "parcels.gpkg"
+    geopandas.GeoDataFrame({"crop": ["maize"]}, geometry=[box(0, 0, 1, 1)], crs="EPSG:32632").to_file(path)
+    (tmp_path / "parcels.gpkg-journal").write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
+    with pytest.raises(InputError, match="parcels that were being written"):
         open_vector(path)
 
 
