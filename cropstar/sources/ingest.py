@@ -6,12 +6,12 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from cropstar.errors import CropstarError, UsageError
+from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.execution.dask import worker_folder
 from cropstar.execution.local import LocalPool
 from cropstar.execution.pool import ClientToken, WorkerPool
@@ -20,6 +20,7 @@ from cropstar.sources.base import RasterScene, Scene, TileSpec
 from cropstar.sources.decoding import DecodedSeries, Scratch, around, decoded_bytes, scratch_bytes, scratch_file
 from cropstar.store.files import PARTIAL, sweep
 from cropstar.store.fingerprint import Fingerprint
+from cropstar.store.gate import FingerprintRow, ManifestRow, checked
 from cropstar.store.store import MANIFEST, TILES, Manifest, TileEntry, read_manifest, tile_path, write_manifest, writing
 from cropstar.store.tile import flush_tiles, is_whole, write_tile
 
@@ -52,6 +53,7 @@ def ingest(
     with writing(folder):
         before = read_manifest(folder)
         fingerprint = _require_same_kind(scenes, before, folder, overwrite)
+        _require_storable(scenes, fingerprint)
         entries = {} if before is None or overwrite else {entry.name: entry for entry in before.tiles}
         described: dict[str, dict[str, Any]] = {} if before is None or overwrite else dict(before.scenes)
         counts = []
@@ -93,6 +95,23 @@ def _require_same_kind(scenes: Sequence[Scene], before: Manifest | None, folder:
                 remedy="choose another store with -o, or replace this one with --overwrite",
             )
     return fingerprint
+
+
+def _require_storable(scenes: Sequence[Scene], fingerprint: Fingerprint) -> None:
+    """Refuse names that readers of the store would refuse, before a tile is made."""
+    rows = [
+        asdict(TileEntry(spec.name, scene.name, scene.layout, 0, scene.recipe))
+        for scene in scenes
+        for spec in scene.tile_specs()
+    ]
+    try:
+        checked(FingerprintRow, fingerprint.to_json())
+        checked(
+            ManifestRow, {"format": 0, "fingerprint": {}, "tiles": rows, "scenes": {each.name: {} for each in scenes}}
+        )
+    except ValueError as failure:
+        remedy = "give classes, bands and files shorter names, or map labels to classes with --classes"
+        raise InputError("cannot be stored", why=str(failure), remedy=remedy) from None
 
 
 def _remove_unlisted(folder: Path, names: set[str]) -> None:

@@ -400,6 +400,12 @@ class ManifestRow(BaseModel):
     tiles: list[TileRow] = Field(max_length=2_000_000)
     scenes: dict[PlainName, Annotated[dict[str, Any], AfterValidator(_require_scene)]]
 
+    @model_validator(mode="after")
+    def _names_each_once(self) -> ManifestRow:
+        if len({tile.name for tile in self.tiles}) != len(self.tiles):
+            raise ValueError("it names a tile twice")
+        return self
+
 
 # --- HDF5 files
 #

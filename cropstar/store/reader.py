@@ -150,6 +150,7 @@ class TileReader:
             self.has_checksums = CHECKSUMS in self._handle
             self.layout = read_attribute(self._handle, "layout")
             self.scene = plain_name(read_attribute(self._handle, "scene"))
+            self.recipe = read_attribute(self._handle, "recipe")
             self._sensors = count_sensors(self._handle)
             _require_shapes(self._handle, self.layout, self._sensors)
         except UNREADABLE as failure:

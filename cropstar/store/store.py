@@ -63,6 +63,7 @@ class Store:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
         self.manifest = manifest
+        self._entries = {entry.name: entry for entry in manifest.tiles}
         self._readers: dict[str, TileReader] = {}
         self._open_files = OpenFiles(MOST_OPEN)
         self._warned = False
@@ -98,7 +99,7 @@ class Store:
     def reader(self, name: str) -> TileReader:
         """The tile's reader; it may be kept: its file is opened again where it had to make room for another."""
         if name not in self._readers:
-            self._readers[name] = self._opened(tile_path(self.folder, name))
+            self._readers[name] = self._opened(name)
             if not self._readers[name].has_checksums and not self._warned:
                 self._warned = True
                 logger.warning(
@@ -108,9 +109,13 @@ class Store:
                 )
         return self._readers[name]
 
-    def _opened(self, path: Path) -> TileReader:
+    def _opened(self, name: str) -> TileReader:
+        path, entry = tile_path(self.folder, name), self._entries[name]
         reader = TileReader(path, self._open_files)
-        if different := self.fingerprint.differences(reader.fingerprint):
+        different = self.fingerprint.differences(reader.fingerprint)
+        if (entry.scene, entry.layout, entry.recipe) != (reader.scene, reader.layout, reader.recipe):
+            different.append(f"scene '{entry.scene}' against '{reader.scene}', or other options of ingest")
+        if different:
             why = f"{', '.join(different)}, the manifest and the tile"
             raise ArtifactError("a tile of another store", path=path, why=why, remedy=REMEDY)
         return reader

@@ -209,6 +209,18 @@ def test_a_scene_of_other_classes_is_refused(tmp_path: Path) -> None:
         run(other, into=tmp_path / "store")
 
 
+def test_names_that_no_reader_would_take_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    raster = a_stack(tmp_path / "one", "one.tif")
+    write_four_fields(tmp_path / "one" / "fields.gpkg", ["wheat", "maize", "x" * 1200, "rye"])
+    with pytest.raises(InputError, match=r"cannot be stored: classes\.3\.name: String should have at most 1000"):
+        run(raster, into=tmp_path / "store")
+    long = a_stack(tmp_path / "two", "a" * 190 + ".tif")
+    with pytest.raises(InputError, match=r"cannot be stored: tiles\.0\.name: String should have at most 200"):
+        run(long, into=tmp_path / "store")
+    assert read_manifest(tmp_path / "store") is None
+    assert not list(tmp_path.glob("store/tiles/*.h5"))
+
+
 def test_a_store_that_is_being_written_is_refused(small_scene: Path, store: Path) -> None:
     with writing(store), pytest.raises(ArtifactError, match="the store is locked"):
         run(small_scene / "tile.tif", into=store)

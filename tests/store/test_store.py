@@ -67,6 +67,19 @@ def test_a_tile_of_another_store_is_refused(store: Path) -> None:
         opened.reader("tile-0")
 
 
+@pytest.mark.parametrize("name", ["scene", "recipe"])
+def test_a_tile_of_another_ingest_is_refused(store: Path, name: str) -> None:
+    """Of the same bands, classes and size, put in the place of one of this store."""
+
+    def of_another(data: dict[str, Any]) -> None:
+        data["tiles"][0][name] = "another"
+        del data["checksum"]
+
+    change(store, of_another)
+    with pytest.raises(ArtifactError, match=r"a tile of another store .*, the manifest and the tile"):
+        Store.open(store).reader("tile-0")
+
+
 def test_a_folder_without_manifest_is_no_store(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) is None
     with pytest.raises(InputError, match="make one with 'cropstar ingest'"):
@@ -107,6 +120,7 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "strange format": lambda data: data.update(format="new"),
     "strange scenes": lambda data: data.update(scenes=3),
     "strange tile": lambda data: data["tiles"].append({"name": "a"}),
+    "a tile twice": lambda data: data["tiles"].append(data["tiles"][0]),
     "tiles are no list": lambda data: data.update(tiles="tile-1"),
 }
 
