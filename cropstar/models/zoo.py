@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from cropstar.config import AUTO, ModelConfig
-from cropstar.errors import ArtifactError, CropstarError, UsageError
+from cropstar.errors import ArtifactError, UsageError, one_line
 from cropstar.models.cells.cell import CELLS, Cell, CellOptions
 from cropstar.models.classifier import RecurrentClassifier
 from cropstar.models.contract import NETWORKS, Classifier, ModelState, Shape
@@ -311,6 +311,9 @@ def load_weights(model: nn.Module, arrays: dict[str, NDArray[Any]], path: Path) 
         raise ArtifactError(
             "the weights do not fit the model", path=path, why=str(failure), remedy="train again"
         ) from None
+    if not all(weights.isfinite().all() for weights in model.parameters()):
+        why = "some of its weights are no numbers"
+        raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again")
 
 
 def restore_model(
@@ -321,10 +324,8 @@ def restore_model(
         kinds = [ModelConfig.model_validate(own) for own in config.get("members", [config])]
         given = Shape.from_json(shape)
         model = build_ensemble(kinds, given) if "members" in config else build_model(kinds[0], given)
-    except CropstarError:
-        raise
     except (TypeError, ValueError) as failure:
-        why = f"its description cannot be understood ({failure})"
+        why = f"its description cannot be understood ({one_line(failure)})"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="update cropstar") from None
     load_weights(model, arrays, path)
     return model.eval()

@@ -187,6 +187,9 @@ class Predictor:
         """Probabilities of scores, classes first, and what is unknown (...), where that is asked for."""
         classes = self.card.shape["classes"]
         chosen: NDArray[np.float32] = torch.softmax(scores[:classes].float() / self.temperature, dim=0).cpu().numpy()
+        if np.isnan(chosen).any():
+            why = "its weights are so large that what it computes are no numbers"
+            raise ArtifactError("the model file cannot be used", path=self.path, why=why, remedy="train again")
         if self._stage is None or self._unknown is None:
             return chosen, None
         oddness = self._stage.oddness(scores[classes].cpu().numpy(), 1.0 - chosen.max(axis=0).astype(np.float64))

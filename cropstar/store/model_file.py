@@ -107,7 +107,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], Tensors]:
         with safe_open(path, framework="numpy") as handle:
             tensors = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118 (not a mapping)
         digest = content_digest(header, tensors)
-    except (SafetensorError, OSError, ValueError) as failure:
+    except (SafetensorError, OSError, TypeError, ValueError) as failure:  # TypeError: a kind that NumPy has not
         raise _unreadable(path, kind, str(failure)) from None
     if digest != header.get("digest"):
         raise _unreadable(path, kind, "its content does not match its checksum")

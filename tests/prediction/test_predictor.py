@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as some
 from numpy.typing import NDArray
 
 from cropstar.config import TrainConfig
-from cropstar.errors import ResourceError, UsageError
+from cropstar.errors import ArtifactError, ResourceError, UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.models.backends import half_type, has_bfloat16
 from cropstar.models.cells.cell import CELLS
@@ -25,6 +26,7 @@ from cropstar.prediction.predictor import PeakMemory, Predictor, bytes_per_pixel
 from cropstar.prediction.request import MapInput, MapRequest, parse_memory
 from cropstar.sources.stack import StackSeries
 from cropstar.sources.synthetic import SceneOptions, write_scene
+from cropstar.store.model_file import read_model, write_model
 from cropstar.training.train import TrainOptions, train
 from tests.prediction.making import untrained
 
@@ -167,6 +169,27 @@ def test_more_memory_makes_larger_windows(large: tuple[Predictor, StackSeries]) 
     assert all(side % 64 == 0 for side in sides)
     for plan, memory in zip(plans, (1, 2, 4, 16), strict=True):
         assert plan.bytes <= memory * 1e9
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf])
+def test_weights_that_are_no_numbers(small_scene: Path, tmp_path: Path, weight: float) -> None:
+    path = untrained(tmp_path / "m", small_scene / "tile.tif", "star")
+    predictor = Predictor(path, CPU)
+    with pytest.raises(ArtifactError, match="what it computes are no numbers"):  # as weights may be that overflow
+        predictor.calibrated(torch.full((len(predictor.card.fingerprint.classes), 2, 2), weight))
+    card, weights, _ = read_model(path)
+    name = min(name for name in weights if name.startswith("head"))
+    write_model(path, card, {**weights, name: np.full_like(weights[name], weight)})
+    with pytest.raises(ArtifactError, match="some of its weights are no numbers"):
+        Predictor(path, CPU)
+
+
+def test_a_model_of_an_unknown_name(small_scene: Path, tmp_path: Path) -> None:
+    """Of a later version, perhaps: the command is not wrong, its file is."""
+    card, weights, _ = read_model(untrained(tmp_path / "m", small_scene / "tile.tif", "star"))
+    write_model(tmp_path / "m", replace(card, model={**card.model, "name": "comet"}), weights)
+    with pytest.raises(ArtifactError, match=r"its description cannot be understood .unknown model 'comet'"):
+        Predictor(tmp_path / "m", CPU)
 
 
 def test_a_model_without_a_margin_gets_whole_blocks(small_scene: Path, tmp_path: Path) -> None:

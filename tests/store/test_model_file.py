@@ -70,6 +70,17 @@ def test_what_is_written_is_read(model: Path) -> None:
     assert [path.name for path in model.parent.iterdir()] == ["model.safetensors"]
 
 
+def test_numbers_of_a_kind_that_numpy_has_not(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write_model(path, CARD, {"weight": np.ones((2, 2), np.float16)})
+    data = path.read_bytes()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    header = data[8:end].replace(b'"F16"', b'"BF16"')
+    path.write_bytes(struct.pack("<Q", len(header)) + header + data[end:])
+    with pytest.raises(ArtifactError, match=r"the model file cannot be used .*bfloat16"):
+        read_model(path)
+
+
 def test_equal_models_are_equal_bytes(model: Path) -> None:
     before = model.read_bytes()
     write_model(model, CARD, dict(reversed(WEIGHTS.items())))
