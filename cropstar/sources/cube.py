@@ -11,12 +11,14 @@ What a cube has on one day of one sensor is put together, each pixel from the fi
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +281,7 @@ def _open_dataset(path: Path) -> Any:
     try:
         if path.is_dir():
             _require_own_files(path)
+            _require_whole_chunks()
         engine = "zarr" if path.is_dir() else _engine(path)
         return xarray.open_dataset(
             path,
@@ -315,6 +318,25 @@ def _require_own_files(folder: Path) -> None:
             if path.name in ZARR_DESCRIPTIONS and status.st_size > MOST_DESCRIBED:
                 why = f"'{path.relative_to(folder)}' has {status.st_size:,} bytes"
                 raise InputError("a cube that cannot be read", path=folder, why=why, remedy=FORMATS_REMEDY)
+
+
+@cache
+def _require_whole_chunks() -> None:
+    """Refuse chunks that were cut off: Blosc takes their length from their first bytes and reads beyond the end."""
+    try:
+        from numcodecs.blosc import Blosc
+    except ImportError:
+        return
+    decode = Blosc.decode
+
+    def checked(self: Any, chunk: Any, out: Any = None) -> Any:
+        start = memoryview(chunk).cast("B")[:16]
+        claimed = int.from_bytes(start[12:], "little")
+        if len(start) < 16 or claimed > memoryview(chunk).nbytes:
+            raise ValueError(f"a chunk has {memoryview(chunk).nbytes:,} of {claimed:,} bytes")
+        return decode(self, chunk, out)
+
+    Blosc.decode = checked
 
 
 def _engine(path: Path) -> str:
@@ -420,8 +442,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _first_number(value: Any, default: float) -> float:
+    """The number of an attribute, NaN of one that is something else; the default where there is none."""
     numbers = [] if value is None else np.ravel(value)[:1].tolist()
-    return float(numbers[0]) if numbers and _is_number(numbers[0]) else default
+    return default if not numbers else float(numbers[0]) if _is_number(numbers[0]) else math.nan
 
 
 def _turned(part: slice, size: int, flipped: bool) -> slice:

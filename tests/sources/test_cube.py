@@ -188,7 +188,7 @@ def _no_places(cube: Any) -> Any:
     return cube.drop_vars("x")
 
 
-def _scaled(cube: Any, **attributes: float) -> Any:
+def _scaled(cube: Any, **attributes: float | str) -> Any:
     for name in cube:
         cube[name].attrs.update(attributes)
     return cube
@@ -206,6 +206,7 @@ def _scaled(cube: Any, **attributes: float) -> Any:
         (lambda cube: cube.assign_coords(x=np.arange(12) * 1e300), "no usable grid"),
         (lambda cube: _scaled(cube, scale_factor=0.0), "no usable scale"),
         (lambda cube: _scaled(cube, scale_factor=float("nan")), "no usable scale"),
+        (lambda cube: _scaled(cube, scale_factor="one in 10,000"), "no usable scale"),
         (lambda cube: _scaled(cube, add_offset=1e300), "no usable scale"),
         (lambda cube: cube.assign({name: cube[name].astype(np.complex64) for name in cube}), "no images"),
         (lambda cube: cube.assign({name: cube[name].astype(str) for name in cube}), "no images"),
@@ -247,6 +248,22 @@ def test_a_damaged_chunk_of_zarr(tmp_path: Path) -> None:
         if file.is_file() and not file.name.startswith((".z", "zarr")):
             file.write_bytes(b"rubbish" * 10)
     with pytest.raises(InputError, match="a damaged cube"):
+        open_cubes(path).read(Window(0, 0, 8, 12))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_chunk_of_zarr_that_was_cut_off(tmp_path: Path, version: int) -> None:
+    """By one byte: Blosc reads what lies behind it in memory."""
+    zarr = pytest.importorskip("zarr")
+    blosc = pytest.importorskip("numcodecs").Blosc() if version == 2 else zarr.codecs.BloscCodec()
+    path = tmp_path / "cube.zarr"
+    cube = a_cube(optical(), 10)
+    cube.to_zarr(path, zarr_format=version, encoding={name: {"compressors": [blosc]} for name in cube})
+    files = [file for file in (path / "B02").rglob("*") if file.is_file() and not file.name.startswith((".z", "zarr"))]
+    open_cubes(path).read(Window(0, 0, 8, 12))
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"a damaged cube .*a chunk has .* bytes"):
         open_cubes(path).read(Window(0, 0, 8, 12))
 
 
