@@ -24,7 +24,7 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.models.calibration import Calibration
 from cropstar.registry import short_list
-from cropstar.reports.wording import plural
+from cropstar.reports.wording import percent, plural
 from cropstar.runtime import logger
 from cropstar.store.classes import ClassTable
 from cropstar.store.store import Store
@@ -452,6 +452,7 @@ def summary_lines(facts: Mapping[str, Any]) -> list[str]:
     total = max(facts["fields"], 1)
     shown = facts["pairs"][:PAIRS_SHOWN]
     others = facts["suspects"] - sum(row["fields"] for row in shown)
+    wrong = {light: percent(share) for light, share in facts["if_wrong"].items()}
     promise = f"of those that are right, at most {rate:.0%} are red"
     if not facts["promised"]:
         promise = f"that at most {rate:.0%} of right ones are red is NOT promised here, see the warnings"
@@ -461,6 +462,6 @@ def summary_lines(facts: Mapping[str, Any]) -> list[str]:
         *(f"  {row['fields']:5d}  {row['label']} looks like {row['probable']}" for row in shown),
         *([f"  {others:5d}  others"] if others else []),
         f"declared crops  {lights['green']:,} green, {lights['yellow']:,} yellow, {lights['red']:,} red; {promise}",
-        f"wrong crops     would be red in {facts['if_wrong']['red']:.0%}, yellow in {facts['if_wrong']['yellow']:.0%} "
-        f"and green in {facts['if_wrong']['green']:.0%} of cases, if any other crop were declared",
+        f"wrong crops     would be red in {wrong['red']}, yellow in {wrong['yellow']} and green in {wrong['green']} of "
+        "cases, if any other crop were declared",
     ]
