@@ -38,7 +38,7 @@ def doctor(output: Path, selftest: bool, as_json: bool, device: str) -> None:
     A line that begins with ! is something that is needed and missing: the exit code is 6 then. What is missing but
     not needed begins with -. With --selftest STAR and ConvSTAR are computed by every backend of the device: the largest
     errors of scores and gradients against the equations in double precision, and the samples or pixels a second of
-    inference and training. A line with ! is of a backend that is wrong, and the exit code 6.
+    inference and training. A backend that computes wrongly has a line with !, and the exit code is 6.
     """
     from cropstar.reports.health import examine, format_findings, to_json
     from cropstar.runtime import choose_device

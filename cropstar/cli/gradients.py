@@ -32,7 +32,9 @@ cropstar gradients -o lattice --data mnist MNIST_FOLDER --cells lstm,star
 @click.option("--layers", type=click.IntRange(1, 100), help="Layers.  [default: 10, or 12 for images]")
 @click.option("--steps", type=click.IntRange(1, 5000), help="Steps in time.  [default: 10, or an image's pixels]")
 @click.option("--hidden", type=click.IntRange(1, 512), default=64, show_default=True, help="Width of every layer.")
-@click.option("--alpha", type=Decimal(0, 1, max_open=True), default=0.5, show_default=True, help="Smoothness of noise.")
+@click.option(
+    "--alpha", type=Decimal(0, 1, max_open=True), default=0.5, show_default=True, help="Smoothness of the noise."
+)
 @click.option(
     "--runs", type=click.IntRange(2, 100_000), help="Random networks and inputs.  [default: 100, or 4 for images]"
 )

@@ -37,7 +37,7 @@ cropstar ingest table obs.csv --id-column field --bands B04=red,B08=nir --scale 
 @click.option("--workers", type=click.IntRange(1, 256), help="Worker processes.  [default: the number of cores]")
 @click.option("--scheduler", metavar="ADDRESS", help="Use the workers of this Dask cluster.")
 @click.option("--seed", type=click.IntRange(0), metavar="NUMBER", help="Seed of the demonstration scene.  [default: 1]")
-@click.option("--radar", is_flag=True, default=None, help="The demonstration scene with radar images beside it.")
+@click.option("--radar", is_flag=True, default=None, help="Add radar images to the demonstration scene.")
 @source_options
 @remote
 @logging_options

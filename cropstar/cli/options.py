@@ -279,7 +279,7 @@ SOURCE_OPTIONS = (
         "--add",
         multiple=True,
         type=PATH,
-        help="Images of another sensor of the same place, such as radar; may be repeated.",
+        help="Images of the same place by another sensor, such as radar; may be repeated.",
     ),
     headed(STAC, "--collection", help="The collection, or several with commas between.  [default: sentinel-2-l2a]"),
     headed(
@@ -291,7 +291,9 @@ SOURCE_OPTIONS = (
     ),
     headed(STAC, "--from", "start", type=DAY, callback=only_day, metavar="DATE", help="First day, e.g. 2018-03-01."),
     headed(STAC, "--to", "end", type=DAY, callback=only_day, metavar="DATE", help="Last day."),
-    headed(STAC, "--max-cloud", type=float, metavar="PERCENT", help="Skip items with more cloud.  [default: 100]"),
+    headed(
+        STAC, "--max-cloud", type=float, metavar="PERCENT", help="Skip items with more cloud than this.  [default: 100]"
+    ),
     headed(STAC, "--crs", help="Coordinate system of the mosaic.  [default: that of most items]"),
     headed(STAC, "--resolution", type=float, metavar="METRES", help="Pixel size.  [default: that of the finest band]"),
     headed(TABLES, "--id-column", help="Column of the series id.  [default: guessed]"),
@@ -316,13 +318,13 @@ SOURCE_OPTIONS = (
         "--context",
         callback=split_names,
         metavar="NAMES",
-        help="Context that all sensors share: columns (elevation,slope) or rasters (elevation=dem.tif).",
+        help="Inputs without a date: columns (elevation,slope) or rasters (elevation=dem.tif).",
     ),
     headed(
         WEATHER,
         "--temperature",
         metavar="COLUMN|FILE",
-        help="Mean temperature, of images AgERA5 or a dated table: growing degree-days become the band gdd.",
+        help="Mean temperature, for the band gdd of growing degree-days: a column; for images AgERA5 or a dated table.",
     ),
     headed(
         WEATHER,
@@ -335,7 +337,7 @@ SOURCE_OPTIONS = (
         WEATHER,
         "--warm-from",
         metavar="MM-DD",
-        help="Day of the year on which growing degree-days start at zero.  [default: 01-01]",
+        help="Day of the year from which growing degree-days are added up.  [default: 01-01]",
     ),
     headed(TABLES, "--keep-unlabelled", is_flag=True, default=None, help="Keep fields without a crop."),
     headed(PUBLISHED, "--year", type=int, help="breizhcrops: 2017 or 2018; tum, zuericrop: year of the dates."),
@@ -349,7 +351,7 @@ SOURCE_OPTIONS = (
         IMAGES,
         "--dates",
         type=PATH,
-        help="2023-04-01,... or a file with one per line, for a stack without dates, or zuericrop.",
+        help="Dates of a stack or zuericrop file that has none: 2023-04-01,... or a file, one per line.",
     ),
     headed(
         IMAGES,
@@ -362,7 +364,7 @@ SOURCE_OPTIONS = (
         PUBLISHED,
         "--cloud-limit",
         type=float,
-        help="zuericrop: share of cloud that counts as clear.  [default: 0.1]",
+        help="zuericrop: largest share of cloud that counts as clear.  [default: 0.1]",
     ),
 )
 
@@ -413,7 +415,7 @@ MAP_OPTIONS = (
         AREA,
         "--mask",
         type=PATH,
-        help="Map only within this: ESA WorldCover or WorldCereal, a 0/1 raster, or outlines.",
+        help="Map only inside this: ESA WorldCover or WorldCereal, a 0/1 raster, or outlines.",
     ),
     headed(
         AREA,
@@ -422,33 +424,33 @@ MAP_OPTIONS = (
         metavar="N,N",
         help="Values of --mask that are mapped.  [default: crops]",
     ),
-    headed(AREA, "--only-parcels", is_flag=True, help="Map only within --parcels."),
+    headed(AREA, "--only-parcels", is_flag=True, help="Map only inside --parcels."),
     headed(
         AREA,
         "--min-confidence",
         type=Decimal(0, 1),
         metavar="P",
-        help="Call pixels unknown whose class is less probable.",
+        help="Mark pixels as unknown if their class is less probable than this.",
     ),
     headed(
         AREA,
         "--unknown",
         type=Decimal(0.001, 0.5),
         metavar="RATE",
-        help="Call pixels unknown that are unlike all crops; at most this share of true crops, e.g. 0.05.",
+        help="Mark pixels that are unlike all crops as unknown, and at most this share of true crops, e.g. 0.05.",
     ),
     headed(SEASON, "--state", type=PATH, help="Save the hidden state after the last date, for 'cropstar update'."),
     headed(
         SEASON,
         "--state-precision",
         type=click.Choice(["float32", "float16"]),
-        help="Number format of the state; float16 halves the file.  [default: float32; for an update as it is]",
+        help="Number format of the state; float16 halves the file.  [default: float32; of update: that of the state]",
     ),
     headed(
         SEASON,
         "--every-date",
         is_flag=True,
-        help="One map per date, and <map>-earliest.tif: when the class was settled.",
+        help="Write one map per date, and <map>-earliest.tif: the date on which the class was settled.",
     ),
     headed(
         SEASON,

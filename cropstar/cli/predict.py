@@ -46,7 +46,7 @@ cropstar predict 'tiles/*.tif' -o maps --scheduler tcp://10.0.0.1:8786    on a D
 @click.option("--model", type=PATH, help="A model file or the folder of a run.  [default: the newest in data/runs]")
 @click.option("--overwrite", is_flag=True, help="Replace a map that exists.")
 @map_options(OUTPUTS, AREA, SEASON, INPUTS, OF_TABLES, MACHINE)
-@headed(INPUTS, "--add", multiple=True, type=PATH, help="Images of another sensor of the same place; may be repeated.")
+@headed(INPUTS, "--add", multiple=True, type=PATH, help="Images of the same place by another sensor; may be repeated.")
 @headed(MACHINE, "--scheduler", metavar="ADDRESS", help="Compute on the workers of this Dask cluster.")
 @backend()
 @device

@@ -72,7 +72,7 @@ SMALL = "Few fields, doubtful labels"
     "--refit",
     is_flag=True,
     default=None,
-    help="At the end, retrain on training and validation parcels; the accuracy is that of the model before.",
+    help="At the end, retrain on training and validation parcels; the figures are those of the model before.",
 )
 @headed(BETTER, "--distil", type=PATH, metavar="RUN", help="Also learn from the predictions of this finished run.")
 @headed(

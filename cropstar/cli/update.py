@@ -48,9 +48,10 @@ def update(state: Path, new: tuple[str, ...], **options: Any) -> None:
     """Update the map of a season with new images, without reading the old ones.
 
     STATE is what `cropstar predict --state` wrote; NEW are images of later dates on the same grid: GeoTIFFs whose band
-    descriptions have date and band name, folders of dated GeoTIFFs, Sentinel-2 L2A products. The map is the one that
-    a run over all dates would make. State and map are replaced when both are complete; if anything fails before, the
-    state stays as it was. An image that is not later than the last one, or on another grid, is refused (exit code 5).
+    descriptions have date and band name, folders of dated GeoTIFFs, Sentinel-2 L2A products. The map is the
+    same as a prediction over all dates. State and map are replaced when both are complete; if anything fails before,
+    the state stays as it was. An image that is not later than the last one, or on another grid, is refused (exit
+    code 5).
     """
     import cropstar
 

@@ -173,19 +173,12 @@ def _checked(
     other: bool,
 ) -> CheckResult:
     names, keys = subject.card.fingerprint.classes.names, _keys(store)
+    judged = len(fields)
     labels = fields.labels
-    undeclared = 0
     if options.declared is not None:
-        rows = [row for row, parcel in enumerate(fields.parcels) if keys[parcel] in options.declared]
-        undeclared = len(fields) - len(rows)
-        if not rows:
-            why = "none of its names is that of a labelled field in the store"
-            remedy = "give the parcels that the store was made with"
-            raise InputError("no field is declared", path=options.declared_path, why=why, remedy=remedy)
-        fields = fields.rows(rows)
-        labels = fields.labels
-        declared = [options.declared[keys[parcel]] for parcel in fields.parcels]
-        fields = replace(fields, labels=_numbers(declared, subject.card.fingerprint.classes, options.declared_path))
+        rows, declared = _declared_labels(options.declared, fields, keys, subject, options.declared_path)
+        labels = labels[rows]
+        fields = replace(fields.rows(rows), labels=declared)
     groups = ConformalGroups.of(known, options.rate)
     p_values = groups.p_values(fields.probabilities, None if other else labels)
     lights = groups.lights(fields, p_values)
@@ -198,19 +191,14 @@ def _checked(
     elsewhere = _other_years(subject, store) if other else []
     broken = _warn_of_low_p_values(held, options.rate) if other or options.declared is not None else []
     warnings = [*elsewhere, *_warnings(groups, names, options.rate, other=other and not elsewhere), *broken]
-    doubtful = len(find_suspects(known)) / len(known)
-    if doubtful > options.rate:
-        warnings.append(
-            f"{doubtful:.0%} of the known labels are suspect, more than the rate of {options.rate:g}: "
-            "fewer fields are red and more are yellow than with right labels; correct the suspect ones first"
-        )
+    warnings += _warn_of_doubtful_labels(known, options.rate)
     for warning in warnings:
         logger.warning(warning)
     facts = {
         "run": str(subject.file.parent),
         "store": str(store.folder),
         "fields": len(fields),
-        "undeclared": undeclared,
+        "undeclared": judged - len(fields),
         "calibrated_on": len(known),
         "other_store": other,
         "promised": not (elsewhere or broken),
@@ -229,6 +217,23 @@ def _checked(
     shown += [row.parcel for row in [*reds, *(row for row in checked if row.survey)]]
     band, curves, medians = _curves(store, list(dict.fromkeys(shown))[: 2 * MOST_SHOWN], fields, names)
     return CheckResult(subject.file.parent, store.folder, checked, facts, band, curves, medians)
+
+
+def _declared_labels(
+    crop_of: Mapping[str, str],
+    fields: FieldProbabilities,
+    keys: Mapping[ParcelId, str],
+    subject: EvaluatedModel,
+    path: Path | None,
+) -> tuple[list[int], Integers]:
+    """The rows of the fields with a declared crop, and its class."""
+    rows = [row for row, parcel in enumerate(fields.parcels) if keys[parcel] in crop_of]
+    if not rows:
+        why = "none of its names is that of a labelled field in the store"
+        remedy = "give the parcels that the store was made with"
+        raise InputError("no field is declared", path=path, why=why, remedy=remedy)
+    declared = [crop_of[keys[fields.parcels[row]]] for row in rows]
+    return rows, _numbers(declared, subject.card.fingerprint.classes, path)
 
 
 def _numbers(declared: Sequence[str], classes: ClassTable, path: Path | None) -> Integers:
@@ -313,6 +318,17 @@ def _warnings(groups: ConformalGroups, names: Sequence[str], rate: float, *, oth
             "they are never red"
         )
     return warnings
+
+
+def _warn_of_doubtful_labels(known: FieldProbabilities, rate: float) -> list[str]:
+    """A warning where more of the known labels are suspect than may be false alarms."""
+    doubtful = len(find_suspects(known)) / len(known)
+    if doubtful <= rate:
+        return []
+    return [
+        f"{doubtful:.0%} of the known labels are suspect, more than the rate of {rate:g}: "
+        "fewer fields are red and more are yellow than with right labels; correct the suspect ones first"
+    ]
 
 
 def _warn_of_low_p_values(held: Floats, rate: float) -> list[str]:
