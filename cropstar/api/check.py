@@ -1,4 +1,4 @@
-"""check: what the command of this name does, as a function, and the files that it writes."""
+"""`cropstar.check`, which the command of this name calls, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def check(
         raise UsageError("two stores", path=place, remedy="give a run to check another --store by")
     run = place
     if is_store:
-        run = _run_of(place, Path(runs), folds, model, recipe, seed, settings, device, fresh=fresh)
+        training = {"folds": folds, "model": model, "recipe": recipe, "seed": seed, "settings": settings}
+        run = _run_of(place, Path(runs), fresh=fresh, device=device, **training)
     if target is None:
         checked = Path(store) if store is not None else run
         target = (run if store is None else Path.cwd()) / f"{checked.name}-check{_default_suffix(run, store)}"
@@ -118,19 +119,8 @@ def check(
     return found
 
 
-def _run_of(
-    store: Path,
-    runs: Path,
-    folds: int,
-    model: str,
-    recipe: str | None,
-    seed: int | None,
-    settings: Mapping[str, Any] | Sequence[str],
-    device: Device,
-    *,
-    fresh: bool,
-) -> Path:
-    """A finished run that judged every field of the store out of fold; trained where there is none."""
+def _run_of(store: Path, runs: Path, *, fresh: bool, **training: Any) -> Path:
+    """A finished run that judged every field of the store out of fold; where there is none, one is trained."""
     from cropstar.store.store import Store
     from cropstar.training.check import reusable_run
 
@@ -143,16 +133,11 @@ def _run_of(
     opened.close()
     trained = train(
         store=store,
-        model=model,
-        folds=folds,
-        recipe=recipe,  # type: ignore[arg-type]
         target=None if series else "parcel",  # a label is of a whole field
-        seed=seed,
-        settings=settings,
         runs=runs,
-        device=device,
         fresh=fresh,
         progress=None,
+        **training,
     )
     return trained.folder
 

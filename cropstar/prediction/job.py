@@ -49,7 +49,7 @@ from cropstar.prediction.blocks import (
     require_marks,
 )
 from cropstar.prediction.layers import BY_DATE, ClassHistory
-from cropstar.prediction.outputs import MapContents, MapResult, provenance_tags, write_map_per_date, write_outputs
+from cropstar.prediction.outputs import MapContents, MapResult, MapWriter, provenance_tags
 from cropstar.prediction.parcels import parcel_classifier, require_parcels, warn_of_parcel_model
 from cropstar.prediction.predictor import (
     Answer,
@@ -337,6 +337,17 @@ class MapJob:
         if not (self.request.overwrite or folder.assembling):  # others may have made it while blocks were computed
             self.files.require_new(overwrite=False)
         folder.begin_assembling()
+        map_writer = MapWriter(
+            self.files,
+            grid,
+            classes,
+            tags,
+            title=f"Crops, {dates[0]} to {dates[-1]}",
+            work=work,
+            trust=self.trust,
+            model=self.predictor.path,
+            parcel_model=parcel_classifier(self.series, self.predictor),
+        )
         with ExitStack() as stack:
             if self.request.state is not None:  # takes its name last, when the map is there
                 writer = stack.enter_context(writing_season(self.request.state, self._season_card()))
@@ -345,21 +356,8 @@ class MapJob:
                     writer.write(*states)
             stable = self.request.stable_confidence
             if stable is not None:
-                write_map_per_date(
-                    lambda: folder.read(windows, layers), self.files, grid, classes, stable, tags=tags, work=work
-                )
-            written = write_outputs(
-                folder.read(windows, layers),
-                self.files,
-                grid,
-                classes,
-                tags=tags,
-                title=f"Crops, {dates[0]} to {dates[-1]}",
-                work=work,
-                trust=self.trust,
-                model=self.predictor.path,
-                parcel_model=parcel_classifier(self.series, self.predictor),
-            )
+                map_writer.write_per_date(lambda: folder.read(windows, layers), stable)
+            written = map_writer.write(folder.read(windows, layers))
         folder.remove()
         return self.result(written)
 

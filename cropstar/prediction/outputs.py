@@ -8,7 +8,7 @@ classes (`<map>.tif.aux.xml`) and their colours (`<map>.qml`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
@@ -59,6 +59,8 @@ MAP = "map"
 
 DATES = "CROPSTAR_DATES"  # the tag of a map with its dates
 DISPLAY = 2000  # pixels of a picture's long side
+OPEN_AT_ONCE = 32  # files of single dates
+EARLIEST_MEANING = "day of the year from which the class stayed the same with a confidence of at least {:g}; 0 if never"
 SMOOTHED_AT_ONCE = 8_000_000  # probabilities; some hundred megabytes with what is computed from them
 
 
@@ -115,70 +117,190 @@ class MapResult:
         return self.files.picture
 
 
-def write_outputs(
-    blocks: Iterable[BlockResult],
-    files: MapFiles,
-    grid: Grid,
-    classes: ClassTable,
-    *,
-    tags: dict[str, str],
-    title: str,
-    work: Path,
-    trust: Trust | None = None,
-    model: Path | None = None,
-    parcel_model: ParcelClassifier | None = None,
-) -> MapContents:
-    """Put a map together.
-
-    Drafts lie in the work folder meanwhile and are gone afterwards. `parcel_model` classifies parcels where the model
-    does so itself; else what the map shows in them counts.
-    """
-    options = files.options
-    shown = classes.with_marks(options.marks)
-    trust = trust or Trust()
-    tags = {**tags, **trust.tags()}
-    parcel_count = None
-    if options.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
-        tags = {**tags, "CROPSTAR_SMOOTHING": str(options.smoothing)}
-    work.mkdir(parents=True, exist_ok=True)
-    with rasterio.Env(**OPEN_ENVIRONMENT), ExitStack() as hold:  # no file beside a draft is looked at
-        drafts, counts = _gather(blocks, options, grid, classes, work, hold)
-        if options.smoothing is not None:
-            drafts, counts = _smooth(drafts, options, grid, classes, work, hold)
-        hectares = hectares_per_pixel(grid)
-        rate = options.unknown if options.min_confidence is None else None  # the one of unknown parcels
-        rules = EVERY_LABEL if options.declared_classes is None else read_rules(options.declared_classes)
-        product = ParcelProduct(files.parcels, classes, options.declared_column, rules, model, grid, rate, trust.tags())
-        if options.parcels is not None and parcel_model is not None:
-            parcel_count = parcel_model(options.parcels, product)
-        elif options.parcels is not None:
-            map_draft, probabilities = drafts[MAP].path, drafts[PROBABILITIES].path
-            parcel_count = classify_parcels(options.parcels, product, map_draft, probabilities)
-        thinned = read_thinned(drafts[MAP].path, DISPLAY)
-        if options.page:
-            confidence = read_thinned(drafts[CONFIDENCE].path, DISPLAY)
-            parcels = files.parcels if options.parcels is not None else None
-            write_page(files.page, thinned, confidence, grid, shown, counts, title=title, parcels=parcels, trust=trust)
-        if options.picture:
-            tested = [f"Tested {trust.accuracy}"] if trust.accuracy else []
-            notes = [*tested, *(f"Caution: {text}" for text in (*trust.caveats, trust.note) if text)]
-            notes += [COUNTED] if hectares is not None else []
-            draw_map(files.picture, thinned, grid, shown, title=title, counts=counts, notes=notes)
-        write_text(names_file(files.map), describe_names(shown, counts, hectares))
-        write_text(style_file(files.map), describe_style(shown))
-        for name in options.layers:
-            write_text(style_file(files.layer(name)), LAYERS[name].style())
-            publish(drafts[name], files.layer(name), {**tags, "CROPSTAR_LAYER": LAYERS[name].meaning})
-        publish(drafts[MAP], files.map, tags)
-    return MapContents(counts, parcel_count)
-
-
 @dataclass(frozen=True)
 class MapContents:
     """Pixels and parcels of a map that was written."""
 
     counts: NDArray[np.int64]  # (256,): pixels of each value
     parcels: ParcelCount | None  # of the parcels beside it
+
+
+@dataclass(frozen=True)
+class MapWriter:
+    """Writes a map and the files beside it.
+
+    `parcel_model` classifies parcels where the model does so itself; else what the map shows in them counts.
+    """
+
+    files: MapFiles
+    grid: Grid
+    classes: ClassTable
+    tags: dict[str, str]
+    title: str
+    work: Path  # the folder of drafts, which are gone afterwards
+    trust: Trust = field(default_factory=Trust)
+    model: Path | None = None
+    parcel_model: ParcelClassifier | None = None
+
+    @property
+    def options(self) -> MapOptions:
+        return self.files.options
+
+    @property
+    def shown(self) -> ClassTable:
+        """The classes of the map, with what else its pixels may be."""
+        return self.classes.with_marks(self.options.marks)
+
+    def write(self, blocks: Iterable[BlockResult]) -> MapContents:
+        """Write all files, from blocks in any order."""
+        options = self.options
+        self.work.mkdir(parents=True, exist_ok=True)
+        with rasterio.Env(**OPEN_ENVIRONMENT), ExitStack() as hold:  # no file beside a draft is looked at
+            drafts, counts = self._gather(blocks, hold)
+            if options.smoothing is not None:
+                drafts, counts = self._smooth(drafts, options.smoothing, hold)
+            parcels = None if options.parcels is None else self._classify_parcels(options.parcels, drafts)
+            self._draw(drafts, counts)
+            self._publish(drafts, counts)
+        return MapContents(counts, parcels)
+
+    def _gather(self, blocks: Iterable[BlockResult], hold: ExitStack) -> tuple[Drafts, NDArray[np.int64]]:
+        """One draft for the map and one for each layer."""
+        counts = np.zeros(256, dtype=np.int64)
+        names = self.options.layers_of_blocks
+        with ExitStack() as writing:
+            drafts = self._open_drafts(self._kinds(names), "draft", hold, writing)
+            for block in blocks:
+                drafts[MAP].write(block.window, block.classes[None])
+                for name in names:
+                    drafts[name].write(block.window, block.layers[name])
+                counts += np.bincount(block.classes.ravel(), minlength=256)
+        return drafts, counts
+
+    def _smooth(self, rough: Drafts, smoothing: Smoothing, hold: ExitStack) -> tuple[Drafts, NDArray[np.int64]]:
+        """New drafts of the smoothed map and of the layers that follow from it; the valid dates stay as they are."""
+        names = tuple(name for name in self.options.layers_of_files if name != VALID_DATES)
+        counts = np.zeros(256, dtype=np.int64)
+        shape, marked = self.grid.shape, bool(self.options.marks)
+        side = 512 if len(self.classes) * 512 * 512 <= SMOOTHED_AT_ONCE else 256
+        with ExitStack() as writing:
+            drafts = self._open_drafts(self._kinds(names), "smooth", hold, writing)
+            windows = list(split(shape, side))
+            for window in track(windows, len(windows), "smooth", "block"):
+                outer = window.expand(smoothing.margin, shape)
+                inner = window.relative_to(outer).slices
+                numbers = rough[MAP].read(outer)[0]
+                stored = rough[PROBABILITIES].read(outer) if PROBABILITIES in rough else None
+                chosen, layers = smoothed_block(numbers, stored, inner, smoothing, names, marked=marked)
+                drafts[MAP].write(window, chosen[None])
+                for name, values in layers.items():
+                    drafts[name].write(window, values)
+                counts += np.bincount(chosen.ravel(), minlength=256)
+        return drafts | ({VALID_DATES: rough[VALID_DATES]} if VALID_DATES in rough else {}), counts
+
+    def _kinds(self, names: Iterable[str]) -> dict[str, RasterKind]:
+        """The kinds of the map and of the layers of these names."""
+        layers = {name: RasterKind.of_layer(LAYERS[name], self.classes) for name in names}
+        return {MAP: RasterKind.of_map(self.shown), **layers}
+
+    def _open_drafts(self, kinds: Mapping[str, RasterKind], stem: str, hold: ExitStack, writing: ExitStack) -> Drafts:
+        """Drafts that are open until `writing` ends and there until `hold` does."""
+        drafts = {}
+        for name, kind in kinds.items():
+            path = self.work / f"{stem}-{name}.tif"
+            hold.callback(path.unlink, missing_ok=True)
+            drafts[name] = writing.enter_context(drafting(path, self.grid, kind))
+        return drafts
+
+    def _classify_parcels(self, outlines: Path, drafts: Drafts) -> ParcelCount:
+        options = self.options
+        rate = options.unknown if options.min_confidence is None else None  # the one of unknown parcels
+        rules = EVERY_LABEL if options.declared_classes is None else read_rules(options.declared_classes)
+        product = ParcelProduct(
+            *(self.files.parcels, self.classes, options.declared_column, rules),
+            *(self.model, self.grid, rate, self.trust.tags()),
+        )
+        if self.parcel_model is not None:
+            return self.parcel_model(outlines, product)
+        return classify_parcels(outlines, product, drafts[MAP].path, drafts[PROBABILITIES].path)
+
+    def _draw(self, drafts: Drafts, counts: NDArray[np.int64]) -> None:
+        """The page and the picture, of those that are asked for."""
+        options, files, trust = self.options, self.files, self.trust
+        thinned = read_thinned(drafts[MAP].path, DISPLAY)
+        if options.page:
+            confidence = read_thinned(drafts[CONFIDENCE].path, DISPLAY)
+            parcels = files.parcels if options.parcels is not None else None
+            what = (files.page, thinned, confidence, self.grid, self.shown, counts)
+            write_page(*what, title=self.title, parcels=parcels, trust=trust)
+        if options.picture:
+            tested = [f"Tested {trust.accuracy}"] if trust.accuracy else []
+            notes = [*tested, *(f"Caution: {text}" for text in (*trust.caveats, trust.note) if text)]
+            notes += [COUNTED] if hectares_per_pixel(self.grid) is not None else []
+            draw_map(files.picture, thinned, self.grid, self.shown, title=self.title, counts=counts, notes=notes)
+
+    def _publish(self, drafts: Drafts, counts: NDArray[np.int64]) -> None:
+        """The names and colours of the classes, the layers and, last, the map."""
+        options, files = self.options, self.files
+        tags = {**self.tags, **self.trust.tags()}
+        if options.smoothing is not None:  # what a layer says of confidence is then said of a window, not of a pixel
+            tags["CROPSTAR_SMOOTHING"] = str(options.smoothing)
+        write_text(names_file(files.map), describe_names(self.shown, counts, hectares_per_pixel(self.grid)))
+        write_text(style_file(files.map), describe_style(self.shown))
+        for name in options.layers:
+            write_text(style_file(files.layer(name)), LAYERS[name].style())
+            publish(drafts[name], files.layer(name), {**tags, "CROPSTAR_LAYER": LAYERS[name].meaning})
+        publish(drafts[MAP], files.map, tags)
+
+    # --- maps of single dates, and the date from which each pixel's class stays
+
+    def write_per_date(self, blocks: Callable[[], Iterable[BlockResult]], stable_confidence: float) -> None:
+        """Write the maps of all dates; blocks are read again for every `OPEN_AT_ONCE` of them."""
+        files, shown = self.files, self.shown
+        self.work.mkdir(parents=True, exist_ok=True)
+        confidence = f"{stable_confidence:g}"
+        meaning = EARLIEST_MEANING.format(stable_confidence)
+        kind = RasterKind("uint16", 0, [meaning], "NEAREST")
+        days = [day.timetuple().tm_yday for day in files.dates]
+        with ExitStack() as hold:
+            write_text(style_file(files.earliest), ramp_style(day_ramp(days)))
+            (draft,) = self._gather_by(blocks(), {EARLIEST: (kind, lambda block: block.layers[EARLIEST])}, hold)
+            tags = {**self.tags, "CROPSTAR_LAYER": meaning, "CROPSTAR_CONFIDENCE": confidence}
+            publish(draft, files.earliest, tags)
+        for start in range(0, len(files.dates), OPEN_AT_ONCE):
+            numbers = range(start, min(start + OPEN_AT_ONCE, len(files.dates)))
+            counts = np.zeros((len(files.dates), 256), dtype=np.int64)
+
+            def one(number: int, counts: NDArray[np.int64] = counts) -> Callable[[BlockResult], NDArray[Any]]:
+                def take(block: BlockResult) -> NDArray[Any]:
+                    chosen: NDArray[np.uint8] = block.layers[BY_DATE][number]
+                    counts[number] += np.bincount(chosen.ravel(), minlength=256)
+                    return chosen[None]
+
+                return take
+
+            with ExitStack() as hold:
+                rasters = {str(number): (RasterKind.of_map(shown), one(number)) for number in numbers}
+                for number, draft in zip(numbers, self._gather_by(blocks(), rasters, hold), strict=True):
+                    path = files.layer(files.dates[number].isoformat())
+                    write_text(names_file(path), describe_names(shown, counts[number], hectares_per_pixel(self.grid)))
+                    write_text(style_file(path), describe_style(shown))
+                    until = " ".join(day.isoformat() for day in files.dates[: number + 1])
+                    publish(draft, path, {**self.tags, DATES: until})
+
+    def _gather_by(
+        self,
+        blocks: Iterable[BlockResult],
+        rasters: dict[str, tuple[RasterKind, Callable[[BlockResult], NDArray[Any]]]],
+        hold: ExitStack,
+    ) -> list[Draft]:
+        """A draft of each raster, there until `hold` ends."""
+        with ExitStack() as writing:
+            drafts = self._open_drafts({name: kind for name, (kind, _) in rasters.items()}, "dated", hold, writing)
+            for block in blocks:
+                for name, (_, take) in rasters.items():
+                    drafts[name].write(block.window, take(block))
+        return list(drafts.values())
 
 
 def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, str]:
@@ -189,47 +311,6 @@ def provenance_tags(predictor: Predictor, dates: Sequence[date]) -> dict[str, st
         "CROPSTAR_FINGERPRINT": predictor.card.fingerprint.dumps(),
         DATES: " ".join(day.isoformat() for day in dates),
     }
-
-
-def _gather(
-    blocks: Iterable[BlockResult], options: MapOptions, grid: Grid, classes: ClassTable, work: Path, hold: ExitStack
-) -> tuple[Drafts, NDArray[np.int64]]:
-    """Blocks, in any order, as one draft for the map and one for each layer."""
-    counts = np.zeros(256, dtype=np.int64)
-    names = options.layers_of_blocks
-    with ExitStack() as writing:
-        drafts = _open_drafts(names, options.marks, grid, classes, work, "draft", hold, writing)
-        for block in blocks:
-            drafts[MAP].write(block.window, block.classes[None])
-            for name in names:
-                drafts[name].write(block.window, block.layers[name])
-            counts += np.bincount(block.classes.ravel(), minlength=256)
-    return drafts, counts
-
-
-def _smooth(
-    rough: Drafts, options: MapOptions, grid: Grid, classes: ClassTable, work: Path, hold: ExitStack
-) -> tuple[Drafts, NDArray[np.int64]]:
-    """New drafts of the smoothed map and of the layers that follow from it; the valid dates stay as they are."""
-    smoothing = options.smoothing
-    assert smoothing is not None
-    names = tuple(name for name in options.layers_of_files if name != VALID_DATES)
-    counts = np.zeros(256, dtype=np.int64)
-    side = 512 if len(classes) * 512 * 512 <= SMOOTHED_AT_ONCE else 256
-    with ExitStack() as writing:
-        drafts = _open_drafts(names, options.marks, grid, classes, work, "smooth", hold, writing)
-        windows = list(split(grid.shape, side))
-        for window in track(windows, len(windows), "smooth", "block"):
-            outer = window.expand(smoothing.margin, grid.shape)
-            inner = window.relative_to(outer).slices
-            numbers = rough[MAP].read(outer)[0]
-            stored = rough[PROBABILITIES].read(outer) if PROBABILITIES in rough else None
-            chosen, layers = smoothed_block(numbers, stored, inner, smoothing, names, marked=bool(options.marks))
-            drafts[MAP].write(window, chosen[None])
-            for name, values in layers.items():
-                drafts[name].write(window, values)
-            counts += np.bincount(chosen.ravel(), minlength=256)
-    return drafts | ({VALID_DATES: rough[VALID_DATES]} if VALID_DATES in rough else {}), counts
 
 
 def smoothed_block(
@@ -257,27 +338,6 @@ def smoothed_block(
     assert probabilities is not None
     pixels = PixelResults(probabilities[:, *inner], chosen, seen[inner], np.zeros(1, dtype=np.int64))
     return chosen, compute_layers(pixels, names)
-
-
-def _open_drafts(
-    names: tuple[str, ...],
-    marks: tuple[int, ...],
-    grid: Grid,
-    classes: ClassTable,
-    work: Path,
-    stem: str,
-    hold: ExitStack,
-    writing: ExitStack,
-) -> Drafts:
-    """Drafts that are open until `writing` ends and there until `hold` does."""
-    own = RasterKind.of_map(classes.with_marks(marks))
-    kinds = {MAP: own} | {name: RasterKind.of_layer(LAYERS[name], classes) for name in names}
-    drafts = {}
-    for name, kind in kinds.items():
-        path = work / f"{stem}-{name}.tif"
-        hold.callback(path.unlink, missing_ok=True)
-        drafts[name] = writing.enter_context(drafting(path, grid, kind))
-    return drafts
 
 
 # --- Drafts and cloud-optimised GeoTIFFs
@@ -523,71 +583,3 @@ def _attribute_table(classes: ClassTable, counts: NDArray[np.int64] | None, hect
         fields = "".join(f"<F>{values[name]}</F>" for name, _, _ in columns)
         lines.append(f'      <Row index="{row}">{fields}</Row>')
     return "\n".join([*lines, "    </GDALRasterAttributeTable>\n"])
-
-
-# --- A map a date
-
-OPEN_AT_ONCE = 32  # files
-MEANING = "day of the year from which the class stayed the same with a confidence of at least {:g}; 0 if never"
-
-
-def write_map_per_date(
-    blocks: Callable[[], Iterable[BlockResult]],
-    files: MapFiles,
-    grid: Grid,
-    classes: ClassTable,
-    stable_confidence: float,
-    *,
-    tags: dict[str, str],
-    work: Path,
-) -> None:
-    """All maps of single dates; blocks are read again for every `OPEN_AT_ONCE` of them."""
-    classes = classes.with_marks(files.options.marks)
-    work.mkdir(parents=True, exist_ok=True)
-    confidence = f"{stable_confidence:g}"
-    meaning = MEANING.format(stable_confidence)
-    kind = RasterKind("uint16", 0, [meaning], "NEAREST")
-    with ExitStack() as hold:
-        write_text(style_file(files.earliest), ramp_style(day_ramp([day.timetuple().tm_yday for day in files.dates])))
-        (draft,) = _gather_by(blocks(), {EARLIEST: (kind, lambda block: block.layers[EARLIEST])}, grid, work, hold)
-        publish(draft, files.earliest, {**tags, "CROPSTAR_LAYER": meaning, "CROPSTAR_CONFIDENCE": confidence})
-    for start in range(0, len(files.dates), OPEN_AT_ONCE):
-        numbers = range(start, min(start + OPEN_AT_ONCE, len(files.dates)))
-        counts = np.zeros((len(files.dates), 256), dtype=np.int64)
-
-        def one(number: int, counts: NDArray[np.int64] = counts) -> Callable[[BlockResult], NDArray[Any]]:
-            def take(block: BlockResult) -> NDArray[Any]:
-                chosen: NDArray[np.uint8] = block.layers[BY_DATE][number]
-                counts[number] += np.bincount(chosen.ravel(), minlength=256)
-                return chosen[None]
-
-            return take
-
-        with ExitStack() as hold:
-            rasters = {str(number): (RasterKind.of_map(classes), one(number)) for number in numbers}
-            for number, draft in zip(numbers, _gather_by(blocks(), rasters, grid, work, hold), strict=True):
-                path = files.layer(files.dates[number].isoformat())
-                write_text(names_file(path), describe_names(classes, counts[number], hectares_per_pixel(grid)))
-                write_text(style_file(path), describe_style(classes))
-                until = " ".join(day.isoformat() for day in files.dates[: number + 1])
-                publish(draft, path, {**tags, DATES: until})
-
-
-def _gather_by(
-    blocks: Iterable[BlockResult],
-    rasters: dict[str, tuple[RasterKind, Callable[[BlockResult], NDArray[Any]]]],
-    grid: Grid,
-    work: Path,
-    hold: ExitStack,
-) -> list[Draft]:
-    """A draft of each, there until `hold` ends."""
-    drafts: list[Draft] = []
-    with ExitStack() as writing:
-        for name, (kind, _) in rasters.items():
-            path = work / f"dated-{name}.tif"
-            hold.callback(path.unlink, missing_ok=True)
-            drafts.append(writing.enter_context(drafting(path, grid, kind)))
-        for block in blocks:
-            for draft, (_, take) in zip(drafts, rasters.values(), strict=True):
-                draft.write(block.window, take(block))
-    return drafts

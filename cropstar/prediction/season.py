@@ -47,7 +47,7 @@ from cropstar.prediction.blocks import (
     require_disk_space,
     require_marks,
 )
-from cropstar.prediction.outputs import DATES, MapResult, provenance_tags, write_outputs
+from cropstar.prediction.outputs import DATES, MapResult, MapWriter, provenance_tags
 from cropstar.prediction.parcels import require_parcels, require_pixel_model
 from cropstar.prediction.predictor import (
     READ,
@@ -550,17 +550,17 @@ class _Update:
             )
         )
         with writing_season(self.reader.path, card) as writer:
-            written = write_outputs(
-                self._blocks(windows, writer, half),
+            map_writer = MapWriter(
                 self.files,
                 old.grid,
                 old.fingerprint.classes,
-                tags=provenance_tags(predictor, card.dates),
+                provenance_tags(predictor, card.dates),
                 title=f"Crops, {card.dates[0]} to {card.dates[-1]}",
                 work=self.work,
                 trust=trust,
                 model=predictor.path,
             )
+            written = map_writer.write(self._blocks(windows, writer, half))
         return MapResult.of(self.files, written, classes)
 
     def _sides(self, largest: int) -> tuple[int, int]:

@@ -51,6 +51,22 @@ class LabelOptions:
     background: Path | None = None  # a raster of land cover, from which the class "not a field" is taken
     background_classes: tuple[int, ...] | None = None  # its values that are no field
 
+    @property
+    def grouping(self) -> dict[str, Any]:
+        """The options given that say which labels are of one field."""
+        given = {name: getattr(self, name) for name in ("field_column", "point_radius", "group_distance")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def recipe(self, rules: ClassRules) -> dict[str, Any]:
+        """The options that decide what a tile holds."""
+        return {
+            "label_column": self.label_column,
+            **({} if self.classes is None else {"classes": rules.to_json()}),
+            **self.grouping,
+            **({"erode": float(self.erode)} if self.erode else {}),
+            **({} if self.background is None else {"background_classes": self.background_classes}),
+        }
+
 
 LABEL_OPTIONS = tuple(one.name for one in fields(LabelOptions))
 
@@ -87,20 +103,10 @@ def label_scenes(
         companions = _with_companions(parcel_file)
         tile_size = labels.tile_size or TILE_SIZE
         rules = EVERY_LABEL if labels.classes is None else read_rules(labels.classes)
-        grouping = {name: getattr(labels, name) for name in ("field_column", "point_radius", "group_distance")}
-        grouping = {name: value for name, value in grouping.items() if value is not None}
-        options = {
-            "tile_size": tile_size,
-            "label_column": labels.label_column,
-            **reading,
-            **({} if labels.classes is None else {"classes": rules.to_json()}),
-            **grouping,
-            **({"erode": float(labels.erode)} if labels.erode else {}),
-        }
+        options = {"tile_size": tile_size, **reading, **labels.recipe(rules)}
         for one in opened:
             _require_reasonable_tiles(one.series, tile_size)
         if labels.background is not None:
-            options["background_classes"] = labels.background_classes
             companions = [*companions, labels.background]
 
         def read(series: Series) -> Parcels:
@@ -111,7 +117,7 @@ def label_scenes(
                 rules=rules,
                 erode=float(labels.erode),
                 dates=series.dates,
-                **grouping,
+                **labels.grouping,
             )
             if labels.background is None:
                 return parcels

@@ -342,7 +342,7 @@ class ForestTeacher:
         self.accuracy = float((unseen.argmax(axis=1) == labels).mean()) if len(labels) else None
         if config.soft_labels == "mixes":
             return MixedSamples(prepared, forest, grid)
-        softened = dict(zip(samples.parcels[known].tolist(), _softened(unseen, labels), strict=True))
+        softened = dict(zip(samples.parcels[known].tolist(), soften_labels(unseen, labels), strict=True))
         nothing = np.full(shape.classes, np.nan)
         rows = range(0, len(prepared), prepared.batch_size)
         batches = (prepared.batch(list(range(row, min(row + prepared.batch_size, len(prepared))))) for row in rows)
@@ -396,7 +396,7 @@ class MixedSamples(TaughtSamples):
         return mixed.x, torch.from_numpy((predicted + one + shares[:, None] * (other - one)) / 2).float()
 
 
-def _softened(unseen: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+def soften_labels(unseen: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """Labels mixed with calibrated out-of-bag probabilities (N, K): the more, the more often these are wrong."""
     if not len(labels):
         return unseen

@@ -16,7 +16,7 @@ from cropstar.geo.grid import Grid
 from cropstar.geo.windows import split
 from cropstar.prediction.blocks import BlockResult
 from cropstar.prediction.layers import PixelResults
-from cropstar.prediction.outputs import write_outputs
+from cropstar.prediction.outputs import MapWriter
 from cropstar.prediction.request import MapFiles, MapOptions
 from cropstar.store.classes import ClassTable
 from tests.examples import a_grid
@@ -73,7 +73,8 @@ def write(folder: Path, landscape: Landscape, options: MapOptions, *, size: int 
     files.require_new(overwrite=bool(changes.pop("overwrite", False)))
     settings: dict[str, Any] = {"tags": TAGS, "title": "Crops, 2023-05-01 to 2023-06-10", "work": folder / ".work"}
     blocks = landscape.blocks(options.layers_of_blocks, size)
-    return MapContents(files, write_outputs(blocks, files, landscape.grid, CLASSES, **{**settings, **changes}).counts)
+    writer = MapWriter(files, landscape.grid, CLASSES, **{**settings, **changes})
+    return MapContents(files, writer.write(blocks).counts)
 
 
 def square(row: float, column: float, side: float, grid: Grid) -> Any:

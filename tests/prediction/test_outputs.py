@@ -22,6 +22,7 @@ from cropstar.geo.grid import hectares_per_pixel
 from cropstar.geo.windows import Window
 from cropstar.prediction.layers import LAYERS, PROBABILITIES, VALID_DATES, Layer, compute_layers
 from cropstar.prediction.outputs import (
+    MapWriter,
     RasterKind,
     describe_names,
     drafting,
@@ -215,15 +216,13 @@ def test_two_rasters_are_thinned_to_the_same_pixels(tmp_path: Path) -> None:
 
 
 def test_one_class_and_one_pixel(tmp_path: Path) -> None:
-    from cropstar.prediction.outputs import write_outputs
-
     landscape = a_landscape(1, 1, classes=1)
     seen = Landscape(landscape.grid, landscape.probabilities, np.ones_like(landscape.counts))
     files = MapFiles(tmp_path / "map.tif", EVERYTHING)
     blocks = seen.blocks(EVERYTHING.layers_of_blocks)
     only = ClassTable.from_names(["maize"])
-    counts = write_outputs(blocks, files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work").counts
-    assert counts[0] == 1
+    contents = MapWriter(files, seen.grid, only, tags={}, title="One", work=tmp_path / ".work").write(blocks)
+    assert contents.counts[0] == 1
 
 
 # --- names of the classes

@@ -31,7 +31,7 @@ from cropstar.sources.stack import StackSeries
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
-from cropstar.training.fitting import ForestTeacher, _softened, gather
+from cropstar.training.fitting import ForestTeacher, gather, soften_labels
 from cropstar.training.runs import Run
 from cropstar.training.small_data import advise_trees
 from cropstar.training.train import TrainOptions, train
@@ -309,7 +309,7 @@ def test_the_share_of_the_forest_grows_with_its_errors(errors: float) -> None:
     unseen = np.full((400, 3), 0.1)
     unseen[np.arange(400), answers] = 0.8
     share = min(1.0, float((answers != labels).mean()) / 0.3)
-    softened = _softened(unseen, labels)
+    softened = soften_labels(unseen, labels)
     rest = softened - (1 - share) * np.eye(3)[labels]  # the forest's part
     assert rest.sum(axis=1) == pytest.approx(share)
     assert softened.min() >= 0
