@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cropstar.errors import CropstarError, InputError, UsageError, one_line
 
-# A Sentinel-2 tile is 10,980 pixels per side; ten times that is no scene but a broken header.
+# A Sentinel-2 tile is 10,980 pixels per side; ten times that is not a scene but a broken header.
 MAXIMUM_RASTER_SIDE = 120_000
 # 100 dates of 13 bands and a mask band, several times over.
 MAXIMUM_RASTER_BANDS = 10_000
@@ -29,7 +29,7 @@ REMEDY = "check the path"
 
 
 def require_file(path: Path) -> None:
-    """Refuse what is no regular file, or has a name that libraries cannot take."""
+    """Refuse what is not a regular file, or has a name that libraries cannot take."""
     if not path.is_file():
         why = "it is a folder" if path.is_dir() else "it is a pipe or device" if path.exists() else None
         raise InputError("no such file", path=path, why=why, remedy=REMEDY)

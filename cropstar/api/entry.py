@@ -30,7 +30,7 @@ class Entry:
     `inputs` name the arguments that may be remote: the function gets local copies of them. `written` name those that
     must be local. `output` names the one that is uploaded when the function has ended: `head` is the file in it that
     must not be there yet, where it is a folder, and `uploaded` makes the function's result. Without an output the
-    function would write `beside` its first input. `is_address` tells which inputs are no files at all.
+    function would write `beside` its first input. `is_address` tells which inputs are not files at all.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Rasters of land cover on the grid of a scene: masks of maps, and the ground that is no field.
+"""Rasters of land cover on the grid of a scene: masks of maps, and the ground that is not a field.
 
 These are known by their values:
 
@@ -100,7 +100,7 @@ def mapped_values(
 
 
 def background_values(found: tuple[int, ...], chosen: tuple[int, ...] | None, path: Path) -> tuple[int, ...]:
-    """The values that are no field; grassland may be one, so it is not among them."""
+    """The values that are not a field; grassland may be one, so it is not among them."""
     if chosen is not None:
         return mapped_values(found, chosen, path, "--background-classes")[0]
     fields, _ = mapped_values(found, None, path, "--background-classes")

@@ -74,7 +74,7 @@ def require_pixels(dataset: Any, path: str | Path) -> None:
     """Refuse a raster whose pixels have no size or no location: coordinates could not be computed."""
     a, b, _, d, e, _ = numbers = tuple(dataset.transform)[:6]
     sides = max(map(abs, (a, b, d, e)))
-    # Written so that what is no number is refused, too.
+    # Written so that what is not a number is refused, too.
     if not (abs(a * e - b * d) > SMALLEST_PIXEL and sides <= LARGEST_PIXEL and max(map(abs, numbers)) < FARTHEST):
         why = f"its transform is {', '.join(f'{number:g}' for number in numbers)}"
         raise InputError("no usable pixel size", path=path, why=why, remedy="bring it to a grid with gdalwarp -tr")

@@ -246,7 +246,7 @@ def _check(scores: NDArray[Any], labels: NDArray[Any]) -> None:
 # holds all classes that are no odder than a threshold, learned from samples with known labels. The score is `lac`,
 # 1 - p(class), which gives the smallest sets on average (Sadinle, Lei, Wasserman 2019).
 #
-# Pixels of one field are no independent samples. With P parcels, each weighs 1/(P+1), shared by its pixels, and the
+# Pixels of one field are not independent samples. With P parcels, each weighs 1/(P+1), shared by its pixels, and the
 # rest stands for the parcel to come; the threshold is the smallest score up to which the weights reach the coverage. A
 # pixel of a new parcel of the same kind is then covered with at least that probability (hierarchical conformal
 # prediction, Lee, Barber, Willett 2023). Of parcels with one pixel it is the usual quantile at ceil((P+1) coverage)/P.

@@ -179,7 +179,7 @@ def _run(content: bytes, feeds: Arrays) -> Arrays:
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    known = {each.name for each in session.get_inputs()}  # what a model does not look at is no input of its graph
+    known = {each.name for each in session.get_inputs()}  # what a model does not look at is not an input of its graph
     results = session.run(None, {name: values for name, values in feeds.items() if name in known})
     return {each.name: values for each, values in zip(session.get_outputs(), results, strict=True)}
 

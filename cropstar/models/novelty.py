@@ -253,7 +253,7 @@ class NoveltyScale:
                 if means.ndim != 2 or whitening.ndim != 2 or means.shape[1] != len(whitening) or not means.size:
                     raise ValueError("its class means do not fit")
                 if not (np.isfinite(means).all() and np.isfinite(whitening).all()):
-                    raise ValueError("a class mean is no number")
+                    raise ValueError("a class mean is not a number")
                 distances.append(ClassDistances(means, whitening))
         except (KeyError, TypeError) as failure:
             raise ValueError(f"{failure} is missing or wrong") from None

@@ -102,7 +102,7 @@ def _require_thermal(shape: Shape) -> None:
     if shape.thermal is None:
         why = f"there is no band of growing degree-days, called {' or '.join(THERMAL_BANDS)}"
     elif not 0 <= shape.thermal < shape.bands:
-        why = f"band {shape.thermal} of {shape.bands} is none"
+        why = f"there is no band {shape.thermal} of {shape.bands}"
     elif shape.bands < 2:
         why = "growing degree-days alone show no crop"
     if why is not None:

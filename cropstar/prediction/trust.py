@@ -46,7 +46,7 @@ class Trust:
     model: str = ""  # what made it
     accuracy: str = ""  # the test figures; "" where none are known
     caveats: tuple[str, ...] = ()
-    note: str = ""  # of every pixel that is no crop and yet mapped as one
+    note: str = ""  # of every pixel that is not a crop and yet mapped as one
 
     def tags(self) -> dict[str, str]:
         tags = {

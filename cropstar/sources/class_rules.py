@@ -111,7 +111,7 @@ EVERY_LABEL = ClassRules()
 
 def read_rules(path: Path) -> ClassRules:
     """Read and check a class table."""
-    read_config(path)  # refuses what is no small YAML file with keys of its own
+    read_config(path)  # refuses what is not a small YAML file with keys of its own
     data: dict[Any, Any] = _TextLoader(path.read_text(encoding="utf-8")).get_single_data()
     others = data.pop(OTHERS, "error")
     if others not in OTHERS_CHOICES:

@@ -128,7 +128,7 @@ def open_cubes(path: Path, options: CubeOptions | None = None) -> Series:
         cube = Cube(file)
         images += [each for each in cube.variables() if each.times is not None]
         if cube.has_weather and len(files) > 1:
-            logger.info("%s has weather, which is no image: --temperature takes degree-days from it", file.name)
+            logger.info("%s has weather, which is not an image: --temperature takes degree-days from it", file.name)
     chosen = _by_sensor(_wanted(images, options, path))
     if not chosen:
         why = f"the variables are {short_list(dict.fromkeys(each.name for each in images)) or 'none with dates'}"
@@ -383,7 +383,7 @@ class Variable:
             numbers = np.asarray(array.isel({self.axes["y"]: rows, self.axes["x"]: columns}).values)
         shape = (*(() if self.times is None else (len(self.times),)), window.height, window.width)
         if numbers.shape != shape:  # a file whose arrays have other sizes than its dimensions
-            why = f"'{self.name}' is an array of {numbers.shape} where {shape} was to be"
+            why = f"'{self.name}' is an array of {numbers.shape} instead of {shape}"
             raise InputError("a damaged cube", path=self.path, why=why, remedy="get the file again")
         turned: NDArray[Any] = numbers[..., :: -1 if self.flips[0] else 1, :: -1 if self.flips[1] else 1]
         return turned

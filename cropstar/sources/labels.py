@@ -49,7 +49,7 @@ class LabelOptions:
     point_radius: float | None = None  # metres around a point that have its label; None: its pixel alone
     group_distance: float | None = None  # metres: nearer points of one label are of one field; None: the usual
     background: Path | None = None  # a raster of land cover, from which the class "not a field" is taken
-    background_classes: tuple[int, ...] | None = None  # its values that are no field
+    background_classes: tuple[int, ...] | None = None  # its values that are not a field
 
     @property
     def grouping(self) -> dict[str, Any]:
@@ -523,7 +523,7 @@ def _is_missing(names: NDArray[np.object_]) -> Flags:
     return np.array([name is None for name in names], dtype=bool)
 
 
-# --- The ground that is no field: squares of land cover, a parcel each
+# --- The ground that is not a field: squares of land cover, a parcel each
 #
 # A model knows the classes of its parcels and no others: woods become the crop that they are least unlike. Squares
 # within woods, water and houses, as a land cover raster has them, teach it a class for that. They are parcels like any
@@ -638,7 +638,7 @@ def repair_shapes(shapes: Shapes, path: Path) -> tuple[Shapes, int]:
         try:
             parts = shapely.get_parts(shapely.get_parts(shapely.make_valid(shapes[row])))  # also of a part's parts
             mended[row] = shapely.union_all(parts[shapely.get_dimensions(parts) == 2])
-        except shapely.errors.GEOSException:  # a coordinate that is no number
+        except shapely.errors.GEOSException:  # a coordinate that is not a number
             mended[row] = shapely.Polygon()
     return mended, int((invalid & ~shapely.is_empty(mended)).sum())
 

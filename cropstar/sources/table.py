@@ -301,7 +301,7 @@ class Columns:
 
 
 def reflectance_band(column: str) -> str | None:
-    """Sentinel-2's own name of the band that a column holds; its scene classification is no band here."""
+    """Sentinel-2's own name of the band that a column holds; its scene classification is not a band here."""
     band = sentinel2_band(column)
     return band if band in SENTINEL2 else None
 
@@ -747,7 +747,7 @@ def _without_empty_bands(frame: pd.DataFrame, columns: Columns, options: TableOp
 def _usable_values(
     column: pd.Series[Any], band: str, options: TableOptions, path: Path
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """A band's values, and which of them are no nodata; of Sentinel-2's bands none is below zero."""
+    """A band's values, and which of them are not nodata; of Sentinel-2's bands none is below zero."""
     numbers = _numbers_of(column, path)
     with np.errstate(over="ignore"):
         values = numbers.astype(np.float32)

@@ -276,7 +276,7 @@ class _Sample:
 
 
 def _read_tsv(path: Path) -> Iterator[_Sample]:
-    """One series per line. The archive fills shorter series up with NaN at the end: that is no part of them."""
+    """One series per line. The archive fills shorter series up with NaN at the end: that is not part of them."""
     first = 0
     for number, line in read_lines(path):
         label, *texts = line.split("\t")

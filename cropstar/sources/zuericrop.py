@@ -195,7 +195,7 @@ class ZueriCropScene(SampleScene):
         labels: NDArray[np.int16],
         fields: NDArray[np.int64],
     ) -> PatchImage:
-        """From (T, H, W, 9) to (T, C, H, W); clouds, empty pixels and what is no digital number are not valid."""
+        """From (T, H, W, 9) to (T, C, H, W); clouds, empty pixels and what is not a digital number are not valid."""
         good = ((values >= 0) & (values <= LARGEST)).all(axis=-1)  # false where it is not a number, too
         valid = good & (values != 0).any(axis=-1) & (clouds <= self._options.cloud_limit)
         places = [FILE_BANDS.index(band) for band in self._options.chosen_bands]

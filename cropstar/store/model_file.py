@@ -24,7 +24,7 @@ from cropstar.store.fingerprint import Fingerprint, Normalisation
 from cropstar.store.gate import CardRow, checked, parse_json
 
 KIND = "model"
-NOVELTY = "novelty."  # the names of arrays that are no weights begin so
+NOVELTY = "novelty."  # the names of arrays that are not weights begin so
 HEADER_KEY = "cropstar"  # one key only: safetensors does not keep the order of several
 Tensors = dict[str, NDArray[Any]]
 

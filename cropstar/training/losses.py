@@ -178,7 +178,7 @@ def _apart(targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 class SoftDice(Loss):
     """One minus the mean of the soft Dice coefficients 2 sum(p y) / (sum(p) + sum(y)) of the classes in a batch.
 
-    Every class that the batch has labels of counts the same, however rare. It is no mean over samples: each sum runs
+    Every class that the batch has labels of counts the same, however rare. It is not a mean over samples: each sum runs
     over the whole batch before the quotient is taken.
     """
 

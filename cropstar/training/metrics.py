@@ -1,7 +1,7 @@
 """Figures of confusion matrices, with bootstrap intervals over parcels, and for the coarser levels of a class table.
 
 Rows of a confusion matrix are the truth, columns the prediction. Matrices are kept parcel by parcel: what is drawn
-anew for an interval is a parcel, since pixels of one field are no independent samples.
+anew for an interval is a parcel, since pixels of one field are not independent samples.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ FOLDS = 3  # of cross-fitting series; of images two, since each takes minutes
 FEW = 2000  # fields of series
 MANY = 5000  # fields of series
 FEW_BANDS = 3  # up to which changes from date to date matter most: fewer dates are hidden
-COMPOSITE = 20  # days between dates that are no single acquisitions any more
+COMPOSITE = 20  # days between dates that are not single acquisitions any more
 VERY_FEW = 150  # fields of series: each would be learnt by heart
 
 

@@ -240,7 +240,7 @@ def format_values(values: dict[str, Any]) -> str:
 
 
 def _is_fault_of_values(failure: Exception) -> bool:
-    """A loss that is no number, options that do not go together, a model too large for memory or torch itself."""
+    """A loss that is not a number, options that do not go together, a model too large for memory or torch itself."""
     if isinstance(failure, ResourceError):
         return failure.what == "out of memory"
     if isinstance(failure, CropstarError):

@@ -124,7 +124,7 @@ def test_tables(place: Path, build: Build, parts: tuple[str, ...]) -> None:
     refused(place, build, 3, *parts)
 
 
-# --- places and names that are no files
+# --- places and names that are not files
 
 
 def folder_called_tif(folder: Path) -> list[str]:

@@ -81,7 +81,7 @@ def test_a_store_gives_back_the_series_and_the_published_split(tmp_path: Path) -
     )
 )
 def test_ts_of_any_length_with_gaps_anywhere(series: list[tuple[str, list[list[float]]]]) -> None:
-    """A step is valid where both dimensions have a value; what is empty at the end is no part of a series."""
+    """A step is valid where both dimensions have a value; what is empty at the end is not a part of a series."""
     labels, arrays = [label for label, _ in series], [np.array(values) for _, values in series]
     sure = np.ones((1, 2))  # no part may be empty
     with tempfile.TemporaryDirectory() as folder:

@@ -140,7 +140,7 @@ def _from_mat(file: Path) -> Rolls:
 
 def _piano_roll(roll: NDArray[Any]) -> NDArray[np.bool_]:
     if roll.ndim != 2 or roll.shape[1] != KEYS or not np.isin(roll, (0, 1)).all():
-        raise ValueError(f"a piece is no array of steps x {KEYS} zeros and ones")
+        raise ValueError(f"a piece is not an array of steps x {KEYS} zeros and ones")
     return np.ascontiguousarray(roll == 1)
 
 

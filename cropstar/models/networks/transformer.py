@@ -83,7 +83,8 @@ class TransformerEncoder(Classifier):
 
     def forward(self, x: Tensor, valid: Tensor, days: Tensor) -> Tensor:
         features, present = self.season.embedded(x, valid, days, self.embed)
-        # A softmax over nothing is no number on some devices: a series without observations attends to its first blank.
+        # A softmax over nothing is not a number on some devices: a series without observations attends to its first
+        # blank.
         first = torch.arange(features.shape[1], device=x.device) == 0
         attended = present | (first & ~present.any(dim=1, keepdim=True))
         for layer in self.layers:

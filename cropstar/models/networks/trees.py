@@ -33,7 +33,7 @@ OnTrees = Callable[[int, int], None]  # told how many trees of how many are grow
 EVERY = 10  # days between two values of a band
 LONGEST = 36_525  # days of a season: what a file may claim
 SERIES_AT_ONCE = 2048
-LEAST = 1e-7  # instead of a probability of zero, whose logarithm is no number to calculate with
+LEAST = 1e-7  # instead of a probability of zero, whose logarithm is not a number to calculate with
 TREES = "trees."
 
 

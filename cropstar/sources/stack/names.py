@@ -205,7 +205,7 @@ def find_tiles(folder: Path, options: StackOptions) -> list[TileFiles]:
         )
     if indices:
         names = sorted({name for path in indices for name in indices_in(path.stem)})
-        logger.warning("%d files of indices left out: %s are no bands", len(indices), ", ".join(names))
+        logger.warning("%d files of indices left out: %s are not bands", len(indices), ", ".join(names))
     if mask_pattern and not masks:
         why = f"none is named as {options.masks}"
         raise InputError("no masks", path=folder, why=why, remedy="check --masks, or leave it out")
@@ -330,7 +330,7 @@ def guess_name(relative: PurePosixPath) -> Name:
 
 
 def _product_layer(match: re.Match[str], bands: Mapping[str, str], quality: str) -> Name:
-    """One file of a Landsat or HLS product; angles, thermal bands and the like are no bands of a date."""
+    """One file of a Landsat or HLS product; angles, thermal bands and the like are not bands of a date."""
     layer = match["layer"].upper()
     band = SCENE_CLASSIFICATION if layer == quality else bands.get(layer)
     if band is None:

@@ -86,7 +86,7 @@ def open_stack(
         raise InputError("no such file", path=path, remedy="check the path")
     require_file_or_folder(path)
     if path.is_file():
-        # A model remembers the resampling of the images it learnt from: that is no order for this file.
+        # A model remembers the resampling of the images it learnt from: that is not an order for this file.
         chosen = options.resampling if wanted is None else None
         for option, value in (("--pattern", options.pattern), ("--masks", options.masks), ("--resampling", chosen)):
             if value is not None:

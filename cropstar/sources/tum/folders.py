@@ -130,7 +130,7 @@ def list_batches(folder: Path) -> list[Path]:
 
 
 def label_file(folder: Path) -> Path | None:
-    """The label raster of a tile's folder; a folder without one is no tile."""
+    """The label raster of a tile's folder; a folder without one is not a tile."""
     return next((folder / name for name in LABEL_FILES if (folder / name).is_file()), None)
 
 

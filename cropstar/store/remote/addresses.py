@@ -29,7 +29,7 @@ def is_remote(text: str) -> bool:
 
 
 def is_catalogue(given: tuple[str, ...], text: str) -> bool:
-    """Of the arguments of ingest, an address that is no file: one of a STAC API."""
+    """Of the arguments of ingest, an address that is not a file: one of a STAC API."""
     scheme, _, rest = redacted(text).partition("://")
     return scheme.lower() in ("http", "https") and (given[0] == "stac" or not ENDING.search(rest.partition("/")[2]))
 

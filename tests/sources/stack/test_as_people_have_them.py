@@ -147,7 +147,7 @@ def test_indices_are_left_out_with_one_warning(tmp_path: Path, caplog: pytest.Lo
         (series,) = open_stack(tmp_path)
     assert series.bands == ("B02", "B08")
     told = [record.getMessage() for record in caplog.records if "indices" in record.getMessage()]
-    assert told == ["4 files of indices left out: EVI, NDVI are no bands"]
+    assert told == ["4 files of indices left out: EVI, NDVI are not bands"]
     series.close()
 
 

@@ -79,7 +79,7 @@ def test_a_tile_is_neither_date_nor_band(tile: str, separator: str, prefix: str)
         ("S2_2018-02-30_B02.tif", Name(None, "B02")),  # no day of the calendar
         ("orbit120180312_B02.tif", Name(None, "B02")),
         ("S2_201803120_B02.tif", Name(None, "B02")),
-        ("N0208_B13_B022_XB02_20180312.tif", Name(MARCH)),  # B13 and the like are no bands
+        ("N0208_B13_B022_XB02_20180312.tif", Name(MARCH)),  # B13 and the like are not bands
         ("dem.tif", Name(None)),
     ],
 )
