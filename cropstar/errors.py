@@ -103,7 +103,13 @@ class Interrupted(CropstarError):
 # Where the machine fails (a full or broken disk, no more open files), the file that was being read or written is not to
 # blame, whichever library says so: libraries hide the number of the error in their text, or in what they were handling.
 
-OUT_OF_MEMORY = ("can't allocate memory", "CUDA out of memory", "MPS backend out of memory")  # torch's words
+# In the words of torch, and of the system that loads a library.
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "CUDA out of memory",
+    "MPS backend out of memory",
+    "failed to map segment from shared object",
+)
 NO_ROOM = "free some disk space and run again"
 FULL_BELOW = 2**20  # bytes: what is left when a library's buffer did not fit
 EITHER = "free some disk space, or check the disk, and run again"

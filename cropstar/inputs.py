@@ -55,6 +55,7 @@ def require_name(path: Path) -> None:
 
 def require_free(output: Path, suffixes: tuple[str, ...], overwrite: bool) -> None:
     """Refuse an output of the wrong type, or one that exists, before anything is computed."""
+    require_name(output)
     if output.suffix.lower() not in suffixes:
         remedy = f"give a name that ends in {' or '.join(suffixes)}"
         raise UsageError("unknown type of output file", path=output, remedy=remedy)

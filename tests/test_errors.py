@@ -20,6 +20,7 @@ from cropstar.errors import (
     PartialResult,
     ResourceError,
     UsageError,
+    expected_error,
     from_os_error,
 )
 
@@ -99,3 +100,8 @@ def test_control_characters_of_a_name_do_nothing() -> None:
     assert "\x1b" not in line
     assert "\n" not in line
     assert line == "unreadable in a\\x1b[31m error: b\\udcff.tif: tab here"
+
+
+def test_a_library_that_finds_no_memory_is_no_bug() -> None:
+    failure = ImportError("libtorch_cpu.so: failed to map segment from shared object")
+    assert isinstance(expected_error(failure), ResourceError)

@@ -27,7 +27,7 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.weather import THERMAL_BAND, Warmth
 from cropstar.geo.windows import Window
-from cropstar.inputs import require_free
+from cropstar.inputs import require_free, require_name
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
@@ -263,6 +263,7 @@ class MapFiles:
             raise UsageError(f"the output {self.map} is not a GeoTIFF", remedy="give it a name that ends in .tif")
         outputs = self.all()
         for path in outputs:
+            require_name(path)
             require_other_file(path, inputs)
         if self.state is not None and [path.resolve() for path in outputs].count(self.state.resolve()) > 1:
             raise UsageError("the map and its state have the same name", path=self.state, remedy="give each its own")

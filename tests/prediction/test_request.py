@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,16 @@ from hypothesis import strategies as some
 from cropstar.errors import InputError, PartialResult, UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.job import predict_all
-from cropstar.prediction.request import MapInput, MapRequest, Shard, StoredSeries, find_inputs, find_outputs
+from cropstar.prediction.request import (
+    MapFiles,
+    MapInput,
+    MapOptions,
+    MapRequest,
+    Shard,
+    StoredSeries,
+    find_inputs,
+    find_outputs,
+)
 from cropstar.sources.stack import StackSeries
 from tests.examples import a_series_tile, store_of
 from tests.prediction.making import untrained
@@ -42,6 +52,12 @@ def test_where_maps_go(tmp_path: Path) -> None:
         find_outputs([one, two], tmp_path / "map.tif")
     with pytest.raises(UsageError, match="two maps of one name"):
         find_outputs([one, MapInput(tmp_path / "y" / "one.tif")], maps)
+
+
+def test_a_map_whose_name_is_not_utf8() -> None:
+    files = MapFiles(Path(os.fsdecode(b"map\xff.tif")), MapOptions())
+    with pytest.raises(InputError, match=r"a name that is not UTF-8 in map\\udcff\.tif"):
+        files.require_apart([])
 
 
 def test_a_store_reads_as_the_images_it_was_made_of(small_store: Path, small_scene: Path) -> None:
