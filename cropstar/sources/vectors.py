@@ -237,4 +237,4 @@ def _require_companions(path: Path) -> None:
 
 def _tells_apart(column: Any) -> bool:
     """Whether a column can name parcels: many files have an id that is empty or the same everywhere."""
-    return bool(column.notna().all()) and column.nunique() > 1
+    return bool(column.notna().all()) and column.map(str).nunique() > 1  # as text: a value may be a list

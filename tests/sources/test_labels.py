@@ -217,6 +217,15 @@ def test_a_named_label_column_is_taken(tmp_path: Path) -> None:
     assert read_parcels(path, GRID, label_column="EC_hcat_n").classes.names == ["winter wheat"]
 
 
+def test_keys_that_are_lists(tmp_path: Path) -> None:
+    path = write_parcels(tmp_path / "p.geojson", [square(1, 1, 5), square(1, 8, 5)], ["wheat", "maize"])
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for number, feature in enumerate(content["features"]):
+        feature["properties"]["id"] = [number, 7]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert len(set(read_parcels(path, GRID).table.keys)) == 2
+
+
 @pytest.mark.parametrize("column", ["EC_hcat_n", "CODE_CULTU", "NUTZUNG", "lc1"])
 def test_the_label_column_of_a_public_register_is_known(tmp_path: Path, column: str) -> None:
     shape = geopandas.GeoDataFrame({"SURF": [1.2], column: ["rye"]}, geometry=[square(1, 1, 5)], crs="EPSG:32632")
