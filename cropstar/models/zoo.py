@@ -312,7 +312,7 @@ def load_weights(model: nn.Module, arrays: dict[str, NDArray[Any]], path: Path) 
             "the weights do not fit the model", path=path, why=str(failure), remedy="train again"
         ) from None
     if not all(weights.isfinite().all() for weights in model.parameters()):
-        why = "some of its weights are no numbers"
+        why = "some of its weights are not finite numbers"
         raise ArtifactError("the model file cannot be used", path=path, why=why, remedy="train again")
 
 

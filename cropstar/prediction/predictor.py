@@ -188,7 +188,7 @@ class Predictor:
         classes = self.card.shape["classes"]
         chosen: NDArray[np.float32] = torch.softmax(scores[:classes].float() / self.temperature, dim=0).cpu().numpy()
         if np.isnan(chosen).any():
-            why = "its weights are so large that what it computes are no numbers"
+            why = "its weights are so large that what it computes is not finite"
             raise ArtifactError("the model file cannot be used", path=self.path, why=why, remedy="train again")
         if self._stage is None or self._unknown is None:
             return chosen, None

@@ -175,12 +175,12 @@ def test_more_memory_makes_larger_windows(large: tuple[Predictor, StackSeries]) 
 def test_weights_that_are_no_numbers(small_scene: Path, tmp_path: Path, weight: float) -> None:
     path = untrained(tmp_path / "m", small_scene / "tile.tif", "star")
     predictor = Predictor(path, CPU)
-    with pytest.raises(ArtifactError, match="what it computes are no numbers"):  # as weights may be that overflow
+    with pytest.raises(ArtifactError, match="what it computes is not finite"):  # as weights may be that overflow
         predictor.calibrated(torch.full((len(predictor.card.fingerprint.classes), 2, 2), weight))
     card, weights, _ = read_model(path)
     name = min(name for name in weights if name.startswith("head"))
     write_model(path, card, {**weights, name: np.full_like(weights[name], weight)})
-    with pytest.raises(ArtifactError, match="some of its weights are no numbers"):
+    with pytest.raises(ArtifactError, match="some of its weights are not finite numbers"):
         Predictor(path, CPU)
 
 

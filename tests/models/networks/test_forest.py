@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cropstar.errors import ArtifactError, UsageError
+from cropstar.errors import ArtifactError
 from cropstar.models.contract import Shape
 from cropstar.models.networks.forest import Forest
 from cropstar.models.networks.trees import LEAST, DayGrid, Trees, features_of
@@ -213,5 +213,5 @@ def test_arrays_of_another_shape_are_refused(change: Any) -> None:
 
 
 def test_settings_of_networks_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"'rf' does not use model\.kernel"):
+    with pytest.raises(ArtifactError, match=r"'rf' does not use model\.kernel"):
         restore_model({"name": "rf", "kernel": 3}, vars(SHAPE), two_trees(), Path("model.safetensors"))
