@@ -38,6 +38,7 @@ class _Command:
     working = False
     signal: int | None = None
     place: tuple[int, int] | None = None  # the innermost frame and its instruction when the signal could not be raised
+    held = 0  # how many blocks of `hold_signals` it is in
 
 
 _command = _Command()
@@ -51,6 +52,16 @@ def watch_signals() -> None:
             signal.signal(number, _handle)
     signal.signal(signal.SIGALRM, _handle_again)
     sys.unraisablehook = reraise_lost
+
+
+class hold_signals:  # noqa: N801 - used as `with hold_signals():`
+    """Signals are raised after this block: for some milliseconds in a library that cannot be left half way."""
+
+    def __enter__(self) -> None:
+        _command.held += 1
+
+    def __exit__(self, *_: object) -> None:
+        _command.held -= 1
 
 
 def is_command() -> bool:
@@ -117,6 +128,9 @@ def _raise(frame: FrameType | None) -> None:
     they are in the same place a moment later.
     """
     assert _command.signal is not None
+    if _command.held:
+        signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        return
     place = None if frame is None else (id(frame), frame.f_lasti)
     waits, _command.place = place == _command.place, place
     while frame is not None:

@@ -69,6 +69,7 @@ from cropstar.prediction.request import PRODUCT_FILES, MapFiles, MapInput, MapOp
 from cropstar.prediction.trust import judge_trust
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
+from cropstar.signals import hold_signals
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.multisensor import sensor_numbers
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
@@ -345,7 +346,8 @@ def _lay_out(partial: Path, card: SeasonCard) -> dict[str, int]:
     links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     offsets = {}
-    with _ErrorDeferringFile(partial, "w+") as disk:
+    # HDF5 calls back into this file; a signal raised there left it open, to be written to when it was gone.
+    with hold_signals(), _ErrorDeferringFile(partial, "w+") as disk:
         with h5py.File(disk, "w", libver=("v110", "v110")) as file:
             file.attrs["format"] = HALF_FORMAT if card.half else FORMAT
             file.create_dataset(CARD, data=text, chunks=text.shape, fletcher32=True)

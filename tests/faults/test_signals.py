@@ -208,6 +208,33 @@ def test_a_signal_leaves_queues_whole() -> None:
     assert done.stdout.split() == ["put", str(signal.SIGTERM.value), "True"]
 
 
+WHILE_IT_IS_HELD = """
+import os, signal, time
+from cropstar.signals import StopSignal, begin_work, hold_signals, watch_signals
+watch_signals()
+begin_work()
+try:
+    with hold_signals():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        print("whole")
+    time.sleep(30)
+except StopSignal as heard:
+    print(heard.number)
+"""
+
+
+def test_a_signal_waits_for_the_end_of_a_block_that_holds_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_IT_IS_HELD],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=usual_signals,
+        timeout=25,
+    )
+    assert done.stdout.split() == ["whole", str(signal.SIGTERM.value)]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("signals", [200])
