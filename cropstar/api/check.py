@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cropstar.api.commands import Device, train
-from cropstar.api.entry import AnyPath, Entry
+from cropstar.api.commands import train
+from cropstar.api.entry import Entry
+from cropstar.api.keywords import AnyPath, Device
 from cropstar.errors import InputError, UsageError
 from cropstar.inputs import require_free
 from cropstar.registry import did_you_mean

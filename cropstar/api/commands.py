@@ -1,8 +1,7 @@
 """The functions ingest, train, evaluate, predict and update, which the commands of the same names call.
 
-They take the options of the command line as keywords of the same names, with the same defaults. Every signature is
-written out in full, also where `predict` and `update` share options: editors and notebooks show it. A test compares
-each with its command.
+They take the options of the command line as keywords of the same names, with the same defaults; a test compares each
+with its command.
 """
 
 from __future__ import annotations
@@ -16,11 +15,22 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from urllib.parse import urlsplit
 
 from cropstar.api.data import StoreView
-from cropstar.api.entry import AnyPath, Entry, paths, require_free_remote
+from cropstar.api.entry import Entry, paths, require_free_remote
+from cropstar.api.keywords import (
+    AnyPath,
+    Backend,
+    Dates,
+    Device,
+    MapOptions,
+    Names,
+    PredictOptions,
+    SourceOptions,
+    TableReading,
+)
 from cropstar.config import find_config, resolve_config
 from cropstar.errors import ArtifactError, PartialResult, UsageError
 from cropstar.inputs import require_free
@@ -32,11 +42,6 @@ if TYPE_CHECKING:
     from cropstar.config import SplitConfig, TrainConfig
     from cropstar.prediction.outputs import MapResult
     from cropstar.training.runs import Run
-
-Names = str | Sequence[str]  # "B04,B08" or ["B04", "B08"]
-Dates = str | os.PathLike[str] | Sequence[str | date]  # the same, or the name of a file with one date per line
-Device = Literal["auto", "cpu", "cuda", "mps"]
-
 
 # --- Values, as a notebook has them
 
@@ -68,10 +73,6 @@ def _day(value: str | date | None) -> date | None:
 # --- ingest
 
 WEB_ADDRESS = re.compile("https?://", re.IGNORECASE)
-FOR_ALL_SOURCES = (
-    *("path", "source", "output", "overwrite", "workers", "scheduler", "seed", "parcels", "label_column", "tile_size"),
-    *("allow_remote", "scratch", "progress"),
-)
 READ_AS: dict[str, Callable[[Any], Any]] = {  # the options of single sources that are more than a number or a text
     **dict.fromkeys(("background", "classes", "labels"), Path),
     **dict.fromkeys(("background_classes", "clear", "bbox", "nodata"), tuple),
@@ -102,55 +103,13 @@ def ingest(
     workers: int | None = None,
     scheduler: str | None = None,
     seed: int | None = None,
-    radar: bool | None = None,
     parcels: AnyPath | None = None,
     label_column: str | None = None,
-    classes: AnyPath | None = None,
-    erode: float | None = None,
-    point_radius: float | None = None,
-    group_distance: float | None = None,
-    background: AnyPath | None = None,
-    background_classes: Sequence[int] | None = None,
     tile_size: int | None = None,
-    bands: Names | None = None,
-    clear: Sequence[int] | None = None,
-    resampling: str | None = None,
-    pattern: str | None = None,
-    masks: str | None = None,
-    add: AnyPath | Sequence[AnyPath] = (),
-    dates: Dates | None = None,
-    by_band: bool | None = None,
-    collection: str | None = None,
-    bbox: Sequence[float] | None = None,
-    start: str | date | None = None,
-    end: str | date | None = None,
-    max_cloud: float | None = None,
-    crs: str | None = None,
-    resolution: float | None = None,
-    id_column: str | None = None,
-    date_column: str | None = None,
-    group_column: str | None = None,
-    field_column: str | None = None,
-    mask_column: str | None = None,
-    scale: float | None = None,
-    offset: float | None = None,
-    nodata: Sequence[float] = (),
-    keep_unlabelled: bool | None = None,
-    context: Names | None = None,
-    temperature: str | None = None,
-    base_temperature: float | None = None,
-    warm_from: str | None = None,
-    year: int | None = None,
-    level: str | None = None,
-    regions: Names | None = None,
-    download: bool | None = None,
-    mask: str | None = None,
-    data: str | None = None,
-    labels: AnyPath | None = None,
-    cloud_limit: float | None = None,
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
+    **options: Unpack[SourceOptions],
 ) -> StoreView:
     """Turn images and parcels, a table of series or a published data set into a store.
 
@@ -161,7 +120,6 @@ def ingest(
     `start` and `end` are --from and --to of the command line. The other options are explained by
     `cropstar ingest --help`.
     """
-    options = dict(locals())
     from cropstar.execution.dask import connected
     from cropstar.execution.local import default_workers
     from cropstar.geo.raster import bound_gdal
@@ -170,11 +128,8 @@ def ingest(
     from cropstar.sources.catalogue import SOURCES, IngestRequest, guess_source
     from cropstar.sources.ingest import ingest as run_ingest
 
-    special = {
-        name: READ_AS[name](value) if name in READ_AS else value
-        for name, value in options.items()
-        if name not in FOR_ALL_SOURCES and value is not None and value is not False
-    }
+    known = {name: value for name, value in options.items() if value is not None and value is not False}
+    special = {name: READ_AS[name](value) if name in READ_AS else value for name, value in known.items()}
     given = {name: value for name, value in special.items() if value not in (None, ())}
     text = None if path is None else os.fspath(path)
     url = text if text and WEB_ADDRESS.match(text) else None  # a Path would lose one of its slashes
@@ -188,7 +143,7 @@ def ingest(
             raise UsageError("--workers with --scheduler", why=why, remedy="leave one of them out")
         place = DEMO if chosen == "synthetic" and place is None else place
         place = place and place.absolute()  # as it is called on every machine
-    folder = _path(output) or STORES / (_store_name(place, url) + ("-radar" if radar else ""))
+    folder = _path(output) or STORES / (_store_name(place, url) + ("-radar" if "radar" in given else ""))
     # First the cluster: to read and digest images may take long.
     with nullcontext() if scheduler is None else connected(scheduler) as cluster:
         request = IngestRequest(place, _path(parcels), label_column, tile_size, seed, given, url)
@@ -415,7 +370,7 @@ def evaluate(
     design: Literal["random", "stratified"] | None = None,
     output: AnyPath | None = None,
     overwrite: bool = False,
-    backend: Literal["auto", "naive", "torch", "native", "triton", "onnx"] = "auto",
+    backend: Backend = "auto",
     device: Device = "auto",
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
@@ -513,56 +468,10 @@ def predict(
     *,
     output: AnyPath | None = None,
     model: AnyPath | None = None,
-    overwrite: bool = False,
-    confidence: bool = False,
-    probabilities: bool = False,
-    uncertainty: Literal["entropy", "margin"] | None = None,
-    valid_dates: bool = False,
-    parcels: AnyPath | None = None,
-    mask: AnyPath | None = None,
-    mask_classes: Sequence[int] | None = None,
-    only_parcels: bool = False,
-    min_confidence: float | None = None,
-    unknown: float | None = None,
-    declared_column: str | None = None,
-    declared_classes: AnyPath | None = None,
-    html: bool = False,
-    smooth: Literal["majority", "bayesian"] | None = None,
-    smooth_window: int | None = None,
-    state: AnyPath | None = None,
-    state_precision: Literal["float32", "float16"] | None = None,
-    every_date: bool = False,
-    stable_confidence: float | None = None,
-    add: AnyPath | Sequence[AnyPath] = (),
-    bands: Names | None = None,
-    context: Names | None = None,
-    temperature: str | None = None,
-    dates: Dates | None = None,
-    by_band: bool | None = None,
-    clear: Sequence[int] | None = None,
-    pattern: str | None = None,
-    masks: str | None = None,
-    scale: float | None = None,
-    offset: float | None = None,
-    any_dates: bool = False,
-    id_column: str | None = None,
-    date_column: str | None = None,
-    label_column: str | None = None,
-    group_column: str | None = None,
-    mask_column: str | None = None,
-    nodata: Sequence[float] = (),
-    memory: str = "2GB",
-    window: int | None = None,
-    halo: int | None = None,
-    precision: Literal["auto", "float32", "bfloat16"] = "auto",
-    half: bool = False,
-    shard: str | None = None,
-    scheduler: str | None = None,
-    backend: Literal["auto", "naive", "torch", "native", "triton", "onnx"] = "auto",
-    device: Device = "auto",
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
+    **options: Unpack[PredictOptions],
 ) -> list[MapProduct | TableProduct]:
     """Classify raster series: one map each, a GeoTIFF with one byte per pixel, and what else is asked for.
 
@@ -574,23 +483,23 @@ def predict(
     A table of series or a store of such gives a table: the class of every series, its calibrated probabilities, and
     the set of classes among which the true one is. By default it is <table>-crops.parquet or .csv beside the table.
     """
-    options = dict(locals())
     from cropstar.execution.dask import require_distributed
     from cropstar.prediction.request import MapRequest, Shard, expand_patterns, find_inputs, find_outputs, holds_series
 
     texts = [os.fspath(each) for each in paths(raster)]
     given_paths = expand_patterns(texts)
     if any(holds_series(each) for each in given_paths):
-        return [*_predict_tables(given_paths, options)]
+        return [*_predict_tables(given_paths, _path(output), model, options)]
     _refuse(options, TABLE_READING, "images")
-    part = Shard.parse(shard, os.environ) if shard else None
-    if scheduler is not None:
+    part = Shard.parse(options["shard"], os.environ) if options["shard"] else None
+    if options["scheduler"] is not None:
         if part is not None:
             why = "the cluster's scheduler hands out the blocks"
             raise UsageError("--shard with --scheduler", why=why, remedy="leave one of them out")
         require_distributed()
     asked = _map_options(options)
-    if every_date:
+    stable_confidence = options["stable_confidence"]
+    if options["every_date"]:
         stable_confidence = 0.5 if stable_confidence is None else stable_confidence
     elif stable_confidence is not None:
         raise UsageError("--stable-confidence without --every-date", remedy="give both")
@@ -600,21 +509,22 @@ def predict(
 
     trained = _trained(model)
     inputs = find_inputs(texts)
-    added = tuple(Path(each) for each in paths(add))
+    added = tuple(Path(each) for each in paths(options["add"]))
     if added and len(inputs) > 1:
         raise UsageError("--add with several inputs", remedy="map them one by one")
     inputs = [replace(each, add=added) for each in inputs]
+    state = _path(options["state"])
     if state is not None and len(inputs) > 1:
         raise UsageError("one state for several inputs", path=state, remedy="map them one by one")
     request = MapRequest(
         model=trained,
-        state=_path(state),
+        state=state,
         stable_confidence=stable_confidence,
-        halo=halo,
-        precision=precision,
-        half=half,
+        halo=options["halo"],
+        precision=options["precision"],
+        half=options["half"],
         shard=part,
-        scheduler=scheduler,
+        scheduler=options["scheduler"],
         **asked,
     )
     outputs = find_outputs(inputs, _path(output))
@@ -632,10 +542,12 @@ MAPS_ALONE = (
     *("scheduler", "mask", "mask_classes", "only_parcels", "min_confidence", "unknown", "declared_column"),
     "declared_classes",
 )
-TABLE_READING = ("id_column", "date_column", "label_column", "group_column", "mask_column", "nodata")
+TABLE_READING = ("label_column", *TableReading.__annotations__)
 
 
-def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[TableProduct]:
+def _predict_tables(
+    inputs: Sequence[Path], output: Path | None, model: AnyPath | None, options: PredictOptions
+) -> list[TableProduct]:
     from cropstar.prediction.request import MapInput, find_outputs, holds_series, require_table_output
 
     for each in inputs:
@@ -643,15 +555,16 @@ def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[
             why = f"{each} is not a table of series"
             raise UsageError("tables and images in one call", why=why, remedy="predict them one after the other")
     _refuse(options, MAPS_ALONE, "tables")
-    outputs = find_outputs([MapInput(each) for each in inputs], _path(options["output"]))
-    for each, output in zip(inputs, outputs, strict=True):
-        require_table_output(each, output, overwrite=options["overwrite"])
+    outputs = find_outputs([MapInput(each) for each in inputs], output)
+    for each, table in zip(inputs, outputs, strict=True):
+        require_table_output(each, table, overwrite=options["overwrite"])
     require_free_remote(outputs)
-    trained = _trained(options["model"])
+    trained = _trained(model)
     if options["context"] is not None:
         remedy = "leave it out: its columns have the names of the training"
         raise UsageError("--context does not apply to tables", remedy=remedy)
-    reading = {name: options[name] for name in (*TABLE_READING, "scale", "offset", "temperature")}
+    given: Mapping[str, Any] = options
+    reading = {name: given[name] for name in (*TABLE_READING, "scale", "offset", "temperature")}
     reading |= {"bands": _names(options["bands"]), "nodata": tuple(options["nodata"])}
     # Only now what takes long to import.
     from cropstar.prediction.tables import SeriesRequest, predict_tables
@@ -660,7 +573,7 @@ def _predict_tables(inputs: Sequence[Path], options: Mapping[str, Any]) -> list[
     request = SeriesRequest(
         trained,
         reading={name: value for name, value in reading.items() if value not in (None, ())},
-        **{name: options[name] for name in ("uncertainty", "any_dates", "device", "backend")},
+        **{name: given[name] for name in ("uncertainty", "any_dates", "device", "backend")},
     )
     made = predict_tables(inputs, outputs, request)
     _mention_run(Run(trained.parent))
@@ -724,48 +637,16 @@ def update(
     *,
     output: AnyPath | None = None,
     model: AnyPath | None = None,
-    overwrite: bool = False,
-    confidence: bool = False,
-    probabilities: bool = False,
-    uncertainty: Literal["entropy", "margin"] | None = None,
-    valid_dates: bool = False,
-    parcels: AnyPath | None = None,
-    mask: AnyPath | None = None,
-    mask_classes: Sequence[int] | None = None,
-    only_parcels: bool = False,
-    min_confidence: float | None = None,
-    unknown: float | None = None,
-    declared_column: str | None = None,
-    declared_classes: AnyPath | None = None,
-    html: bool = False,
-    smooth: Literal["majority", "bayesian"] | None = None,
-    smooth_window: int | None = None,
-    state_precision: Literal["float32", "float16"] | None = None,
-    bands: Names | None = None,
-    context: Names | None = None,
-    temperature: str | None = None,
-    dates: Dates | None = None,
-    by_band: bool | None = None,
-    clear: Sequence[int] | None = None,
-    pattern: str | None = None,
-    masks: str | None = None,
-    scale: float | None = None,
-    offset: float | None = None,
-    any_dates: bool = False,
-    memory: str = "2GB",
-    window: int | None = None,
-    backend: Literal["auto", "naive", "torch", "native", "triton", "onnx"] = "auto",
-    device: Device = "auto",
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
+    **options: Unpack[MapOptions],
 ) -> MapProduct:
     """Update the map of a season with new images, without reading the old ones.
 
     `state` is what `predict(..., state=...)` wrote, `new` are images of later dates on the same grid. The map is the
     one that `predict` over all dates would make. State and map are replaced when both are complete.
     """
-    options = dict(locals())
     from cropstar.prediction.request import UpdateRequest, find_inputs
     from cropstar.prediction.season import update as run_update
 
@@ -777,6 +658,12 @@ def update(
     event(f"{'state':<7} {season}", state=str(season))
     _require_classes([result])
     return MapProduct.of(result, season)
+
+
+AS_GIVEN = (  # fields of a request that have the names and the values of the keywords
+    *("only_parcels", "min_confidence", "unknown", "declared_column", "device", "backend", "window", "any_dates"),
+    *("overwrite", "state_precision"),
+)
 
 
 def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -798,10 +685,7 @@ def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "mask": _path(options["mask"]),
         "declared_classes": _path(options["declared_classes"]),
         "mask_classes": None if options["mask_classes"] is None else tuple(options["mask_classes"]),
-        **{name: options[name] for name in ("only_parcels", "min_confidence", "unknown", "declared_column")},
-        **{
-            name: options[name] for name in ("device", "backend", "window", "any_dates", "overwrite", "state_precision")
-        },
+        **{name: options[name] for name in AS_GIVEN},
     }
 
 

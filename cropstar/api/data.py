@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cropstar.api.entry import AnyPath, only_expected_errors
+from cropstar.api.entry import only_expected_errors
+from cropstar.api.keywords import AnyPath
 from cropstar.errors import UsageError
 from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid, enclosing_grid

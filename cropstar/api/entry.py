@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,12 +11,12 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
+from cropstar.api.keywords import AnyPath, full_signature
 from cropstar.errors import UsageError, expected_error
 from cropstar.runtime import showing_progress
 from cropstar.store.remote.addresses import Remote, has_remote, is_remote, redact_all, redacted
 from cropstar.store.remote.transfers import Delivery, make_and_deliver, scratch_folder, with_copies
 
-AnyPath = str | os.PathLike[str]  # a store and the result of a training are paths, too
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -48,7 +47,7 @@ class Entry:
         self.is_address = is_address
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        signature = inspect.signature(function)
+        signature = full_signature(function)
         several = next((name for name in signature.parameters if name in ("raster", "new")), None)
 
         @wraps(function)
@@ -62,6 +61,7 @@ class Entry:
             with only_expected_errors(), showing_progress(given["progress"]):
                 return self._run(cast("Callable[..., Result]", function), given)
 
+        entered.__signature__ = signature  # type: ignore[attr-defined]
         return entered
 
     def _run(self, function: Callable[..., Result], given: dict[str, Any]) -> Result:

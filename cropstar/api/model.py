@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from cropstar import __version__
 from cropstar.api.commands import model_file
-from cropstar.api.entry import AnyPath, only_expected_errors
+from cropstar.api.entry import only_expected_errors
+from cropstar.api.keywords import AnyPath, Device
 from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import SensorChannels, count_regular, regularise
 from cropstar.errors import InputError, MismatchError, UsageError
@@ -42,7 +43,7 @@ Days = Sequence[Any] | NDArray[Any]  # dates, their ISO texts or datetime64
 def load_model(
     path: AnyPath,
     *,
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+    device: Device = "auto",
     backend: Literal["auto", "naive", "torch", "native", "triton"] = "auto",
 ) -> CropModel:
     """Load a trained model: a model file, the folder of a run, or what `train` returned."""

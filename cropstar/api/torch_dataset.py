@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cropstar.api.entry import AnyPath
+from cropstar.api.keywords import AnyPath
 from cropstar.config import resolve_config
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.datasets.samples import ParcelDataset, PatchDataset, SeriesDataset, pool_parcels
