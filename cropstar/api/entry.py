@@ -92,6 +92,8 @@ class Entry:
         return self._deliver(function, given, place, target)
 
     def _remote(self, value: Any, given: Mapping[str, Any], allowed: bool) -> Any:
+        if value == "":  # as a path it would be the current folder
+            raise UsageError("an empty path", remedy="give a path, or leave it out")
         if not isinstance(value, str) or not is_remote(value) or self.is_address(given, value):
             return value
         if not allowed:

@@ -99,6 +99,12 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(f"cropstar.cli.{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        _require_words(args)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -117,6 +123,19 @@ def cropstar(context: click.Context) -> None:
     context.ensure_object(dict)
     if context.invoked_subcommand is None:
         click.echo(GREETING)
+
+
+def _require_words(words: list[str]) -> None:
+    """Refuse empty words, which an unset variable of a shell leaves: as a path one would be the current folder.
+
+    Nothing that cropstar is told is empty, so this holds for every option and argument of all commands.
+    """
+    for before, word in zip(["", *words], words, strict=False):
+        option, equals, value = word.partition("=") if word.startswith("--") else (before, "=", word)
+        if equals and not value.strip():
+            what = f"{option} is empty" if option.startswith("-") else "an argument is empty"
+            why = "perhaps a variable of the shell is not set"
+            raise UsageError(what, why=why, remedy="give a value, or leave it out")
 
 
 def main() -> NoReturn:
@@ -161,11 +180,18 @@ class Messages:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._unfinished = False
 
     def write(self, text: str) -> int:
         with suppress(OSError, ValueError):  # a full disk, a pipe that nobody reads, a closed stream
             self._stream.write(text)
+        self._unfinished = not text.endswith(("\n", "\r")) if text else self._unfinished
         return len(text)
+
+    def begin_line(self) -> None:
+        """End what a progress bar, or a message that a signal tore, left unfinished."""
+        if self._unfinished:
+            self.write("\n")
 
     def flush(self) -> None:
         with suppress(OSError, ValueError):
@@ -228,6 +254,8 @@ def _habit(failure: click.ClickException) -> str:
 
 
 def _say(error: CropstarError, *, as_json: bool) -> None:
+    if isinstance(sys.stderr, Messages):
+        sys.stderr.begin_line()
     if as_json:
         import json
 

@@ -45,6 +45,24 @@ def test_no_store_yet(run_cli: Cli, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("predict", "tile.tif", "-o", ""), "-o is empty"),
+        (("predict", "tile.tif", "--output="), "--output is empty"),
+        (("ingest", "tile.tif", "--parcels", " "), "--parcels is empty"),
+        (("train", "--resume", ""), "--resume is empty"),
+        (("update", "", "late.tif"), "an argument is empty"),
+    ],
+)
+def test_a_variable_of_the_shell_that_is_not_set(
+    words: tuple[str, ...], what: str, run_cli: Cli, tmp_path: Path
+) -> None:
+    """As a path it would be the current folder; `predict -o ""` wrote beside its input."""
+    assert_refused(run_cli(*words, cwd=tmp_path), 2, what, "give a value, or leave it out")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_no_model_yet(run_cli: Cli, small_scene: Path, tmp_path: Path) -> None:
     assert_refused(run_cli("predict", small_scene / "tile.tif", cwd=tmp_path), 4, "no model yet", "cropstar train")
 
