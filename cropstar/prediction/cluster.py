@@ -135,6 +135,7 @@ class _Feed:
             if job.is_done():
                 self.batch.done(job.result(None))
                 return None
+            job.require_room()
             windows = job.windows
             job.announce(len(windows), len(windows))
             sent = WorkerJob(source, output, self.request, job.key, job.plan, secrets.token_hex(8))

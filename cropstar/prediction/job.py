@@ -6,6 +6,7 @@ together. Killed in between, it goes on from the blocks that are finished; sever
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Sequence
@@ -74,6 +75,7 @@ from cropstar.runtime import choose_device, event, keep_large_buffers, logger, p
 from cropstar.sources.base import Observations, Series
 from cropstar.store.files import locked, target_lock
 
+MOST_WINDOWS = 1_000_000  # of a map: a Sentinel-2 tile in windows of 16 pixels has half of them
 JOB = "CROPSTAR_JOB"  # the tag of a map that tells what it was made from, and how
 
 
@@ -216,6 +218,12 @@ class MapJob:
 
     @property
     def windows(self) -> list[Window]:
+        """All windows; refuses a map of very many, each of which has a file of its own."""
+        height, width = self.series.grid.shape
+        count = math.ceil(height / self.plan.window) * math.ceil(width / self.plan.window)
+        if count > MOST_WINDOWS:
+            why = f"{width:,} x {height:,} pixels are {count:,} windows of {self.plan.window} pixels"
+            raise UsageError("too many windows", path=self.source.path, why=why, remedy="give a larger --window")
         return list(split(self.series.grid.shape, self.plan.window))
 
     def run(self, turn: int) -> MapResult:
@@ -224,6 +232,7 @@ class MapJob:
 
     def _make_map(self, turn: int) -> MapResult:
         folder, shard = self.folder, self.request.shard
+        self.require_room()
         windows = self.windows
         mine = windows if shard is None else shard.of(windows, turn)
         self.announce(len(windows), len(mine))
@@ -361,13 +370,17 @@ class MapJob:
         folder.remove()
         return self.result(written)
 
+    def require_room(self) -> None:
+        """Refuse a map for which the disk is too small, before its windows are listed."""
+        grid, classes = self.series.grid, len(self.predictor.card.fingerprint.classes)
+        needs = disk_needs(self.files, grid, classes, layout=self.layout, half=self.half)
+        require_disk_space(needs, work=self.folder.folder)
+
     def announce(self, windows: int, mine: int) -> None:
-        """Log what will be computed, and refuse it if the disk is too small."""
+        """Log what will be computed."""
         halo, exact = self.predictor.halo(self.series), self.predictor.exact_halo(self.series)
         card, grid, shard = self.predictor.card, self.series.grid, self.request.shard
         warn_of_parcel_model(card, self.request.parcels)
-        needs = disk_needs(self.files, grid, len(card.fingerprint.classes), layout=self.layout, half=self.half)
-        require_disk_space(needs, work=self.folder.folder)
         share = "" if shard is None else f", {mine} of them in shard {shard}"
         self.trust.announce()
         event(

@@ -524,7 +524,7 @@ def scenes_of(folder: Path) -> list[str]:
 
 
 class StoredSeries:
-    """One scene of a store; for one thread. Where the store has no tile, nothing was seen."""
+    """One scene of a store; for one thread."""
 
     def __init__(self, folder: Path, scene: str) -> None:
         self._store = Store.open(folder)
@@ -535,11 +535,12 @@ class StoredSeries:
             self.files: list[Path] = [tile_path(folder, entry.name) for entry in entries]
             readers = [self._store.reader(entry.name) for entry in entries]
             self._tiles = [(_place(reader.grid, self.grid), reader) for reader in readers]
+            _require_covered(self.grid, [place for place, _ in self._tiles])
             self._days = [int(day) for day in readers[0].days]
             self._require_one_season(readers, folder)
-        except (KeyError, TypeError, ValueError) as failure:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as failure:
             self.close()
-            why = f"the manifest says nothing of the grid of {scene} ({failure})"
+            why = f"the grid of {scene} in the manifest cannot be used ({failure})"
             raise ArtifactError("the scene cannot be mapped", path=folder, why=why, remedy="ingest it again") from None
         except BaseException:
             self.close()
@@ -579,7 +580,28 @@ class StoredSeries:
                 raise InputError("the scene cannot be mapped", path=folder, why=why, remedy="give its images instead")
 
 
+ON_GRID = 0.01  # pixels that a corner may be off
+
+
 def _place(tile: Grid, scene: Grid) -> Window:
-    """The window of a tile on the scene's grid."""
+    """The window of a tile on the scene's grid; a ValueError where its pixels are not those of the scene."""
     left, top = ~scene.affine @ (tile.transform[2], tile.transform[5])
-    return Window(round(top), round(left), tile.height, tile.width)
+    place = Window(round(top), round(left), tile.height, tile.width)
+    right, bottom = ~scene.affine @ (tile.affine @ (tile.width, tile.height))
+    off = max(abs(left - place.left), abs(top - place.top), abs(right - place.right), abs(bottom - place.bottom))
+    if tile.crs != scene.crs or off > ON_GRID:
+        raise ValueError("its tiles lie on another one")
+    return place
+
+
+def _require_covered(scene: Grid, places: Sequence[Window]) -> None:
+    """A ValueError where tiles are missing or lie outside: ingest covers a scene whole.
+
+    What is not covered would be mapped as if nothing had been seen there, and could be of any size.
+    """
+    outer = Window(0, 0, scene.height, scene.width)
+    if any(place.overlap(outer) != place for place in places):
+        raise ValueError("a tile lies outside of it")
+    covered = sum(place.height * place.width for place in places)
+    if len(set(places)) != len(places) or covered != scene.height * scene.width:
+        raise ValueError(f"its tiles have {covered:,} pixels of its {scene.height * scene.width:,}")

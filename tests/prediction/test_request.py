@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +16,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as some
 
-from cropstar.errors import InputError, PartialResult, UsageError
+import cropstar
+from cropstar.errors import ArtifactError, InputError, PartialResult, UsageError
 from cropstar.geo.windows import Window, split
 from cropstar.prediction.job import predict_all
 from cropstar.prediction.request import (
@@ -26,6 +31,7 @@ from cropstar.prediction.request import (
     find_outputs,
 )
 from cropstar.sources.stack import StackSeries
+from cropstar.store.store import MANIFEST
 from tests.examples import a_series_tile, store_of
 from tests.prediction.making import untrained
 
@@ -72,6 +78,52 @@ def test_a_store_reads_as_the_images_it_was_made_of(small_store: Path, small_sce
         np.testing.assert_array_equal(one.valid, other.valid)
     stored.close()
     images.close()
+
+
+def enlarge(data: dict[str, Any]) -> None:
+    next(iter(data["scenes"].values()))["grid"]["shape"] = [120_000, 120_000]
+
+
+def move(data: dict[str, Any]) -> None:
+    next(iter(data["scenes"].values()))["grid"]["transform"][2] += 480.0
+
+
+@pytest.mark.parametrize("change", [enlarge, move, lambda data: data["tiles"].pop(0)], ids=["large", "moved", "tile"])
+def test_a_scene_that_is_not_that_of_its_tiles(
+    change: Callable[[dict[str, Any]], object], small_store: Path, small_scene: Path, tmp_path: Path
+) -> None:
+    """It was mapped: nothing was seen where no tile lies. The large one took gigabytes before it began."""
+    shutil.copytree(small_store, tmp_path / "store")
+    path = tmp_path / "store" / MANIFEST
+    data = json.loads(path.read_text(encoding="utf-8"))
+    del data["checksum"]  # as in older stores
+    change(data)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    with pytest.raises(ArtifactError, match="the grid of tile in the manifest cannot be used") as caught:
+        cropstar.predict(tmp_path / "store", model=model, output=tmp_path / "map.tif")
+    assert caught.value.remedy
+    assert not (tmp_path / "map.tif").exists()
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    small_scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    with pytest.raises(UsageError, match="an empty path"):
+        cropstar.predict(small_scene / "tile.tif", model=model, output="")
+    with pytest.raises(UsageError, match="an empty path"):
+        cropstar.predict("", model=model)
+
+
+def test_more_windows_than_files_in_a_folder(
+    small_scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    monkeypatch.setattr("cropstar.prediction.job.MOST_WINDOWS", 35)
+    with pytest.raises(UsageError, match=r"96 x 96 pixels are 36 windows of 16 pixels"):
+        cropstar.predict(small_scene / "tile.tif", model=model, output=tmp_path / "map.tif", window=16)
 
 
 def test_a_store_of_series_has_nothing_to_map(tmp_path: Path) -> None:
