@@ -69,7 +69,7 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
         if bars is None:
             super().emit(record)
         else:
-            bars.tqdm.write(self.format(record), file=sys.stderr)
+            bars.tqdm.write(f"{self.format(record)}\n", file=sys.stderr, end="")  # at once, or a signal could tear it
 
 
 def set_up_logging(*, quiet: bool = False, verbose: bool = False, as_json: bool = False) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 IMPORTING = "<frozen importlib._bootstrap>"
-LOCKING = ("queue.py", "threading.py")  # of Python
+LOCKING = ("/queue.py", "/threading.py", "/logging/__init__.py")  # of Python
 AGAIN = 0.02  # seconds after which a signal that could not be raised is raised again
 
 
@@ -124,8 +124,8 @@ def _handle_again(_: int, frame: FrameType | None) -> None:
 def _raise(frame: FrameType | None) -> None:
     """Raise the signal, but not through an import: half of torch cannot be left.
 
-    Nor out of Python's queues and locks, whose other thread would then wait for ever. Unless they wait themselves: then
-    they are in the same place a moment later.
+    Nor out of Python's queues and locks, whose other thread would then wait for ever, nor out of half a log message.
+    Unless they wait themselves: then they are in the same place a moment later.
     """
     assert _command.signal is not None
     if _command.held:
@@ -135,7 +135,7 @@ def _raise(frame: FrameType | None) -> None:
     waits, _command.place = place == _command.place, place
     while frame is not None:
         file = frame.f_code.co_filename
-        if file == IMPORTING or (not waits and os.path.basename(file) in LOCKING):
+        if file == IMPORTING or (not waits and file.endswith(LOCKING)):
             signal.setitimer(signal.ITIMER_REAL, AGAIN)
             return
         frame = frame.f_back

@@ -235,6 +235,48 @@ def test_a_signal_waits_for_the_end_of_a_block_that_holds_it() -> None:
     assert done.stdout.split() == ["whole", str(signal.SIGTERM.value)]
 
 
+IN_A_MESSAGE = """
+import os, signal, sys, time
+import tqdm
+from cropstar.signals import begin_work, watch_signals
+watch_signals()
+from cropstar.cli import main
+from cropstar.runtime import event, set_up_logging
+
+class Slow:
+    def __init__(self, stream):
+        self.stream = stream
+    def write(self, text):
+        self.stream.write(text)
+        if text.startswith("half"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            for _ in range(1000): pass  # where Python calls the handler
+    def flush(self):
+        self.stream.flush()
+
+def work(**_):
+    begin_work()
+    sys.stderr = main.Messages(Slow(sys.stderr))
+    set_up_logging()
+    event("half of a message")
+    time.sleep(30)
+
+main.cropstar.main = work
+main.main()
+"""
+
+
+def test_a_signal_does_not_tear_a_message() -> None:
+    """Its end came after the line of error, on the same line."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_MESSAGE], capture_output=True, text=True, preexec_fn=usual_signals, timeout=25
+    )
+    assert done.returncode == CODES[signal.SIGTERM]
+    message, error = done.stderr.splitlines()
+    assert message == "half of a message"
+    assert error.startswith("error: stopped by a signal: ")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("signals", [200])
