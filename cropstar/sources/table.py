@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -144,8 +145,10 @@ def _season_of(samples: _Samples, chosen: range) -> Season:
 def open_table(path: Path, options: TableOptions | None = None) -> list[TableScene]:
     """Read a table, whole, into scenes that share bands, scale and classes."""
     options = options or TableOptions()
-    if options.samples_per_tile < 1 or (options.scale is not None and options.scale <= 0):
-        raise UsageError("the scale and the samples of a tile must be above zero")
+    if options.samples_per_tile < 1 or (options.scale is not None and not 0 < options.scale < math.inf):
+        raise UsageError("the scale and the samples of a tile must be above zero", remedy="correct --scale")
+    if not math.isfinite(options.offset):
+        raise UsageError(f"the offset is {options.offset:g}", remedy="correct --offset")
     file = open_file(path)
     columns = find_columns(file.columns, options, path)
     frame = file.read(columns.texts, columns.numbers)
@@ -828,6 +831,7 @@ def _number_or_nan(value: Any) -> float:
 # --- Columns of text as numbers: each different value once, each row the number of its value
 
 MISSING = -1
+OLDEST, NEWEST = 1900, 2199  # years of observations
 WHOLE_NUMBER = re.compile(r"-?\d+\.0")
 DAY = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:[T ].*)?", re.ASCII)
 
@@ -855,7 +859,7 @@ def encode_texts(column: pd.Series[Any], path: Path) -> _CodedColumn:
     except TypeError:
         raise InputError(f"the column '{column.name}' holds neither text nor numbers", path=path) from None
     try:
-        texts = [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+        texts = [value.decode("utf-8") if isinstance(value, bytes) else str(value) for value in values]
     except UnicodeDecodeError:
         what = f"the column '{column.name}' holds text that is not UTF-8"
         raise InputError(what, path=path, remedy="write the table again") from None
@@ -889,6 +893,8 @@ def encode_days(column: pd.Series[Any], path: Path) -> NDArray[np.int32]:
             if match is None:
                 raise ValueError
             days[code] = (date(int(match[1]), int(match[3]), int(match[4])) - EPOCH).days
+            if not OLDEST <= int(match[1]) <= NEWEST:
+                raise ValueError
         except ValueError:
             why = f"'{text[:40]}' in row {dates.row_of(code)} of column '{column.name}'"
             raise InputError("not a date", path=path, why=why, remedy=remedy) from None

@@ -5,9 +5,13 @@ A table is read whole (of Parquet only the columns that are needed): the rows of
 
 from __future__ import annotations
 
+import csv
 import importlib
 import re
 import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +30,8 @@ FIRST_LINE = 1_000_000
 # 400,000 fields of 50 dates. A row of 13 bands takes about 400 bytes while it is read: 8 GB at most.
 MAXIMUM_ROWS = 20_000_000
 MAXIMUM_COLUMNS = 20_000  # a year of days with 50 bands; pandas takes minutes for some 100,000
+READ_AT_ONCE = 2**22  # bytes
+MOST_FIELD = 2**26  # letters: outlines can be long
 NOT_A_TABLE = "give a CSV or Parquet file with one row per observation"
 
 
@@ -72,12 +78,53 @@ class CsvTable:
             raise InputError("not a table", path=path, why=why, remedy=NOT_A_TABLE)
         _require_width(1 + header.count(self._separator), path)
         self.columns = [str(name) for name in self._parse(nrows=0).columns]
+        written = self._parse(header=None, nrows=1, dtype=str, keep_default_na=False)  # pandas renames repeated ones
+        self._written = [str(name) for name in written.iloc[0]] if len(written) else []
 
     def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
+        _require_each_once(self._written, [*texts, *numbers], self._path)
+        self._require_fields(1 + max(map(self.columns.index, [*texts, *numbers]), default=0))
         # Texts are never parsed: a field called 007 is not field 7. All columns are read, though few are kept:
         # when told to leave some out, pandas no longer notices rows that are longer than the header.
         frame = self._parse(dtype=dict.fromkeys(texts, str), low_memory=False, nrows=MAXIMUM_ROWS + 1)
         return frame[list(dict.fromkeys([*texts, *numbers]))]
+
+    def _require_fields(self, count: int) -> None:
+        """Refuse a row with fewer fields, such as the last one of a file that was cut off.
+
+        pandas takes what is missing for no value.
+        """
+        with self._path.open("rb") as handle:
+            quoted = any(b'"' in part for part in iter(partial(handle.read, READ_AT_ONCE), b""))
+        fields = self._fields_of_quoted_rows() if quoted else self._fields_of_rows()
+        for row, found in fields:
+            if found < count:
+                why = f"line {row} has {found} fields and needs {count}"
+                remedy = "get the file again, or write a separator for every missing value"
+                raise InputError("a row is cut off", path=self._path, why=why, remedy=remedy)
+
+    def _fields_of_rows(self) -> Iterator[tuple[int, int]]:
+        """The lines with the fewest fields, one of each block of the file; lines are counted from 1."""
+        line = 1
+        with self._path.open("rb") as handle:
+            while lines := handle.readlines(READ_AT_ONCE):
+                counts = [one.count(self._separator.encode()) + 1 if one.strip() else FIRST_LINE for one in lines]
+                fewest = min(counts)
+                yield line + counts.index(fewest), fewest
+                line += len(lines)
+
+    def _fields_of_quoted_rows(self) -> Iterator[tuple[int, int]]:
+        """The same of a file in which separators and line breaks may stand within quotes."""
+        csv.field_size_limit(MOST_FIELD)
+        with self._path.open(encoding="utf-8", errors="replace", newline="") as handle:
+            reader = csv.reader(handle, delimiter=self._separator)
+            try:
+                for row in reader:
+                    if row:
+                        yield reader.line_num, len(row)
+            except csv.Error as failure:
+                why = f"{failure} in line {reader.line_num}"
+                raise InputError("not a table", path=self._path, why=why, remedy=NOT_A_TABLE) from None
 
     def _parse(self, **options: Any) -> pd.DataFrame:
         try:
@@ -111,6 +158,7 @@ class _ParquetTable:
 
     def read(self, texts: list[str], numbers: list[str]) -> pd.DataFrame:
         wanted = list(dict.fromkeys([*texts, *numbers]))
+        _require_each_once(self.columns, wanted, self._path)
         try:
             with self._parquet.ParquetFile(self._path) as file:
                 table = file.read(columns=wanted, use_threads=False)
@@ -144,7 +192,11 @@ class WideTable:
         others = []
         for column in file.columns:
             if match := self.STEP.fullmatch(column):
-                self._steps.setdefault(match["band"] + (match["rest"] or ""), {})[int(match["step"])] = column
+                steps = self._steps.setdefault(match["band"] + (match["rest"] or ""), {})
+                if (number := int(match["step"])) in steps:
+                    why = f"'{steps[number]}' and '{column}' are one band and step"
+                    raise InputError("a repeated column", path=path, why=why, remedy="remove one of them")
+                steps[number] = column
             else:
                 others.append(column)
         self._count = 1 + max(step for steps in self._steps.values() for step in steps)
@@ -223,6 +275,15 @@ def column_is_whole(path: Path, column: str) -> bool:
     """Whether a column of a Parquet file is of whole numbers; texts of CSV files are never parsed."""
     file = _open_as_written(path)
     return isinstance(file, _ParquetTable) and file.is_whole(column)
+
+
+def _require_each_once(columns: Sequence[str], wanted: Iterable[str], path: Path) -> None:
+    """Refuse a table in which a column that is read is there twice: nobody could tell which one is meant."""
+    counts = Counter(columns)
+    for name in wanted:
+        if counts[name] > 1:
+            why = f"'{name}' is there {counts[name]} times"
+            raise InputError("a repeated column", path=path, why=why, remedy="rename or remove the others")
 
 
 def _require_width(columns: int, path: Path) -> None:
