@@ -33,6 +33,7 @@ from cropstar.sources.multisensor import sensor_numbers, sensors_of
 CONTEXT_OPTIONS = ("context", "temperature", "base_temperature", "warm_from")
 LOOK = 1024  # pixels of the long side that are looked at to know how much a raster covers
 MEANS = ("temperature_mean", "temperature_air_2m_mean_24h", "tmean", "t2m", "tas", "temperature")
+LONGEST_GAP = 7  # days from one temperature to the next, of which nothing is said
 DATES = ("date", "day", "time", "timestamp")
 
 
@@ -204,6 +205,8 @@ def warmth_of_days(path: Path, warmth: Warmth, grid: Grid) -> dict[int, float]:
         raise InputError("no temperature", path=path, why=str(failure), remedy="give degrees, or kelvins") from None
     own, places = np.unique(days[known], return_inverse=True)
     means = np.bincount(places, weights=celsius) / np.bincount(places)
+    if (gap := int(np.diff(own, prepend=own[0]).max())) > LONGEST_GAP:
+        logger.warning("%s has no temperature for up to %d days on end: the last one before is taken", path, gap - 1)
     sums = warmth.of_days(dict(zip(own.tolist(), means.tolist(), strict=True)))
     first = from_days([int(own[0])])[0]
     if f"{first:%m-%d}" != warmth.start:
@@ -245,24 +248,21 @@ def _of_cube(path: Path, grid: Grid) -> tuple[NDArray[np.int64], NDArray[np.floa
 
 
 def _of_table(path: Path) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    import pandas as pd
+    """Days and temperatures of a table, NaN where it has no value; nothing in it is guessed at."""
+    from cropstar.sources.table import encode_days, numbers_of
+    from cropstar.sources.table_files import open_file
 
-    try:
-        parquet = path.suffix.lower() in (".parquet", ".pq")
-        frame = pd.read_parquet(path) if parquet else pd.read_csv(path, sep=None, engine="python")
-    except Exception as failure:  # of pandas and its engines, in many kinds
-        why = " ".join(str(failure).split())[:120]
-        remedy = "give NetCDF, CSV or Parquet"
-        raise InputError("temperatures that cannot be read", path=path, why=why, remedy=remedy) from None
-    dated = next((name for name in frame.columns if str(name).strip().lower() in DATES), None)
+    file = open_file(path)
+    dated = next((name for name in file.columns if name.strip().lower() in DATES), None)
     if dated is None:
-        why = f"its columns are {short_list(map(str, frame.columns))}"
+        why = f"its columns are {short_list(file.columns)}"
         raise InputError("temperatures without dates", path=path, why=why, remedy="name a column 'date'")
-    chosen = _mean_of([str(name) for name in frame.columns if name != dated], path)
-    days = pd.to_datetime(frame[dated], errors="coerce")
-    numbers = pd.to_numeric(frame[chosen], errors="coerce").mask(days.isna()).to_numpy(np.float64)
-    known = np.where(np.isin(numbers, (-9999, 65535)), np.nan, numbers)
-    return days.to_numpy("datetime64[D]").astype(np.int64), known
+    chosen = _mean_of([name for name in file.columns if name != dated], path)
+    frame = file.read([dated], [chosen])
+    if frame.empty:
+        raise InputError("no temperature", path=path, why="it has no rows", remedy="give daily mean temperatures")
+    days, numbers = encode_days(frame[dated], path), numbers_of(frame[chosen], path)
+    return days.astype(np.int64), np.where(np.isin(numbers, (-9999, 65535)), np.nan, numbers)
 
 
 def _mean_of(names: Sequence[str], path: Path) -> str:

@@ -666,7 +666,7 @@ def _read_for(wanted: Sensor, found: Sequence[_Values], rows: int, path: Path) -
 
 def _read_radar(frame: pd.DataFrame, name: str, bands: dict[str, str], options: TableOptions, path: Path) -> _Values:
     """Backscatter in dB, whatever the table has it in."""
-    numbers = np.stack([_numbers_of(frame[column], path) for column in bands.values()], axis=1)
+    numbers = np.stack([numbers_of(frame[column], path) for column in bands.values()], axis=1)
     valid = (is_number(numbers) & ~np.isin(numbers, options.nodata)).all(axis=1)
     valid &= (numbers != 0).any(axis=1)
     if not valid.any():
@@ -709,7 +709,7 @@ def _read_context(
     layers = []
     sample = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     for column in named:
-        numbers = _numbers_of(frame[column], path)
+        numbers = numbers_of(frame[column], path)
         known = pd.Series(np.where(np.isin(numbers, options.nodata), np.nan, numbers)[order])
         by_sample = known.groupby(sample)
         filled = by_sample.ffill().fillna(by_sample.bfill())
@@ -751,7 +751,7 @@ def _usable_values(
     column: pd.Series[Any], band: str, options: TableOptions, path: Path
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """A band's values, and which of them are not nodata; of Sentinel-2's bands none is below zero."""
-    numbers = _numbers_of(column, path)
+    numbers = numbers_of(column, path)
     with np.errstate(over="ignore"):
         values = numbers.astype(np.float32)
     usable = is_number(values) & ~np.isin(numbers, options.nodata)
@@ -797,14 +797,14 @@ def guess_scale(values: NDArray[np.float32], whole: bool, path: Path) -> float:
 def usable_observations(column: pd.Series[Any], path: Path) -> NDArray[np.bool_]:
     """A column called SCL is Sentinel-2's scene classification, in one called valid or clear 0 means unusable,
     and in any other one 0 means usable. Without a value an observation is not usable."""
-    name, numbers = str(column.name), _numbers_of(column, path)
+    name, numbers = str(column.name), numbers_of(column, path)
     if SCENE_CLASSES_NAME.fullmatch(name):
         return clear_sky(numbers)
     good: NDArray[np.bool_] = numbers != 0 if GOOD_WORDS.search(name) else numbers == 0
     return good & ~np.isnan(numbers)
 
 
-def _numbers_of(column: pd.Series[Any], path: Path) -> NDArray[np.float64]:
+def numbers_of(column: pd.Series[Any], path: Path) -> NDArray[np.float64]:
     """A column as numbers, NaN where there is none."""
     if not pd.api.types.is_numeric_dtype(column.dtype):
         plain = column.astype(object)

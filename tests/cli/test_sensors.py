@@ -312,6 +312,12 @@ def test_context_that_does_not_fit(place: Path, warm: Path, tmp_path: Path) -> N
     short.write_text("date,temperature\n2018-01-01,1.5\n2018-04-20,9.0\n")
     with pytest.raises(InputError, match="dates without a temperature"):
         cropstar.predict(place / "images", model=model, output=output, context=dem, temperature=str(short))
+    short.write_text("date;temperature\n01/04/2018;1.5\n02/04/2018;9.0\n")  # read as January and February
+    with pytest.raises(InputError, match=r"not a date in .*'01/04/2018' in row 1"):
+        cropstar.predict(place / "images", model=model, output=output, context=dem, temperature=str(short))
+    short.write_text("date;temperature\n2018-04-01;1,5\n2018-04-02;9.0\n")  # left out
+    with pytest.raises(InputError, match=r"text among the numbers in .*'1,5' in row 1"):
+        cropstar.predict(place / "images", model=model, output=output, context=dem, temperature=str(short))
     with pytest.raises(InputError, match="no mean temperature"):
         cropstar.ingest(place / "images", output=tmp_path / "s", temperature=str(place / "images" / "S1.nc"))
     with rasterio.open(warm / "dem.tif") as dataset:
