@@ -408,7 +408,7 @@ def find_config(name: str) -> Path:
     return shipped[name]
 
 
-def read_config(file: Path) -> dict[str, Any]:
+def read_config(file: Path, loader: type[StrictLoader] | None = None) -> dict[str, Any]:
     """A YAML file as a plain dictionary."""
     if not file.is_file():
         raise UsageError("no such configuration", path=file, remedy="check the path")
@@ -418,7 +418,7 @@ def read_config(file: Path) -> dict[str, Any]:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UsageError("not a text file", path=file, remedy="give a YAML file") from None
-    data = load_yaml(text, file)
+    data = load_yaml(text, file, loader)
     if not isinstance(data, dict):
         raise UsageError("not a configuration", path=file, why="no keys at the top", remedy="write 'key: value' lines")
     return data
@@ -477,6 +477,17 @@ class StrictLoader(yaml.SafeLoader):
             seen.add(key)
         return super().construct_mapping(node, deep)
 
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """A whole number. YAML 1.1 reads 010 as eight and 1:30 as ninety."""
+        if re.search(r"^[-+]?0[0-9_]|:", node.value):
+            why = f"'{node.value}' is not a plain number"
+            raise yaml.constructor.ConstructorError(None, None, why, node.start_mark)
+        number: int = super().construct_yaml_int(node)
+        return number
+
+
+StrictLoader.add_constructor("tag:yaml.org,2002:int", StrictLoader.construct_yaml_int)
+
 
 class StrictDumper(yaml.SafeDumper):
     """Writes what the strict loader reads back to the same value."""
@@ -488,9 +499,9 @@ StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list(
 StrictDumper.add_implicit_resolver("tag:yaml.org,2002:float", YAML_NUMBER, list("-+0123456789"))
 
 
-def load_yaml(text: str, origin: Path | str) -> Any:
+def load_yaml(text: str, origin: Path | str, loader: type[StrictLoader] | None = None) -> Any:
     try:
-        data = StrictLoader(text).get_single_data()
+        data = (loader or StrictLoader)(text).get_single_data()
         _require_characters(data)
         return data
     except (yaml.YAMLError, RecursionError, ValueError) as failure:  # ValueError: a date that is none

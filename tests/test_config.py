@@ -105,6 +105,8 @@ def test_the_width_follows_the_kind_of_model(name: str, hidden: int) -> None:
         ("epochs", "--set epochs: not of the form key=value"),
         ("=3", "--set =3: not of the form key=value"),
         ("epochs=[1", "not valid YAML in --set epochs"),
+        ("model.hidden=064", "'064' is not a plain number"),  # of YAML 1.1: 52
+        ("seed=1:30", "'1:30' is not a plain number"),  # 90
         ("epochs=2020-13-45", "not valid YAML in --set epochs"),
         (f"epochs={'9' * 5000}", "not valid YAML in --set epochs"),
     ],

@@ -111,8 +111,7 @@ EVERY_LABEL = ClassRules()
 
 def read_rules(path: Path) -> ClassRules:
     """Read and check a class table."""
-    read_config(path)  # refuses what is not a small YAML file with keys of its own
-    data: dict[Any, Any] = _TextLoader(path.read_text(encoding="utf-8")).get_single_data()
+    data: dict[Any, Any] = read_config(path, _TextLoader)
     others = data.pop(OTHERS, "error")
     if others not in OTHERS_CHOICES:
         raise _wrong_table(path, f"'others' is {reprlib.repr(others)}", f"choose one of {', '.join(OTHERS_CHOICES)}")
@@ -134,6 +133,8 @@ def read_rules(path: Path) -> ClassRules:
 def _rule(path: Path, name: Any, value: Any) -> _ClassRule:
     if not isinstance(name, str) or not name.strip():
         raise _wrong_table(path, "a class without a name", "give it one")
+    if (meant := name.strip().lower()) in (DROP, OTHERS):
+        raise _wrong_table(path, f"'{name}' would be a class", f"write '{meant}'")
     if not isinstance(value, dict):
         return _ClassRule(name, _labels(path, name, value))
     for key in value:

@@ -696,6 +696,8 @@ def test_labels_are_taken_as_they_are_written(tmp_path: Path) -> None:
         ("a: [x]\nothers: [y]", "'others' is ['y']"),
         ("a: [x]\ndrop: y", "'drop' has no list"),
         ("drop: [x]", "no class is left"),
+        ("a: [x]\nDrop: [y]", "'Drop' would be a class; write 'drop'"),
+        ("a: [x]\nOthers: [y]", "'Others' would be a class; write 'others'"),
         ("'': [x]", "a class without a name"),
         ("\n".join(f"c{number}: [{number}]" for number in range(256)), "256 classes"),
         ("a: !!python/object:os.system [x]", "not valid YAML"),
