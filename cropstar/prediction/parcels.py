@@ -43,7 +43,7 @@ from cropstar.prediction.layers import STEPS
 from cropstar.prediction.predictor import Predictor
 from cropstar.prediction.styles import parcel_style
 from cropstar.registry import short_list
-from cropstar.reports.record import boxes_meet
+from cropstar.reports.record import TestRecord, boxes_meet
 from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
@@ -52,7 +52,7 @@ from cropstar.sources.labels import Parcels, repair_shapes, shapes_meet
 from cropstar.sources.vectors import KEY_COLUMNS, guess_label_column, keys_of, open_vector
 from cropstar.store.classes import MARKS, MASKED, UNKNOWN, ClassTable
 from cropstar.store.files import atomic_path, library_writes, write_text
-from cropstar.store.model_file import ModelCard
+from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
 from cropstar.store.tile import ParcelTable
 
@@ -283,23 +283,27 @@ def parts_of(product: ParcelProduct, frame: Any) -> NDArray[np.object_]:
         return parts
     if not any(str(name).lower() in KEY_COLUMNS for name in frame.columns):
         return parts
-    part_of = _parts_of_run(product.model.parent, product.grid)
+    part_of = _parts_of_run(product.model, product.grid)
     if part_of is not None:
         parts[:] = [part_of.get(key, NEW) for key in keys_of(frame)]
     return parts
 
 
-def _parts_of_run(folder: Path, grid: Grid) -> dict[str, str] | None:
+def _parts_of_run(model: Path, grid: Grid) -> dict[str, str] | None:
     """The part of each parcel of the run's store on this grid, by the user's ids; None if they are not known.
 
     Ids of another region may be the same: scenes that the map does not meet are left out.
     """
-    if not (folder / RESULT).is_file():
+    if not (model.parent / RESULT).is_file():
         return None
     try:
-        result = read_result(folder)
+        result, (card, _, _) = read_result(model.parent), read_model(model)
+        record = TestRecord.from_json(card.provenance.get("record", {}))
+        if record is not None and not record.is_of(result):
+            logger.warning("%s is not of the model: which parcels it learnt from is not known", model.with_name(RESULT))
+            return None
         store = Store.open(Path(str(result["data"]["store"])))
-    except (CropstarError, OSError):
+    except (CropstarError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
     try:
         members = result["split"]["parcels"]

@@ -95,6 +95,11 @@ class TestRecord:
             return None
         return record
 
+    def is_of(self, result: Mapping[str, Any]) -> bool:
+        """Whether a result of a run is the one that this record was made of."""
+        told = TestRecord.of_result(result, Season(*self.season), self.bounds)
+        return told == self
+
     @property
     def year_text(self) -> str:
         years = [str(year) for year in self.years]

@@ -275,6 +275,7 @@ class StateRow(BaseModel):
 
 
 Figure = Annotated[float, Field(gt=-1e15, lt=1e15)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
@@ -283,8 +284,8 @@ class FiguresRow(BaseModel):
 
     model_config = DATA
 
-    overall_accuracy: Figure | None
-    macro_f1: Figure | None
+    overall_accuracy: Share | None
+    macro_f1: Share | None
     confusion: list[list[Count]] = Field([], max_length=65_535)
     classes: list[dict[str, Any]] = Field([], max_length=65_535)
     intervals: dict[str, Any] = {}
@@ -349,6 +350,16 @@ class ProgressRow(BaseModel):
     best_loss: float | None = None
     micro_batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     history: History = []
+
+
+class OutcomeRow(BaseModel):
+    """The result of a member or a fold of a run."""
+
+    model_config = DATA
+
+    progress: ProgressRow
+    temperature: float = Field(gt=0, lt=1e6)
+    validation: dict[Text, Figure | None] | None
 
 
 class ResultRow(BaseModel):

@@ -115,6 +115,8 @@ def check_fields(path: Path, options: CheckOptions) -> CheckResult:
         if not other and scene_recipes(store) != subject.scenes:
             why = "it holds other scenes than when the run was trained"
             raise MismatchError("the store has changed", path=store.folder, why=why, remedy="name it with --store")
+        if not other:
+            _require_same_labels(known, store, subject.run.out_of_fold)
         fields = _probabilities_of(subject, store, options.device) if other else known
         return _checked(subject, store, known, fields, options, other=other)
 
@@ -139,6 +141,15 @@ def reusable_run(runs: Path, store_folder: Path) -> Run | None:
         except ArtifactError:  # damaged, or of other classes
             continue
     return None
+
+
+def _require_same_labels(known: FieldProbabilities, store: Store, file: Path) -> None:
+    """Refuse probabilities of the fields of another store."""
+    labels = Fields.of(store).label_of
+    strange = sum(labels.get(parcel) != int(own) for parcel, own in zip(known.parcels, known.labels, strict=True))
+    if strange:
+        why = f"{strange} of its {len(known)} fields are not in the store, or have another label there"
+        raise MismatchError("the probabilities are not of this store", path=file, why=why, remedy=FOLDS_FIRST)
 
 
 def _out_of_fold_probabilities(subject: EvaluatedModel) -> FieldProbabilities:

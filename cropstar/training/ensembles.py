@@ -23,7 +23,7 @@ from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.calibration import calibrate, fit_temperature, learn_sets, measure_coverage, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
-from cropstar.store.gate import read_json
+from cropstar.store.gate import OutcomeRow, checked, read_json
 from cropstar.store.store import Store
 from cropstar.training.evaluation import (
     COVERAGE,
@@ -81,9 +81,9 @@ def finished_outcome(run: Run) -> Outcome | None:
     if not run.finished:
         return None
     try:
-        data = read_json(run.result)
-        return Outcome(Progress(**data["progress"]), float(data["temperature"]), data["validation"])
-    except (ValueError, KeyError, TypeError) as failure:
+        row = checked(OutcomeRow, read_json(run.result))
+        return Outcome(Progress(**row.progress.model_dump()), row.temperature, row.validation)
+    except (ValueError, TypeError) as failure:
         why = f"it cannot be understood ({failure})"
         raise ArtifactError(
             "the result of a member cannot be used", path=run.result, why=why, remedy="start again with --fresh"

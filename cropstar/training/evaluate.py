@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from cropstar import __version__
-from cropstar.config import RegularConfig, SplitConfig, TrainConfig, resolve_config
+from cropstar.config import AUTO, RegularConfig, SplitConfig, TrainConfig, load_yaml, resolve_config
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.datasets.fields import Fields, ParcelId, choose_target
 from cropstar.datasets.samples import (
@@ -23,7 +23,7 @@ from cropstar.datasets.samples import (
 )
 from cropstar.datasets.splits import PixelSplit, Split, split_parcels
 from cropstar.datasets.transforms import SensorChannels
-from cropstar.errors import InputError, MismatchError, UsageError
+from cropstar.errors import InputError, MismatchError, UsageError, one_line
 from cropstar.geo.calendar import from_days
 from cropstar.models.backends import use_backend
 from cropstar.models.calibration import Calibration, ConformalSets, parcel_weights
@@ -119,6 +119,8 @@ def open_evaluated(path: Path, store: Path | None) -> EvaluatedModel:
     result = read_result(run.folder) if known or (path.is_dir() and not run.model.exists()) else None
     file = run.model if path.is_dir() else path
     card, weights, digest = read_model(file)
+    if result is not None:
+        _require_of_run(run, result, card, file)
     model = restore_model(card.model, card.shape, weights, file)
     if not known and store is None:
         why = "the model file is outside its run folder, which records the store"
@@ -130,6 +132,25 @@ def open_evaluated(path: Path, store: Path | None) -> EvaluatedModel:
         provenance = {key: card.provenance.get(key) for key in ("seed", "target")}
         config = resolve_config(None, {**given, **provenance})
     return EvaluatedModel(file, card, model, digest, run if known else None, config, result)
+
+
+def _require_of_run(run: Run, result: dict[str, Any], card: ModelCard, file: Path) -> None:
+    """Refuse a model, or a configuration, of another run: its test parcels are not those that the model never saw."""
+    record = TestRecord.from_json(card.provenance.get("record", {}))  # None in models of older versions
+    try:
+        same = record is None or record.is_of(result)
+        trained = TrainConfig.model_validate(load_yaml(result["config"], run.result))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as failure:
+        raise damaged(run.result, f"it cannot be understood ({one_line(failure)})") from None
+    if not same:
+        why = f"{run.result.name} beside it tells of another model"
+        remedy = "give the folder of its own run, or the model file alone with --store"
+        raise MismatchError("the model is not of this run", path=file, why=why, remedy=remedy)
+    config = resolve_config(run.config, {})
+    own, theirs = ([each.seed, each.split, each.target] for each in (config, trained))
+    if own != theirs and config.model.name != AUTO:  # which has only what was given
+        why, remedy = "it says another split than the run was trained with", f"take that of {run.result.name}"
+        raise MismatchError("the configuration is not of this run", path=run.config, why=why, remedy=remedy)
 
 
 def _choose_part(subject: EvaluatedModel, store: Store, options: EvaluateOptions) -> Part:

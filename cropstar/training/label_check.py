@@ -121,7 +121,9 @@ class FieldProbabilities:
             )
             if fields.probabilities.shape != (len(parcels), len(classes)) or len(fields.labels) != len(parcels):
                 raise ValueError("its arrays do not fit each other")
-            if not np.isfinite(fields.probabilities).all() or (fields.labels < 0).any():
+            known = (fields.labels >= 0) & (fields.labels < len(classes))
+            likely = fields.probabilities
+            if not known.all() or not np.isfinite(likely).all() or ((likely < 0) | (likely > 1)).any():
                 raise ValueError("its values are not probabilities")
         except (KeyError, ValueError, IndexError, TypeError) as failure:
             raise ArtifactError(

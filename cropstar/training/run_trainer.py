@@ -17,7 +17,7 @@ from pathlib import Path
 from cropstar.config import FITTED, TrainConfig
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.splits import Split
-from cropstar.errors import ResourceError
+from cropstar.errors import MismatchError, ResourceError
 from cropstar.execution.local import FEWEST_TASKS, LocalPool
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import Ensemble, load_weights, weights_of
@@ -49,6 +49,7 @@ from cropstar.training.trainer import Progress, SaveModel, Task, takes_small_ste
 
 MANY_STEPS = 500  # of a model: some seconds, for which a process is worth starting
 SMALL_DATA = 256_000_000  # bytes, of which every process holds a copy
+OF_THE_RUN = ("seed", "scenes", "class_fields", "out_of_fold", "target")  # of the provenance: what all its models share
 MEMORY_OF_A_WORKER = 2**30 + 2 * SMALL_DATA  # bytes
 
 
@@ -110,7 +111,7 @@ class RunTrainer:
         if not known:
             progress = self._fit(member, self.parts["train"], member.run, self.best(member))
             if self.processes.is_first:
-                load_trained(member.model, self.best(member))
+                load_trained(member.model, self.best(member), self.card)
                 calibrate_member(member, progress, self.parts["validation"], self.setup.classes, self.setup.device)
             self.processes.broadcast(None)  # the others wait until it is written
         outcome = finished_outcome(member.run)
@@ -173,7 +174,7 @@ class RunTrainer:
                 quiet = replace(task, validation=parts["validation"], diagnosis=None, after_epoch=None, quiet=True)
                 outcome = Outcome(fit_model(quiet, save).progress)
                 write_json(own.run.result, outcome.to_json())
-            load_trained(model, own.run.model)
+            load_trained(model, own.run.model, self.card)
             models.append(model.to(self.setup.device))
             outcomes.append(outcome)
         return models, parts, outcomes
@@ -375,8 +376,13 @@ def find_teacher(config: TrainConfig, setup: Setup, split: Split, shape: Shape) 
     return Teacher(config.distil, setup.store, split, config, setup.device)
 
 
-def load_trained(model: Classifier, file: Path) -> None:
-    _, weights, _ = read_model(file)
+def load_trained(model: Classifier, file: Path, card: ModelCard) -> None:
+    """The weights of a model of the run with this `card`: those of another run may know what they are tested on."""
+    own, weights, _ = read_model(file)
+    theirs = json.loads(json.dumps(card.provenance))  # as it was written
+    if any(own.provenance.get(name) != theirs.get(name) for name in OF_THE_RUN):
+        why = "it was trained on other fields, or with other settings"
+        raise MismatchError("a model of another run", path=file, why=why, remedy="start again with --fresh")
     load_weights(model, weights, file)
 
 

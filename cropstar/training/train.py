@@ -228,7 +228,7 @@ def _finish(
     config, run, model, setup = training.config, training.run, training.model, training.setup
     store, classes = setup.store, setup.store.fingerprint.classes.names
     for member in training.members:
-        load_trained(member.model, training.best(member))
+        load_trained(member.model, training.best(member), training.card)
     if isinstance(model, Ensemble):
         model.calibrate([outcome.temperature for outcome in outcomes])
         model.to(setup.device)
@@ -271,7 +271,7 @@ def _finish(
 def _save_refitted(training: RunTrainer, epochs: list[int], card: ModelCard, novelty: _Novelty) -> None:
     """Save the model that learnt from all fields as the run's model, with the card of the one that was judged."""
     for member in training.members:
-        load_trained(member.model, member.run.refit.model)
+        load_trained(member.model, member.run.refit.model, training.card)
     card = replace(card, provenance={**card.provenance, "refit": {"epochs": epochs}})
     write_model(training.run.model, novelty.remeasured(card, training.model), weights_of(training.model))
 

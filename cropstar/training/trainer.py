@@ -7,6 +7,7 @@ where the unbroken run ends. The loop knows nothing of crops but what their obje
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import signal
@@ -26,7 +27,7 @@ from cropstar.config import OptimiserConfig, TrainConfig
 from cropstar.datasets.batches import Batch, Dataset, epoch_order
 from cropstar.datasets.samples import Prepared
 from cropstar.datasets.transforms import Draw
-from cropstar.errors import ArtifactError, CropstarError, Interrupted, one_line
+from cropstar.errors import ArtifactError, CropstarError, Interrupted, MismatchError, one_line
 from cropstar.execution.threads import read_ahead
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, weights_of
@@ -319,7 +320,7 @@ def _trained(task: Task, tools: StepTools) -> CheckpointedParts:
 
 def _begin(task: Task, tools: StepTools) -> Progress:
     """Load the progress of the run: all processes read the same checkpoint, as the first one wrote it."""
-    progress = load_newest_checkpoint(task.run, _trained(task, tools))
+    progress = load_newest_checkpoint(task.run, _trained(task, tools), origin_of(task))
     if task.processes.broadcast(progress.step) != progress.step:
         why = "not all processes found the same checkpoint"
         raise ArtifactError("cannot resume the run", path=task.run.folder, why=why, remedy="use a shared folder")
@@ -337,7 +338,7 @@ def _begin(task: Task, tools: StepTools) -> Progress:
 
 def _save(task: Task, tools: StepTools, progress: Progress) -> None:
     if task.processes.is_first:
-        save_checkpoint(task.run, progress, _trained(task, tools))
+        save_checkpoint(task.run, progress, _trained(task, tools), origin_of(task))
 
 
 def _is_over(task: Task, progress: Progress) -> bool:
@@ -582,7 +583,16 @@ class CheckpointedParts:
     average: WeightAverage | None = None
 
 
-def save_checkpoint(run: Run, progress: Progress, trained: CheckpointedParts) -> None:
+def origin_of(task: Task) -> str:
+    """A digest of what decides which fields a training learns from: weights of another one may know the test."""
+    config, folders = task.config, (task.run.folder, *task.run.folder.parents[:3])
+    data = next((run.data for run in map(Run, folders) if run.data.is_file()), None)
+    split = config.split.model_dump(mode="json", exclude_defaults=True)
+    facts = [config.model.name, config.target, config.seed, split, data and data.read_text("utf-8", "replace")]
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
+
+
+def save_checkpoint(run: Run, progress: Progress, trained: CheckpointedParts, origin: str) -> None:
     """A new file, then the oldest goes: the last good one is never written over."""
     model = trained.model
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
@@ -592,12 +602,12 @@ def save_checkpoint(run: Run, progress: Progress, trained: CheckpointedParts) ->
             tensors[f"optimiser.{names[parameter]}.{moment}"] = moments[moment].cpu().numpy()
     if trained.average is not None:
         tensors |= {f"average.{name}": array for name, array in trained.average.tensors().items()}
-    header = {"progress": vars(progress), "precision": trained.precision.state()}
+    header = {"progress": vars(progress), "precision": trained.precision.state(), "origin": origin}
     write_tensors(run.checkpoint(progress.step), "checkpoint", header, tensors)
     run.drop_old_checkpoints()
 
 
-def load_newest_checkpoint(run: Run, trained: CheckpointedParts) -> Progress:
+def load_newest_checkpoint(run: Run, trained: CheckpointedParts, origin: str) -> Progress:
     """Restore the newest checkpoint that can be read; a fresh start where there is none."""
     for path in run.checkpoints():
         try:
@@ -605,6 +615,9 @@ def load_newest_checkpoint(run: Run, trained: CheckpointedParts) -> Progress:
         except ArtifactError as failure:
             logger.warning("%s; using the one before", failure)
             continue
+        if header.get("origin", origin) != origin:  # none in checkpoints of older versions
+            why = "it was trained on other fields, or with other settings"
+            raise MismatchError("a checkpoint of another run", path=path, why=why, remedy="start again with --fresh")
         try:
             progress = Progress(**checked(ProgressRow, header.get("progress")).model_dump())
             _restore_weights(path, tensors, trained.model, trained.optimiser)
