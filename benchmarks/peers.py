@@ -6,8 +6,8 @@ For each run its split is read from `result.json` and its series from the store;
 validation fields together and are judged once on the test fields, like the run itself, whose figures stand beside
 theirs. Rivals are what a user would write in ten lines: scikit-learn's random forest and HistGradientBoosting on dates
 x bands as they are, or, where fields have dates of their own, filled linearly to the days that the training fields
-have (at most a day in five); and aeon's QUANT and MiniRocket where aeon is installed. Of images, fields are the means
-of their clear pixels, and with `--pixels` pixels are judged one by one.
+have (at most a day in five); and aeon's QUANT, MiniRocket and MultiRocketHydra where aeon is installed. Of images,
+fields are the means of their clear pixels, and with `--pixels` pixels are judged one by one.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def rivals() -> Iterator[tuple[str, Rival]]:
     if importlib.util.find_spec("aeon") is not None:
         yield "QUANT", _of_aeon("aeon.classification.interval_based", "QUANTClassifier")
         yield "MiniRocket", _of_aeon("aeon.classification.convolution_based", "MiniRocketClassifier")
+        yield "MultiRocketHydra", _of_aeon("aeon.classification.convolution_based", "MultiRocketHydraClassifier")
 
 
 def _of_aeon(module: str, name: str) -> Rival:

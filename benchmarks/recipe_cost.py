@@ -19,6 +19,7 @@ import torch
 from cropstar.config import ModelConfig
 from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import build_model
+from cropstar.runtime import keep_large_buffers
 
 DATES, BANDS, CLASSES = 24, 10, 8
 SHAPE = Shape(BANDS, CLASSES, DATES, season=(60, 240))
@@ -89,6 +90,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     series = {name: make("star", 64, settings) for name, settings in SERIES.items()}
     images = {name: make("convstar", 32, settings) for name, settings in IMAGES.items()}
+    keep_large_buffers()
     print(f"{torch.get_num_threads()} threads")
     compare("STAR 2 x 64, training", {name: training(model, 32) for name, model in series.items()}, rounds)
     compare("STAR 2 x 64, 8192 pixels", {name: inference(model, 8192) for name, model in series.items()}, rounds)

@@ -252,6 +252,8 @@ class OnnxSteps(Classifier):
         options = runtime.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = torch.get_num_threads()
+        # Threads that wait in a loop for more would take the processors from those that read and write.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         self._known = {each.name for each in self._session.get_inputs()}
 
