@@ -179,7 +179,11 @@ def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> 
     known = frame[column].notna().to_numpy()
     crops = rules.apply([label_text(value) for value in frame[column][known]])
     keys = [key for key, kept in zip(keys_of(frame), known, strict=True) if kept]
-    declared = {key: crop for key, crop in zip(keys, crops, strict=True) if crop is not None}
+    declared: dict[str, str] = {}
+    for key, crop in zip(keys, crops, strict=True):
+        if crop is not None and declared.setdefault(key, crop) != crop:
+            why = f"'{key}' has '{declared[key]}' and '{crop}'"
+            raise InputError("a field that declares two crops", path=path, why=why, remedy="correct it")
     if not declared:
         raise InputError("no declared crop", path=path, why=f"the column '{column}' is empty", remedy="name another")
     return declared
@@ -187,19 +191,13 @@ def _declared(column: str, parcels: AnyPath | None, classes: AnyPath | None) -> 
 
 def _open_parcels(path: Path) -> Any:
     """A vector file, or a table with the same columns."""
-    from cropstar.inputs import require_file
+    from cropstar.sources.table_files import open_file
     from cropstar.sources.vectors import open_vector
 
     if path.suffix.lower() != ".csv":
         return open_vector(path)
-    import pandas
-
-    require_file(path)
-    try:
-        frame = pandas.read_csv(path, dtype=str)
-    except (ValueError, OSError) as failure:
-        raise InputError("not a table", path=path, why=str(failure), remedy="give a CSV file with a header") from None
-    return frame
+    file = open_file(path)
+    return file.read(file.columns, [])
 
 
 def _row(checked: CheckedField) -> dict[str, Any]:

@@ -6,13 +6,18 @@ import glob
 import json
 import re
 import sqlite3
+import struct
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cropstar.errors import InputError, one_line
 from cropstar.inputs import require_file
+from cropstar.registry import short_list
+from cropstar.runtime import logger
 from cropstar.sources.points import is_point_table, read_point_table
 
 # Of public registers and surveys: EuroCrops, the French register (RPG), Swiss cantons, LUCAS.
@@ -96,8 +101,13 @@ def _layer_of(path: Path) -> str | None:
         raise InputError("parcels that were being written", path=path, why=why, remedy="open and save them in QGIS")
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
         _require_stored(base, path, "gpkg_*")
-        found = base.execute("select table_name from gpkg_contents where data_type = 'features' order by rowid limit 1")
-        layer = next((str(name) for (name,) in found), None)
+        found = base.execute(
+            "select table_name from gpkg_contents where data_type = 'features' order by rowid limit 20"
+        )
+        layers = [str(name) for (name,) in found]
+        layer = next(iter(layers), None)
+        if len(layers) > 1:
+            logger.warning("%s has several layers of outlines, %s: '%s' is read", path, short_list(layers), layer)
         if layer is None:
             raise InputError("unreadable parcels", path=path, why="no layer has outlines", remedy=FORMATS_REMEDY)
         _require_stored(base, path, re.sub(r"[*?[]", r"[\g<0>]", layer))
@@ -207,6 +217,8 @@ def _vector_name(path: Path) -> str:
     name = str(path) if path.is_absolute() else f"./{path}"  # or it could begin like an address or a database
     if start.startswith((GEOPACKAGE, SHAPEFILE)):
         _require_companions(path)
+    if start.startswith(SHAPEFILE):
+        _require_one_shapefile(path)
     if start.startswith(BINARY_FORMATS):
         if MISREAD.search(name):
             why = "its name contains !, ;, a tab or a line break"
@@ -233,6 +245,34 @@ def _require_companions(path: Path) -> None:
             and not entry.is_dir()
         ):
             require_file(entry)
+
+
+def _require_one_shapefile(path: Path) -> None:
+    """Refuse the parts of different shapefiles, or of one that was cut off: GDAL takes as many parcels as it finds."""
+    beside = {entry.suffix.lower(): entry for entry in path.parent.iterdir() if entry.stem == path.stem}
+    heads: dict[str, tuple[bytes, int]] = {}
+    for ending in (".shp", ".shx", ".dbf"):
+        if ending in beside and beside[ending].is_file():
+            with beside[ending].open("rb") as handle:
+                heads[ending] = handle.read(100).ljust(100, b"\0"), beside[ending].stat().st_size
+    counts, why = {}, None
+    if ".shx" in heads:
+        counts[".shx"] = max(heads[".shx"][1] - 100, 0) // 8
+    if ".dbf" in heads:
+        counts[".dbf"] = struct.unpack("<I", heads[".dbf"][0][4:8])[0]
+    if len(set(counts.values())) > 1:
+        why = f"its .shx has {counts['.shx']:,} parcels and its .dbf {counts['.dbf']:,}"
+    for ending in {".shp", ".shx"} & heads.keys():
+        head, size = heads[ending]
+        if size < (claimed := 2 * struct.unpack(">I", head[24:28])[0]):
+            why = f"its {ending} has {size:,} of {claimed:,} bytes"
+    if heads.keys() >= {".shp", ".shx"}:
+        places = np.fromfile(beside[".shx"], dtype=">i4", offset=100, count=2 * counts[".shx"]).reshape(-1, 2)
+        if len(places) and 2 * int(places.astype(np.int64).sum(axis=1).max()) + 8 > heads[".shp"][1]:
+            why = why or "its .shx is not of its .shp"
+    if why is not None:
+        remedy = "copy all of its parts together"
+        raise InputError("parts of different shapefiles, or cut off", path=path, why=why, remedy=remedy)
 
 
 def _tells_apart(column: Any) -> bool:

@@ -133,11 +133,14 @@ def test_images_give_a_geopackage_with_a_style(small_store: Path, tmp_path: Path
     assert frame.total_bounds[3] <= grid.bounds[3]
 
 
-@pytest.mark.parametrize("kind", ["no folds", "unknown crop", "no column", "no parcels", "nobody", "not there", "gpkg"])
+@pytest.mark.parametrize(
+    "kind", ["no folds", "unknown crop", "no column", "no parcels", "two crops", "nobody", "not there", "gpkg"]
+)
 def test_bad_input_is_one_line(kind: str, run: Path, swapped: Path, tmp_path: Path, run_cli: Cli) -> None:
     table = tmp_path / "lpis.csv"
     table.write_text("id,crop\nf0,triticale\nf1,wheat\n")
     (tmp_path / "others.csv").write_text("id,crop\nx1,wheat\nx2,wheat\n")
+    (tmp_path / "twice.csv").write_text("id;crop\nf0;wheat\nf1;wheat\nf0;maize\n")  # the last one was taken
     plain = ""
     if kind == "no folds":
         trained = cropstar.train(store=swapped, model="rf", settings={"model.trees": 5}, runs=tmp_path / "runs")
@@ -147,6 +150,7 @@ def test_bad_input_is_one_line(kind: str, run: Path, swapped: Path, tmp_path: Pa
         "unknown crop": ((run, "--parcels", table, "--declared", "crop"), 5, "'triticale' (1); it knows beet, maize"),
         "no column": ((run, "--parcels", table, "--declared", "corp"), 3, "no column 'corp'"),
         "no parcels": ((run, "--declared", "crop"), 2, "--declared without --parcels"),
+        "two crops": ((run, "--parcels", tmp_path / "twice.csv", "--declared", "crop"), 3, "declares two crops"),
         "nobody": ((run, "--parcels", tmp_path / "others.csv", "--declared", "crop"), 3, "no field is declared"),
         "not there": ((tmp_path / "nothing",), 4, "no model file"),
         "gpkg": ((run,), 2, "no GeoPackage of this store"),
