@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from cropstar.geo.sensors import (
 )
 from cropstar.geo.sensors import NATIVE_WITH_CLASSES as NATIVE
 from cropstar.sources.sentinel2.series import MAXIMUM_SIDE
-from cropstar.sources.stac.search import public_address
+from cropstar.sources.stac.search import finite, public_address
 
 GENERATION = ("s2:generation_time", "processing:datetime", "created")
 CHECKSUMS = ("file:checksum", "checksum:multihash")
@@ -128,17 +127,18 @@ def _self_address(feature: Json, catalogue: str) -> str:
 def _day(identifier: str, properties: Json) -> date:
     for name in ("datetime", "start_datetime"):
         if moment := _moment(properties.get(name)):
-            return moment.astimezone(UTC).date()
+            return moment.date()
     why = "it has neither datetime nor start_datetime"
     raise InputError("no date", path=f"the item {identifier}", why=why, remedy=REMEDY)
 
 
 def _moment(text: Any) -> datetime | None:
+    """A time in UTC; None of what is none."""
     try:
         moment = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (TypeError, ValueError, OverflowError):  # the last of the first and the last day that there is
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _grid(properties: Json, asset: Json) -> Grid | None:
@@ -174,9 +174,8 @@ def _wkt(code: str) -> str | None:
 def _numbers(values: Any, lengths: tuple[int, ...]) -> list[float] | None:
     if not isinstance(values, list) or len(values) not in lengths:
         return None
-    if not all(isinstance(one, int | float) and math.isfinite(one) and abs(one) < 1e9 for one in values):
-        return None
-    return [float(one) for one in values]
+    numbers = [number for one in values if (number := finite(one)) is not None and abs(number) < 1e9]
+    return numbers if len(numbers) == len(values) else None
 
 
 # --- Landsat and HLS
@@ -300,14 +299,14 @@ def _is_jpeg_2000(asset: Json) -> bool:
 
 def _asset_resolution(key: str, asset: Json) -> float | None:
     transform = asset.get("proj:transform")
-    if isinstance(transform, list) and transform and isinstance(transform[0], int | float):
-        return abs(float(transform[0]))
+    if isinstance(transform, list) and transform and (size := finite(transform[0])) is not None:
+        return abs(size)
     if match := RESOLUTION.search(key):
         return float(match[1])
     listed = [band.get("spatial_resolution") for band in _described_bands(asset, "raster:bands")]
     for value in (*listed, asset.get("raster:spatial_resolution"), asset.get("gsd")):
-        if isinstance(value, int | float):
-            return float(value)
+        if (size := finite(value)) is not None:
+            return size
     return None
 
 
@@ -327,6 +326,7 @@ BASELINES = ("s2:processing_baseline", "sentinel2:processing_baseline", "sentine
 VERSION = "processing:version"
 PRODUCTS = ("s2:product_uri", "sentinel:product_id", "sentinel2:product_uri")
 BASELINE_IN_NAME = re.compile(r"_N(\d{2})(\d{2})_")
+SMALLEST_SCALE = 1e-9
 OFFSET_BASELINE, BASELINE_OFFSET = (4, 0), -1000.0
 REMEDY = "report it to the operator of the catalogue"
 
@@ -360,7 +360,7 @@ def _reflectance_of(
         scale = product.scale if scale is None else scale
         offset = product.offset if offset is None else offset
     scale = SCALE if scale is None else scale
-    if scale <= 0 or scale > 1:
+    if not SMALLEST_SCALE <= scale <= 1:
         raise _unclear(f"{identifier}, asset {key}", f"its scale is {scale:g}")
     baseline = _baseline_of(identifier, properties)
     assumed = False
@@ -386,9 +386,10 @@ def _listed(asset: Json, name: str, where: str) -> float | None:
     value = _find(asset, name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) > 1e6:
-        raise _unclear(where, f"its {name} is {str(value)[:20]}")
-    return float(value)
+    number = finite(value)
+    if number is None or abs(number) > 1e6:
+        raise _unclear(where, f"its {name} is {value!r:.20}")
+    return number
 
 
 def _find(asset: Json, name: str) -> Any:
@@ -423,7 +424,8 @@ def checked_href(href: str, base: str, catalogue: str, item: str) -> str:
         absolute = urljoin(base, href)
         parts = urlsplit(absolute)
         host = parts.hostname
-    except ValueError:
+        absolute.encode()
+    except ValueError:  # also of halves of characters
         raise _refused(href, item, "it is not a plain address") from None
     if unquote(parts.path).lower().endswith(".vrt"):
         raise _refused(href, item, "a VRT could lead to any other file")

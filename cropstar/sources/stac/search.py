@@ -116,7 +116,7 @@ CLOUD_COVER = "eo:cloud_cover"
 
 
 def find_items(url: str, options: StacOptions) -> list[dict[str, Any]]:
-    """The items as JSON, each id once; those with more cloud than allowed are left out."""
+    """The items as JSON, each id of a collection once; those with more cloud than allowed are left out."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's words on conformance
         client = _connect(url)
@@ -124,7 +124,9 @@ def find_items(url: str, options: StacOptions) -> list[dict[str, Any]]:
         for collection in options.collections:
             _check_collection(client, url, collection)
         with _one_line_errors(url):
-            found = {str(item["id"]): item for item in _pages(client, url, method, options)}
+            found = {
+                (str(item.get("collection")), str(item["id"])): item for item in _pages(client, url, method, options)
+            }
     if not found:
         season = f"{options.start} to {options.end}"
         why = f"the collection '{options.collection}' has none in the area from {season}"
@@ -188,8 +190,18 @@ def _too_much(url: str, why: str) -> InputError:
 
 def _cloud_cover(item: dict[str, Any]) -> float:
     """The cloud cover in percent; zero if the item has none."""
-    cover = (item.get("properties") or {}).get(CLOUD_COVER)
-    return float(cover) if isinstance(cover, int | float) else 0.0
+    properties = item.get("properties")
+    return finite(properties.get(CLOUD_COVER) if isinstance(properties, dict) else None) or 0.0
+
+
+LARGEST = 1e15  # number that means something in an item
+
+
+def finite(value: Any) -> float | None:
+    """A number of JSON; None of anything else, of one that is not finite, and of one beyond all bounds."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -LARGEST < value < LARGEST:
+        return None
+    return float(value)
 
 
 # --- Talking to the API: every failure is one readable line

@@ -194,3 +194,49 @@ def test_a_copy_in_another_zone_is_not_warped_in_vain(api: Api, tmp_path: Path) 
 
 def _box_of(item: dict[str, Any]) -> tuple[float, ...]:
     return tuple(json.loads(json.dumps(item["bbox"])))
+
+
+HOSTILE: dict[str, tuple[tuple[str | int, ...], Any, str | None]] = {
+    "properties that are a list": (("properties",), [1], "not a STAC item"),
+    "a date beyond all dates": (("properties", "datetime"), "0001-01-01T00:00:00+14:00", "no date"),
+    "a transform beyond all numbers": (("assets", "B02", "proj:transform", 2), 10**400, None),
+    "a size beyond all numbers": (("assets", "B02", "gsd"), 10**400, None),
+    "a scale next to nothing": (("assets", "B02", "scale"), 1e-320, "unclear reflectance"),
+    "an offset beyond all numbers": (("assets", "B02", "offset"), 10**400, "unclear reflectance"),
+    "half of a character": (("assets", "B02", "href"), "https://a/\ud800.tif", "refused address"),
+    "cloud beyond all numbers": (("properties", "eo:cloud_cover"), 10**400, None),
+}
+
+
+@pytest.mark.parametrize(("place", "value", "what"), HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_item(
+    place: tuple[str | int, ...],
+    value: Any,
+    what: str | None,
+    api: Api,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Refused in one line, or read as if it had not said so."""
+    monkeypatch.setattr("tests.sources.examples.stac_api._matches", lambda *_: True)
+    item: Any = add_granule(api, tmp_path, pixels={"B02": some_pixels("B02", 1), "SCL": constant("SCL", 4)})
+    expected = read_all(open_one(api)).values
+    for key in place[:-1]:
+        item = item[key]
+    item[place[-1]] = value
+    if what is None:
+        np.testing.assert_array_equal(read_all(open_one(api)).values, expected)
+        return
+    with pytest.raises(InputError, match=what) as caught:
+        open_one(api)
+    assert len(str(caught.value).splitlines()) == 1
+    assert caught.value.remedy
+
+
+def test_items_of_one_name_in_two_collections(api: Api, tmp_path: Path) -> None:
+    """One of them was lost."""
+    pixels = {"B02": some_pixels("B02", 1), "SCL": constant("SCL", 4)}
+    first, second = (add_granule(api, tmp_path, day, pixels) for day in ("2023-05-01", "2023-06-01"))
+    api.collections.append("sentinel-2-c1-l2a")
+    second |= {"collection": "sentinel-2-c1-l2a", "id": first["id"]}
+    assert len(open_one(api, collection="sentinel-2-l2a,sentinel-2-c1-l2a").dates) == 2
