@@ -674,7 +674,9 @@ def _map_options(options: Mapping[str, Any]) -> dict[str, Any]:
     flags = {"confidence": "confidence", "probabilities": "probabilities", "valid-dates": "valid_dates"}
     layers = [layer for layer, option in flags.items() if options[option]]
     layers += [options["uncertainty"]] if options["uncertainty"] else []
-    size = {"window": options["smooth_window"]} if options["smooth_window"] else {}
+    size = {} if options["smooth_window"] is None else {"window": options["smooth_window"]}
+    if size and not options["smooth"]:
+        raise UsageError("--smooth-window without --smooth", remedy="give both")
     return {
         "layers": tuple(layers),
         "smoothing": Smoothing(method=options["smooth"], **size) if options["smooth"] else None,

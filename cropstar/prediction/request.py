@@ -27,7 +27,7 @@ from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.weather import THERMAL_BAND, Warmth
 from cropstar.geo.windows import Window
-from cropstar.inputs import require_free, require_name
+from cropstar.inputs import require_file, require_free, require_name
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
 from cropstar.sources.base import Bands, Observations, Series
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
@@ -118,7 +118,9 @@ class MapOptions(Options):
         return tuple(path for path in named if path is not None)
 
     def require_area(self) -> None:
-        """Refuse options of the mapped area that lack what they speak of."""
+        """Refuse options of the mapped area that lack what they speak of, and a mask that is no file."""
+        if self.mask is not None:
+            require_file(self.mask)
         if self.only_parcels and self.parcels is None:
             raise UsageError("--only-parcels without --parcels", remedy="give the outlines with --parcels")
         if self.mask_classes is not None and self.mask is None:

@@ -486,6 +486,9 @@ def _load_predictor(reader: SeasonReader, request: UpdateRequest) -> Predictor:
         why = f"the state is of model {reader.card.model[:12]}, this is {predictor.digest[:12]}"
         raise MismatchError("not the model of the state", path=path, why=why, remedy="give the one that made the state")
     require_streaming(predictor, "update")
+    if reader.card.fingerprint != predictor.card.fingerprint:
+        why = "its bands or classes are not those of its model"
+        raise ArtifactError("the state cannot be used", path=reader.path, why=why, remedy=REMEDY)
     if layout_of(predictor.model, predictor.card.fingerprint.channels) != reader.card.layout:
         why = "it does not have the hidden state of the model"
         raise ArtifactError("the state cannot be used", path=reader.path, why=why, remedy=REMEDY)

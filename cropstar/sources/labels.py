@@ -106,6 +106,8 @@ def label_scenes(
         options = {"tile_size": tile_size, **reading, **labels.recipe(rules)}
         for one in opened:
             _require_reasonable_tiles(one.series, tile_size)
+        if labels.background is None and labels.background_classes is not None:
+            raise UsageError("--background-classes without --background", remedy="give the raster with --background")
         if labels.background is not None:
             companions = [*companions, labels.background]
 

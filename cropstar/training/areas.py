@@ -278,6 +278,7 @@ def _variance(moved: Floats, strata: NDArray[np.int64]) -> Floats:
 
 
 BLOCK = 1024  # pixels a side that are read at once
+EARTH = 5.2e10  # hectares
 AREA_COLUMNS = ("class", "hectares")
 AREA_TABLE = "give a table with the columns class and hectares, or a map that 'cropstar predict' made"
 
@@ -346,12 +347,17 @@ def _read_table(path: Path, names: Sequence[str]) -> tuple[float, ...]:
         raise InputError("the table of areas is too large", path=path, remedy=AREA_TABLE)
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = list(csv.DictReader(lines))
+            reader = csv.DictReader(lines)
+            rows = list(reader)
     except (UnicodeDecodeError, csv.Error) as failure:
         raise InputError("the table cannot be read", path=path, why=str(failure), remedy=AREA_TABLE) from None
     if not rows or not set(AREA_COLUMNS) <= rows[0].keys():
         why = "no rows" if not rows else f"its columns are {', '.join(str(name) for name in rows[0])}"
         raise InputError("not a table of areas", path=path, why=why, remedy=AREA_TABLE)
+    for column in AREA_COLUMNS:
+        if (count := list(reader.fieldnames or ()).count(column)) > 1:
+            why = f"the column '{column}' is there {count} times"
+            raise InputError("not a table of areas", path=path, why=why, remedy="keep one of them")
     hectares: dict[str, float] = {}
     for place, row in enumerate(rows, start=2):
         name, text = (str(row[column] or "").strip() for column in AREA_COLUMNS)
@@ -369,7 +375,7 @@ def _hectares(path: Path, place: int, text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value <= EARTH:
         why = f"'{text}' in line {place} is not an area"
         raise InputError(
             "not a table of areas", path=path, why=why, remedy="give hectares as numbers from 0, like 12.5"

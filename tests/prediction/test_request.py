@@ -117,6 +117,22 @@ def test_an_empty_path_is_not_the_current_folder(
         cropstar.predict("", model=model)
 
 
+def test_an_option_that_would_do_nothing(small_scene: Path, tmp_path: Path) -> None:
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    with pytest.raises(UsageError, match="--smooth-window without --smooth"):
+        cropstar.predict(small_scene / "tile.tif", model=model, output=tmp_path / "map.tif", smooth_window=7)
+    with pytest.raises(UsageError, match="--background-classes without --background"):
+        cropstar.ingest(small_scene / "tile.tif", output=tmp_path / "store", background_classes=(1,))
+
+
+def test_a_mask_that_is_a_pipe(small_scene: Path, tmp_path: Path) -> None:
+    """It was waited for without end."""
+    model = untrained(tmp_path / "model.safetensors", small_scene / "tile.tif")
+    os.mkfifo(tmp_path / "mask.tif")
+    with pytest.raises(InputError, match="it is a pipe or device"):
+        cropstar.predict(small_scene / "tile.tif", model=model, output=tmp_path / "m.tif", mask=tmp_path / "mask.tif")
+
+
 def test_more_windows_than_files_in_a_folder(
     small_scene: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

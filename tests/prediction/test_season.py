@@ -482,11 +482,14 @@ def test_nothing_is_written_over_what_is_read(season: Path, finished: Path, new:
 
 
 def test_a_card_that_lies(season: Path, new: Path) -> None:
-    """Arrays of another shape than is said, dates in disorder."""
+    """Arrays of another shape than is said, dates in disorder, classes that are not those of the model."""
     with h5py.File(season) as handle:
         text = handle["card"][()].tobytes().decode()
     said = json.loads(text)
     lies: list[dict[str, Any]] = [{"layout": [[5], [7]]}, {"dates": said["dates"][::-1]}, {"dates": []}]
+    classes = said["fingerprint"]["classes"]
+    named = [{**each, "name": other["name"]} for each, other in zip(classes, classes[::-1], strict=True)]
+    lies.append({"fingerprint": {**said["fingerprint"], "classes": named}})
     for change in lies:
         with h5py.File(season, "r+") as handle:
             del handle["card"]

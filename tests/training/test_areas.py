@@ -277,6 +277,8 @@ def test_a_table(tmp_path: Path) -> None:
     [
         ("class,hectares\nhemp,3\n", MismatchError, "does not know the classes [hemp]"),
         ("class,hectares\nrye,3\nrye,4\n", InputError, "'rye' is listed twice"),
+        ("class,hectares,hectares\nrye,3,4\n", InputError, "'hectares' is there 2 times"),
+        ("class,hectares\nrye,1e308\n", InputError, "'1e308' in line 2 is not an area"),
         ("class,hectares\nrye,many\n", InputError, "'many' in line 2 is not an area"),
         ("class,hectares\nrye,-1\n", InputError, "'-1' in line 2"),
         ("class,hectares\nrye,nan\n", InputError, "'nan' in line 2"),
