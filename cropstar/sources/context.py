@@ -173,8 +173,22 @@ def _read_raster(
     return values, present
 
 
+def _require_one_band(path: Path) -> None:
+    """Refuse a raster of several layers, of which the first would be taken."""
+    from rasterio.enums import ColorInterp
+
+    from cropstar.geo.raster import open_raster
+
+    with open_raster(path) as dataset:
+        bands = sum(meaning != ColorInterp.alpha for meaning in dataset.colorinterp)
+    if bands > 1:
+        remedy = "give a raster of one band, as gdal_translate -b 1 writes it"
+        raise InputError("context of several bands", path=path, why=f"it has {bands}", remedy=remedy)
+
+
 def _mean_on(path: Path, grid: Grid) -> float:
     """The mean of a raster over a scene, from an overview; warns if the raster does not cover the scene."""
+    _require_one_band(path)
     factor = max(1.0, max(grid.shape) / LOOK)
     shape = (max(1, round(grid.height / factor)), max(1, round(grid.width / factor)))
     values, present = _read_raster(path, grid, Window(0, 0, grid.height, grid.width), shape)

@@ -115,6 +115,9 @@ def _band_index(dataset: Any, layer: str | None, path: Path) -> int:
                 "cannot tell which band has the labels", path=path, why=why, remedy="give --label-column 1"
             )
         return 1
+    if names.count(layer) > 1:
+        why = f"{names.count(layer)} bands are called so"
+        raise UsageError(f"which band '{layer}'?", path=path, why=why, remedy="give its number with --label-column")
     if layer in names:
         return names.index(layer) + 1
     if layer.isdecimal() and 1 <= int(layer) <= dataset.count:

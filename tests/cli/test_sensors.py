@@ -327,6 +327,10 @@ def test_context_that_does_not_fit(place: Path, warm: Path, tmp_path: Path) -> N
         dataset.write(heights)
     with pytest.raises(InputError, match="context of another place"):
         cropstar.ingest(place / "images", output=tmp_path / "s", context=str(tmp_path / "elsewhere.tif"))
+    with rasterio.open(tmp_path / "several.tif", "w", **{**profile, "count": 2}) as dataset:
+        dataset.write(np.concatenate([heights, heights]))
+    with pytest.raises(InputError, match="context of several bands"):
+        cropstar.ingest(place / "images", output=tmp_path / "s", context=str(tmp_path / "several.tif"))
     with pytest.raises(UsageError, match="without --temperature"):
         cropstar.ingest(place / "images", output=tmp_path / "s", warm_from="03-01")
 
