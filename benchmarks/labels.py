@@ -32,7 +32,7 @@ from sklearn.metrics import roc_auc_score
 
 import cropstar
 from cropstar.store.store import Store
-from cropstar.training.label_check import FieldProbabilities, find_suspects, suspicion
+from cropstar.training.label_noise import FieldProbabilities, find_suspects, suspicion
 
 SHARE = 0.1
 FOLDS = 3

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 import cropstar
-from cropstar.training.label_check import FieldProbabilities, choose_survey
+from cropstar.training.label_noise import FieldProbabilities, choose_survey
 
 WAYS = ("survey", "random")
 

@@ -26,7 +26,6 @@ TYPE_CHECKING = False  # as typing has it, which takes longer to import than all
 if TYPE_CHECKING:
     from typing import Any
 
-    from cropstar.api.check import LabelCheck, check
     from cropstar.api.commands import (
         EvaluationResult,
         MapProduct,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         update,
     )
     from cropstar.api.data import SceneView, StoreView, open_store
+    from cropstar.api.label_check import LabelCheck, check
     from cropstar.api.model import CropModel, load_model
 
 __version__ = "0.2.0"
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    **dict.fromkeys(("LabelCheck", "check"), "cropstar.api.check"),
+    **dict.fromkeys(("LabelCheck", "check"), "cropstar.api.label_check"),
     **dict.fromkeys(("CropModel", "load_model"), "cropstar.api.model"),
     **dict.fromkeys(("SceneView", "StoreView", "open_store"), "cropstar.api.data"),
     **dict.fromkeys(

@@ -25,10 +25,10 @@ from cropstar.api.keywords import (
     Backend,
     Dates,
     Device,
-    MapOptions,
+    IngestKeywords,
+    MapKeywords,
     Names,
-    PredictOptions,
-    SourceOptions,
+    PredictKeywords,
     TableReading,
 )
 from cropstar.config import find_config, resolve_config
@@ -109,7 +109,7 @@ def ingest(
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
-    **options: Unpack[SourceOptions],
+    **options: Unpack[IngestKeywords],
 ) -> StoreView:
     """Turn images and parcels, a table of series or a published data set into a store.
 
@@ -471,7 +471,7 @@ def predict(
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
-    **options: Unpack[PredictOptions],
+    **options: Unpack[PredictKeywords],
 ) -> list[MapProduct | TableProduct]:
     """Classify raster series: one map each, a GeoTIFF with one byte per pixel, and what else is asked for.
 
@@ -546,7 +546,7 @@ TABLE_READING = ("label_column", *TableReading.__annotations__)
 
 
 def _predict_tables(
-    inputs: Sequence[Path], output: Path | None, model: AnyPath | None, options: PredictOptions
+    inputs: Sequence[Path], output: Path | None, model: AnyPath | None, options: PredictKeywords
 ) -> list[TableProduct]:
     from cropstar.prediction.request import MapInput, find_outputs, holds_series, require_table_output
 
@@ -640,7 +640,7 @@ def update(
     allow_remote: bool = False,
     scratch: AnyPath | None = None,
     progress: bool | None = False,
-    **options: Unpack[MapOptions],
+    **options: Unpack[MapKeywords],
 ) -> MapProduct:
     """Update the map of a season with new images, without reading the old ones.
 

@@ -44,7 +44,7 @@ class TableReading(TypedDict, total=False):
     nodata: Annotated[Sequence[float], ()]
 
 
-class SourceOptions(ImageReading, TableReading, total=False):
+class IngestKeywords(ImageReading, TableReading, total=False):
     """Options of `ingest` that only some sources take."""
 
     radar: bool | None
@@ -77,7 +77,7 @@ class SourceOptions(ImageReading, TableReading, total=False):
     cloud_limit: float | None
 
 
-class MapOptions(ImageReading, total=False):
+class MapKeywords(ImageReading, total=False):
     """Options of `predict` and `update`."""
 
     overwrite: Annotated[bool, False]
@@ -104,7 +104,7 @@ class MapOptions(ImageReading, total=False):
     device: Annotated[Device, "auto"]
 
 
-class PredictOptions(MapOptions, TableReading, total=False):
+class PredictKeywords(MapKeywords, TableReading, total=False):
     """Options of `predict`."""
 
     state: AnyPath | None

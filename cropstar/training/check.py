@@ -28,9 +28,9 @@ from cropstar.reports.wording import percent, plural
 from cropstar.runtime import logger
 from cropstar.store.classes import ClassTable
 from cropstar.store.store import Store
+from cropstar.training.accuracy import Collectors, evaluate
 from cropstar.training.evaluate import EvaluatedModel, all_parcels, open_evaluated, open_samples, require_fits
-from cropstar.training.evaluation import Collectors, evaluate
-from cropstar.training.label_check import (
+from cropstar.training.label_noise import (
     ConformalGroups,
     FieldProbabilities,
     Floats,

@@ -25,7 +25,7 @@ from cropstar.models.contract import Classifier
 from cropstar.store.files import write_json, write_text
 from cropstar.store.gate import OutcomeRow, checked, read_json
 from cropstar.store.store import Store
-from cropstar.training.evaluation import (
+from cropstar.training.accuracy import (
     COVERAGE,
     CalibratedEvaluation,
     Collectors,

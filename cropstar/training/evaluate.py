@@ -36,8 +36,8 @@ from cropstar.store.classes import UNLABELLED
 from cropstar.store.fingerprint import Fingerprint
 from cropstar.store.model_file import ModelCard, read_model
 from cropstar.store.store import Store
+from cropstar.training.accuracy import Collectors, Evaluation, error_map_facts, evaluate
 from cropstar.training.areas import Design, MappedAreas, estimate_areas, read_mapped
-from cropstar.training.evaluation import Collectors, Evaluation, error_map_facts, evaluate
 from cropstar.training.metrics import ScoreSample, levels_of
 from cropstar.training.runs import Run
 from cropstar.training.setup import scene_recipes

@@ -37,7 +37,7 @@ from cropstar.models.novelty import (
 from cropstar.runtime import track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
-from cropstar.training.evaluation import dates_in_season
+from cropstar.training.accuracy import dates_in_season
 from cropstar.training.metrics import ScoreSample
 
 SHRINKAGE = 0.1  # of the covariance towards a round one

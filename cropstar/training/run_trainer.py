@@ -40,7 +40,7 @@ from cropstar.training.ensembles import (
     write_metrics,
 )
 from cropstar.training.fitting import ForestTeacher, fit_model
-from cropstar.training.label_check import FieldProbabilities, Suspect, find_suspects
+from cropstar.training.label_noise import FieldProbabilities, Suspect, find_suspects
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import Diagnosis, EventFiles
 from cropstar.training.runs import Run, sweep_run

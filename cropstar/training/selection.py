@@ -34,8 +34,8 @@ from cropstar.store.files import write_json
 from cropstar.store.gate import read_json
 from cropstar.store.model_file import read_tensors, write_tensors
 from cropstar.store.store import Store
+from cropstar.training.accuracy import Collectors, evaluate
 from cropstar.training.ensembles import keeping_last_epoch
-from cropstar.training.evaluation import Collectors, evaluate
 from cropstar.training.fitting import ForestTeacher, fit_model, require_fittable, settings_for
 from cropstar.training.metrics import ScoreSample, macro_f1, overall_accuracy
 from cropstar.training.recipes import fill, look_at

@@ -20,7 +20,7 @@ from cropstar.reports.record import FEW_TESTED
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, logger
 from cropstar.store.store import Store
-from cropstar.training.evaluation import Evaluation, evaluate
+from cropstar.training.accuracy import Evaluation, evaluate
 from cropstar.training.fitting import fit_model, require_fittable, settings_for
 from cropstar.training.metrics import Confusion, macro_f1, overall_accuracy
 from cropstar.training.runs import Run

@@ -33,6 +33,7 @@ from cropstar.runtime import (
 from cropstar.store.files import write_json
 from cropstar.store.model_file import ModelCard, write_model
 from cropstar.store.store import Store
+from cropstar.training.accuracy import CalibratedEvaluation, dates_in_season, error_map_facts, evaluate_calibrated
 from cropstar.training.distillation import Teacher
 from cropstar.training.distributed import Processes, joined, require_shareable
 from cropstar.training.ensembles import (
@@ -43,9 +44,8 @@ from cropstar.training.ensembles import (
     require_cross_fittable,
     summed,
 )
-from cropstar.training.evaluation import CalibratedEvaluation, dates_in_season, error_map_facts, evaluate_calibrated
 from cropstar.training.fitting import ForestTeacher, require_fittable
-from cropstar.training.label_check import FieldProbabilities, Suspect, clean_facts
+from cropstar.training.label_noise import FieldProbabilities, Suspect, clean_facts
 from cropstar.training.metrics import levels_of
 from cropstar.training.monitoring import require_tensorboard
 from cropstar.training.novelty import HeldOutFeatures, Stages, calendars_of, learn_distances, supports_novelty

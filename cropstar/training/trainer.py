@@ -35,9 +35,9 @@ from cropstar.runtime import StopRequest, event, logger, progress_bar, stop_on_r
 from cropstar.store.files import write_text
 from cropstar.store.gate import ProgressRow, checked
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
+from cropstar.training.accuracy import evaluate, score
 from cropstar.training.distillation import TaughtSamples, forward_distilled
 from cropstar.training.distributed import ALONE, Processes
-from cropstar.training.evaluation import evaluate, score
 from cropstar.training.losses import Lineages, Loss, build_loss, class_weights
 from cropstar.training.metrics import class_f1, macro_f1, overall_accuracy
 from cropstar.training.monitoring import Diagnosis, EventFiles

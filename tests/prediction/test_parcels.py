@@ -42,8 +42,8 @@ from cropstar.prediction.request import MapFiles, MapOptions, MapRequest, Stored
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.stack import StackSeries
 from cropstar.store.store import Store
+from cropstar.training.accuracy import score
 from cropstar.training.evaluate import ALL, all_parcels, open_samples
-from cropstar.training.evaluation import score
 from tests.prediction.making import CLASSES as MODEL_CLASSES
 from tests.prediction.making import untrained
 from tests.prediction.maps import CLASSES, Landscape, a_landscape, place, square, write

@@ -21,7 +21,7 @@ from cropstar.prediction.layers import Smoothing
 from cropstar.prediction.request import MapRequest, Shard
 from cropstar.store.classes import MASKED, NODATA, UNKNOWN
 from cropstar.store.model_file import read_model, write_model
-from cropstar.training.evaluation import choose_days
+from cropstar.training.accuracy import choose_days
 from tests.prediction.making import untrained
 from tests.prediction.novel import teach_ordinary
 from tests.prediction.seasons import cut, pixels, take_in

@@ -25,7 +25,7 @@ from cropstar.sources.zuericrop import read_labels
 from cropstar.store.classes import ClassTable
 from cropstar.store.store import Store
 from cropstar.training import metrics as module
-from cropstar.training.evaluation import evaluate, score
+from cropstar.training.accuracy import evaluate, score
 from cropstar.training.metrics import (
     Level,
     ParcelTally,

@@ -14,7 +14,7 @@ import cropstar
 from cropstar.store.model_file import read_model
 from cropstar.store.store import Store
 from cropstar.training.ensembles import OutOfFold
-from cropstar.training.label_check import FieldProbabilities
+from cropstar.training.label_noise import FieldProbabilities
 from cropstar.training.runs import Run
 from tests.training.label_tables import FAST, table_store
 from tests.training.stepping import Cut, watched_steps

@@ -23,8 +23,8 @@ from cropstar.sources.ingest import ingest
 from cropstar.sources.table import open_table
 from cropstar.store.model_file import read_model, read_tensors, write_tensors
 from cropstar.store.store import Store
+from cropstar.training.accuracy import evaluate
 from cropstar.training.distributed import ALONE, Processes
-from cropstar.training.evaluation import evaluate
 from cropstar.training.runs import Run
 from cropstar.training.train import TrainOptions, train
 from cropstar.training.trainer import read_batch, read_epoch

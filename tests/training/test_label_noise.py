@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cropstar.errors import ArtifactError
-from cropstar.training.label_check import (
+from cropstar.training.label_noise import (
     ConformalGroups,
     FieldProbabilities,
     choose_survey,

@@ -28,7 +28,7 @@ from cropstar.reports.figures import LONGEST_CANVAS, NOTHING, OTHER, RIGHT, UNSE
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.store import Store
 from cropstar.store.tile import RasterTile
-from cropstar.training.evaluation import (
+from cropstar.training.accuracy import (
     MOST_DAYS,
     MOST_SCENES,
     Earliness,

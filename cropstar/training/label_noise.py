@@ -1,4 +1,4 @@
-"""Labels that are checked: suspects, p-values of declared crops, and what to survey next.
+"""Label noise: suspect labels, p-values of declared crops, and what to survey next.
 
 All of it follows from one table: the probabilities of every field by a model that never saw it. A training with folds
 (`--folds`, `cross_fit`) leaves it in its run.

@@ -1,4 +1,4 @@
-"""Evaluation of a model on one part of a split, by pixel (or date) and by parcel.
+"""The accuracy of a model on one part of a split, by pixel (or date) and by parcel.
 
 `evaluate` gives the confusion matrices of a part. At the end of a training `evaluate_calibrated` calibrates the model
 on validation and evaluates it once on the test parcels, with how early each crop is known and where the errors lie.
