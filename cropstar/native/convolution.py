@@ -21,6 +21,7 @@ from cropstar.native.tensors import (
     Kernels,
     Packed,
     Weights,
+    given_gradients,
     inner_contiguous,
     mask_bytes,
     pack,
@@ -213,21 +214,13 @@ def _backward(
     initial_wanted: bool,
 ) -> Gradients:
     packed = pack(weights, "convolution_backward")
-    given = last = None
-    if states_gradient is not None:
-        require_fit(states_gradient)
-        given = inner_contiguous(states_gradient)
-    if last_gradient is not None:
-        require_fit(last_gradient)
-        last = last_gradient.contiguous()
-    x_gradient = x.new_empty(x.shape) if x_wanted else None
-    initial_gradient = x.new_empty(*x.shape[1:4], packed.hidden) if initial_wanted else None
-    gradients = Weights(*(x.new_empty(part.shape) for part in weights))
+    given, last = given_gradients(states_gradient, last_gradient, (*x.shape[:4], packed.hidden))
+    gradients = Gradients.empty(x, weights, x_wanted=x_wanted, initial_wanted=initial_wanted)
     task = ConvolutionBackward(
         *(*x.shape[:4], packed.inputs, packed.hidden, packed.pointer(), x.data_ptr(), *strides(x, 4)),
         *(pointer(mask), *strides(mask, 4), pointer(initial), *(pointer(part) for part in forward)),
-        *(pointer(given), *strides(given, 4), pointer(last), pointer(x_gradient), pointer(initial_gradient)),
-        **{f"{name}_gradient": part.data_ptr() for name, part in gradients._asdict().items()},
+        *(pointer(given), *strides(given, 4), pointer(last), pointer(gradients.x), pointer(gradients.initial)),
+        **gradients.addresses(),
     )
     library().run("convolution_backward", task, torch.get_num_threads())
-    return Gradients(x_gradient, initial_gradient, gradients)
+    return gradients

@@ -21,6 +21,7 @@ from cropstar.native.tensors import (
     Kernels,
     Packed,
     Weights,
+    given_gradients,
     inner_contiguous,
     mask_bytes,
     pack,
@@ -120,26 +121,16 @@ def star_backward(
         require_fit(tensor)
         require_shape(name, tensor, (length, batch, hidden))
     forward = Forward(*(tensor.contiguous() for tensor in forward if tensor is not None))
-    if outputs_gradient is not None:
-        require_fit(outputs_gradient)
-        require_shape("outputs_gradient", outputs_gradient, (length, batch, hidden))
-        outputs_gradient = inner_contiguous(outputs_gradient)
-    if final_gradient is not None:
-        require_fit(final_gradient)
-        require_shape("final_gradient", final_gradient, (batch, hidden))
-        final_gradient = final_gradient.contiguous()
-    x_gradient = x.new_empty(length, batch, inputs) if x_wanted else None
-    initial_gradient = x.new_empty(batch, hidden) if initial_wanted else None
-    gradients = Weights(*(x.new_empty(part.shape) for part in weights))
+    given, last = given_gradients(outputs_gradient, final_gradient, (length, batch, hidden))
+    gradients = Gradients.empty(x, weights, x_wanted=x_wanted, initial_wanted=initial_wanted)
     task = StarBackward(
         *(length, batch, inputs, hidden, packed.pointer(), x.data_ptr(), *strides(x, 2)),
         *(pointer(mask), *strides(mask, 2), pointer(initial), *(pointer(part) for part in forward)),
-        *(pointer(outputs_gradient), *strides(outputs_gradient, 2), pointer(final_gradient)),
-        *(pointer(x_gradient), pointer(initial_gradient)),
-        **{f"{name}_gradient": part.data_ptr() for name, part in gradients._asdict().items()},
+        *(pointer(given), *strides(given, 2), pointer(last), pointer(gradients.x), pointer(gradients.initial)),
+        **gradients.addresses(),
     )
     library().run("star_backward", task, torch.get_num_threads())
-    return Gradients(x_gradient, initial_gradient, gradients)
+    return gradients
 
 
 def star_stack(

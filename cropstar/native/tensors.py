@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -182,6 +182,28 @@ class Gradients(NamedTuple):
     x: Tensor | None
     initial: Tensor | None
     weights: Weights
+
+    @classmethod
+    def empty(cls, x: Tensor, weights: Weights, *, x_wanted: bool, initial_wanted: bool) -> Gradients:
+        """Memory for the gradients of a layer that read x, dates first and channels last."""
+        own = x.new_empty(x.shape) if x_wanted else None
+        initial = x.new_empty(*x.shape[1:-1], len(weights.value_bias)) if initial_wanted else None
+        return cls(own, initial, Weights(*(x.new_empty(part.shape) for part in weights)))
+
+    def addresses(self) -> dict[str, int]:
+        """Where those of the weights go."""
+        return {f"{name}_gradient": part.data_ptr() for name, part in self.weights._asdict().items()}
+
+
+def given_gradients(
+    outputs: Tensor | None, final: Tensor | None, shape: Sequence[int]
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradients of the outputs, of this shape, and of the last state, as the kernels read them."""
+    for name, gradient, expected in (("outputs_gradient", outputs, shape), ("final_gradient", final, shape[1:])):
+        if gradient is not None:
+            require_fit(gradient)
+            require_shape(name, gradient, expected)
+    return None if outputs is None else inner_contiguous(outputs), None if final is None else final.contiguous()
 
 
 class Kernels(NamedTuple):
