@@ -21,6 +21,13 @@ MAXIMUM_HEADER_BYTES = 16_000_000
 # A tile is made, compressed and checked in memory, by every worker; 240 pixels of 70 dates and 13 bands are a tenth.
 MAXIMUM_TILE_BYTES = 2**30
 
+GEOTIFF_ENDINGS = (".tif", ".tiff")
+
+
+def is_geotiff(path: Path) -> bool:
+    """By its name."""
+    return path.suffix.lower() in GEOTIFF_ENDINGS
+
 
 # --- paths: a pipe would be waited for without end, a device never ends
 

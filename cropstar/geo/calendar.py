@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 EPOCH = date(1970, 1, 1)
 YEAR = 365.25
 EARLY = 30  # days that a series may begin before the season and still belong to it
+ISO_DAY = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:[T ].*)?", re.ASCII)
 
 
 def to_days(dates: Sequence[date]) -> NDArray[np.int32]:
@@ -22,6 +24,12 @@ def to_days(dates: Sequence[date]) -> NDArray[np.int32]:
 
 def from_days(days: Sequence[int] | NDArray[np.int32]) -> tuple[date, ...]:
     return tuple(EPOCH + timedelta(days=int(day)) for day in days)
+
+
+def parse_day(text: str) -> date | None:
+    """The day of 2023-04-01, 2023/04/01 or 20230401, whatever time follows; None if it is written in another way."""
+    match = ISO_DAY.fullmatch(text)
+    return date(int(match[1]), int(match[3]), int(match[4])) if match else None
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,8 @@ class Grid:
     @property
     def bounds(self) -> tuple[float, float, float, float]:
         """(left, bottom, right, top), whichever way rows and columns run."""
-        a, b, c, d, e, f = self.transform
-        corners = [(x, y) for x in (0, self.width) for y in (0, self.height)]
-        eastings = [a * x + b * y + c for x, y in corners]
-        northings = [d * x + e * y + f for x, y in corners]
+        corners = [self.affine @ (column, row) for column in (0, self.width) for row in (0, self.height)]
+        eastings, northings = zip(*corners, strict=True)
         return min(eastings), min(northings), max(eastings), max(northings)
 
     def crop(self, window: Window) -> Grid:
@@ -112,8 +110,8 @@ def enclosing_grid(grids: Sequence[Grid]) -> tuple[Grid, list[tuple[int, int]]]:
     first = grids[0]
     back, corners = ~first.affine, []
     for grid in grids:
-        x, y = grid.transform[2], grid.transform[5]
-        corners.append((round(back.d * x + back.e * y + back.f), round(back.a * x + back.b * y + back.c)))
+        column, row = back @ (grid.transform[2], grid.transform[5])
+        corners.append((round(row), round(column)))
     top, left = min(row for row, _ in corners), min(column for _, column in corners)
     bottom = max(row + grid.height for (row, _), grid in zip(corners, grids, strict=True))
     right = max(column + grid.width for (_, column), grid in zip(corners, grids, strict=True))

@@ -13,11 +13,12 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -627,6 +628,21 @@ class HandleCache(Generic[Key]):
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1][1].close()
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+@contextmanager
+def closed_on_failure(*opened: Iterable[Closable]) -> Iterator[None]:
+    """Close all that is in these lists by then if the block fails."""
+    try:
+        yield
+    except BaseException:
+        for each in chain(*opened):
+            each.close()
+        raise
 
 
 # --- Names and notes

@@ -39,7 +39,6 @@ __all__ = [
     "REGIONS",
     "BreizhCropsOptions",
     "BreizhCropsScene",
-    "Fold",
     "looks_like_breizhcrops",
     "open_breizhcrops",
 ]
@@ -78,41 +77,21 @@ class BreizhCropsOptions:
         return {"mask": self.mask, "samples_per_tile": self.samples_per_tile, **masked}
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Regions to train on and regions to test on."""
-
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-
-    def scenes(self, year: int = 2017, level: str = "L1C") -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of the scenes in a store."""
-        train, test = ([_scene_name(region, year, level) for region in part] for part in (self.train, self.test))
-        return tuple(train), tuple(test)
-
-
-# `test-frh04` is the one of the published results; `validation` is for choosing settings without looking at frh04.
-FOLDS: dict[str, Fold] = {
-    "test-frh04": Fold(("frh01", "frh02", "frh03"), ("frh04",)),
-    "test-frh03": Fold(("frh01", "frh02", "frh04"), ("frh03",)),
-    "test-frh02": Fold(("frh01", "frh03", "frh04"), ("frh02",)),
-    "test-frh01": Fold(("frh02", "frh03", "frh04"), ("frh01",)),
-    "validation": Fold(("frh01", "frh02"), ("frh03",)),
+# The named splits of a store, whose groups are regions. `test-frh04` is the one of the published results; `validation`
+# is for choosing settings without looking at frh04.
+FOLDS: dict[str, dict[str, list[str]]] = {
+    name: {"train": train.split(), "validation": [], "test": [test]}
+    for name, train, test in (
+        ("test-frh04", "frh01 frh02 frh03", "frh04"),
+        ("test-frh03", "frh01 frh02 frh04", "frh03"),
+        ("test-frh02", "frh01 frh03 frh04", "frh02"),
+        ("test-frh01", "frh02 frh03 frh04", "frh01"),
+        ("validation", "frh01 frh02", "frh03"),
+    )
 }
 
 # Of the lists of ids beside raw csv: their names are the groups of the parcels.
 ID_LISTS = {"train": ("train",), "validation": ("valid", "validation"), "test": ("eval", "test")}
-
-
-def _fold_splits() -> dict[str, dict[str, list[str]]]:
-    """The folds as a store names its splits; their groups are regions."""
-    return {
-        name: {"train": list(fold.train), "validation": [], "test": list(fold.test)} for name, fold in FOLDS.items()
-    }
-
-
-def _scene_name(region: str, year: int, level: str) -> str:
-    return f"{region}-{year}-{level}"
 
 
 UNLISTED = ""  # the group of a parcel that is in none of the lists of ids: no split deals it out
@@ -152,7 +131,7 @@ class BreizhCropsScene(SampleScene):
         parts = read_parts(root, files.region) if files.is_raw else {}
         self._groups = _groups(parts, root) if parts else None
         ids = {part: [name for name in names if name in parts] for part, names in ID_LISTS.items()}
-        self._splits = {"ids": ids} if parts else _fold_splits()
+        self._splits = {"ids": ids} if parts else FOLDS
         self.provenance: dict[str, Any] = {
             "source": "breizhcrops",
             "origin": f"breizhcrops {files.year}",  # ids are the register's: Belle-Ile and frh04 share fields
@@ -336,7 +315,7 @@ class RegionFiles:
 
     @property
     def name(self) -> str:
-        return _scene_name(safe_name(self.region), self.year, self.level)
+        return f"{safe_name(self.region)}-{self.year}-{self.level}"
 
     @property
     def is_raw(self) -> bool:

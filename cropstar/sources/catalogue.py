@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cropstar.errors import InputError, UsageError
-from cropstar.inputs import require_file_or_folder
+from cropstar.inputs import is_geotiff, require_file_or_folder
 from cropstar.registry import Registry
 from cropstar.runtime import DEMO
-from cropstar.sources.base import Scene, Series
+from cropstar.sources.base import Scene, Series, closed_on_failure
 from cropstar.sources.context import CONTEXT_OPTIONS, ContextOptions, ImageContext
 from cropstar.sources.labels import LABEL_OPTIONS, LabelOptions, OpenedSeries, label_scenes
 from cropstar.sources.multisensor import SensorSeries, on_grid
@@ -21,6 +22,10 @@ from cropstar.store.files import locked, sweep
 TABLE_ENDINGS = (".csv", ".tsv", ".parquet", ".geoparquet", ".pq")
 
 OPTIONS = {"start": "from", "end": "to"}  # where the command line has another word
+ADD = "add"  # images of further sensors
+OF_IMAGES = (*LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)  # options of all sources of images on the disk
+
+Chosen = TypeVar("Chosen")
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,11 @@ class IngestRequest:
                     f"{option} does not apply to the source '{source}'", remedy="see 'cropstar ingest --help'"
                 )
         return dict(self.special)
+
+    def options(self, source: str, kind: Callable[..., Chosen], *others: str) -> Chosen:
+        """The special options of a source, in its class of them; what is not among them or `others` is refused."""
+        own = signature(kind).parameters
+        return kind(**{name: value for name, value in self.take(source, *own, *others).items() if name in own})
 
     def label_options(self) -> LabelOptions:
         """The options of all sources that burn parcels onto images."""
@@ -91,14 +101,12 @@ def stack(request: IngestRequest) -> Sequence[Scene]:
     """A GeoTIFF with dates x bands or a folder of dated ones, and a vector file of parcels."""
     from cropstar.sources.stack import StackOptions, open_stack
 
-    names = list(StackOptions.model_fields)
-    given = request.take("stack", *names, *LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)
+    options = request.options("stack", StackOptions, *OF_IMAGES)
     path = request.need_path("stack", "tile.tif --parcels parcels.gpkg")
-    options = StackOptions(**{name: value for name, value in given.items() if name in names})
     opened = [
         OpenedSeries(series, series.files, _relative_names(path, series.files)) for series in open_stack(path, options)
     ]
-    return label_scenes(_with_added(opened, given), path, request.label_options(), options.to_json())
+    return label_scenes(_with_added(opened, request), path, request.label_options(), options.to_json())
 
 
 def _relative_names(folder: Path, files: Sequence[Path]) -> dict[str, list[str]]:
@@ -112,13 +120,11 @@ def sentinel2(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.sentinel2 import Sentinel2Options, open_sentinel2
 
     path = request.need_path("sentinel2", "FOLDER --parcels parcels.gpkg")
-    given = request.take("sentinel2", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)
-    names = ("bands", "resampling", "clear")
-    options = Sentinel2Options(**{name: value for name, value in given.items() if name in names})
+    options = request.options("sentinel2", Sentinel2Options, *OF_IMAGES)
     if request.parcels is None:
         raise UsageError("no parcels given", remedy="give them with --parcels parcels.gpkg")
-    opened = _with_added([OpenedSeries(series, series.files) for series in open_sentinel2(path, options)], given)
-    return label_scenes(opened, path, request.label_options(), options.to_json())
+    opened = [OpenedSeries(series, series.files) for series in open_sentinel2(path, options)]
+    return label_scenes(_with_added(opened, request), path, request.label_options(), options.to_json())
 
 
 @SOURCES.register("cube")
@@ -127,29 +133,24 @@ def cube(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.cube import CubeOptions, label_cube, open_cubes
 
     path = request.need_path("cube", "FOLDER --parcels labels.nc")
-    given = request.take("cube", "bands", "resampling", "clear", *LABEL_OPTIONS, ADD, *CONTEXT_OPTIONS)
-    names = ("bands", "resampling", "clear")
-    options = CubeOptions(**{name: value for name, value in given.items() if name in names})
+    options = request.options("cube", CubeOptions, *OF_IMAGES)
     labels = request.label_options()
     if labels.parcels is None and (labelled := label_cube(path)) is not None:
         labels = replace(labels, parcels=labelled)
     series = open_cubes(path, options)
     pieces = series.pieces if isinstance(series, SensorSeries) else [series]
     opened = [OpenedSeries(pieces[0], [file for piece in pieces for file in piece.files], {}, pieces[1:])]
-    return label_scenes(_with_added(opened, given), path, labels, options.to_json())
+    return label_scenes(_with_added(opened, request), path, labels, options.to_json())
 
 
-ADD = "add"  # images of further sensors, for sources of images
-
-
-def _with_added(opened: Sequence[OpenedSeries], given: Mapping[str, Any]) -> list[OpenedSeries]:
+def _with_added(opened: Sequence[OpenedSeries], request: IngestRequest) -> list[OpenedSeries]:
     """Every series with the images that are given with --add, on its own grid, and with its context."""
-    found = []
-    context = ContextOptions.of(given)
-    try:
+    found: list[OpenedSeries] = []
+    context = ContextOptions.of(request.special)
+    with closed_on_failure(opened, found):
         for one in opened:
             others = list(one.others)
-            for path in given.get(ADD, ()):
+            for path in request.special.get(ADD, ()):
                 series = open_raster_series(Path(path), (), {})
                 pieces = series.pieces if isinstance(series, SensorSeries) else [series]
                 others += [on_grid(piece, one.series.grid) for piece in pieces]
@@ -159,10 +160,6 @@ def _with_added(opened: Sequence[OpenedSeries], given: Mapping[str, Any]) -> lis
             SensorSeries([one.series, *one.others])  # refuses a sensor twice
         if context is not None:
             found = [_with_context(one, context) for one in found]
-    except BaseException:
-        for one in [*opened, *found]:
-            one.close()
-        raise
     return found
 
 
@@ -204,8 +201,7 @@ def table(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.table import TableOptions, open_table
 
     path = request.need_path("table", "fields.parquet")
-    names = (one.name for one in fields(TableOptions))
-    return open_table(path, TableOptions(label_column=request.label_column, **request.take("table", *names)))
+    return open_table(path, replace(request.options("table", TableOptions), label_column=request.label_column))
 
 
 @SOURCES.register("breizhcrops")
@@ -214,8 +210,7 @@ def breizhcrops(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.breizhcrops import BreizhCropsOptions, open_breizhcrops
 
     path = request.need_path("breizhcrops", "breizhcrops_dataset")
-    names = (one.name for one in fields(BreizhCropsOptions))
-    return open_breizhcrops(path, BreizhCropsOptions(**request.take("breizhcrops", *names)))
+    return open_breizhcrops(path, request.options("breizhcrops", BreizhCropsOptions))
 
 
 @SOURCES.register("tum")
@@ -224,7 +219,7 @@ def tum(request: IngestRequest) -> Sequence[Scene]:
     from cropstar.sources.tum import TumOptions, open_tum
 
     path = request.need_path("tum", "datasets/full/240")
-    return open_tum(path, TumOptions(**request.take("tum", "year", "data")))
+    return open_tum(path, request.options("tum", TumOptions))
 
 
 @SOURCES.register("zuericrop")
@@ -295,7 +290,7 @@ def guess_source(path: Path | None) -> str:
     if not path.exists():
         raise InputError("no such file", path=path, remedy="check the path")
     require_file_or_folder(path)
-    if path.suffix.lower() in (".tif", ".tiff"):
+    if is_geotiff(path):
         return "stack"
     if looks_like_ucr(path):
         return "ucr"

@@ -19,12 +19,13 @@ from cropstar.errors import CropstarError, InputError, UsageError
 from cropstar.geo.grid import Grid, parse_crs
 from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.windows import Window
+from cropstar.inputs import GEOTIFF_ENDINGS
 from cropstar.runtime import logger
 from cropstar.store.gate import open_hdf5
 
 LABEL = "label"  # the column of the outlines' codes
 KEY = "parcel_id"
-RASTER_ENDINGS = (".tif", ".tiff", ".nc", ".nc4")
+RASTER_ENDINGS = (*GEOTIFF_ENDINGS, ".nc", ".nc4")
 MAXIMUM_AREAS = 2_000_000  # outlines are held in memory
 MAXIMUM_PIXELS = 2**28  # of the part that is read: a Sentinel-2 tile is half of it
 WORLDCEREAL = {"LC", "CT"}  # land cover and crop types; often with irrigation, IRR
@@ -82,9 +83,7 @@ def _keys(shapes: NDArray[np.object_], grid: Grid) -> list[str]:
     if not len(shapes):
         return []
     places, owners = shapely.get_coordinates(shapes, return_index=True)
-    a, b, c, d, e, f = tuple(~grid.affine)[:6]
-    columns = np.rint(a * places[:, 0] + b * places[:, 1] + c).astype(np.int64)
-    rows = np.rint(d * places[:, 0] + e * places[:, 1] + f).astype(np.int64)
+    columns, rows = (np.rint(each).astype(np.int64) for each in ~grid.affine @ (places[:, 0], places[:, 1]))
     order = np.lexsort((columns, rows, owners))
     first = order[np.unique(owners[order], return_index=True)[1]]
     return [f"{row}-{column}" for row, column in zip(rows[first].tolist(), columns[first].tolist(), strict=True)]

@@ -21,7 +21,7 @@ from cropstar.geo.sensors import Sensor
 from cropstar.geo.windows import Window
 from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_TILE_BYTES, require_file
 from cropstar.runtime import logger
-from cropstar.sources.base import RasterScene, Scene, SceneContext, Series, recipe_of
+from cropstar.sources.base import RasterScene, Scene, SceneContext, Series, closed_on_failure, recipe_of
 from cropstar.sources.class_rules import EVERY_LABEL, ClassRules, read_rules
 from cropstar.sources.label_rasters import KEY, LABEL, is_label_raster, read_label_raster
 from cropstar.sources.multisensor import sensors_of
@@ -98,7 +98,7 @@ def label_scenes(
 
     `reading` are the options by which the series were read: they belong to the recipe.
     """
-    try:
+    with closed_on_failure(opened):
         parcel_file = labels.parcels or _parcels_beside(images)
         companions = _with_companions(parcel_file)
         tile_size = labels.tile_size or TILE_SIZE
@@ -141,10 +141,6 @@ def label_scenes(
             )
             for one, parcels in labelled
         ]
-    except Exception:
-        for one in opened:
-            one.close()
-        raise
 
 
 def _joint_classes(tables: Sequence[ClassTable], rules: ClassRules, path: Path) -> ClassTable:
@@ -239,10 +235,7 @@ class Parcels:
         from rasterio.features import rasterize
 
         numbers = np.zeros(grid.shape, dtype=np.int32)
-        left, bottom, right, top = grid.bounds
-        boxes = self._boxes
-        near = (boxes[:, 0] <= right) & (boxes[:, 2] >= left) & (boxes[:, 1] <= top) & (boxes[:, 3] >= bottom)
-        if pairs := [(self.shapes[row], self.paints[row]) for row in np.flatnonzero(near)]:
+        if pairs := [(self.shapes[row], self.paints[row]) for row in np.flatnonzero(_meet(self._boxes, grid.bounds))]:
             rasterize(pairs, out=numbers, transform=grid.affine)
         lookup = np.full(int(self.table.numbers.max(initial=0)) + 1, UNLABELLED, dtype=np.int16)
         lookup[self.table.numbers] = self.table.labels
@@ -315,7 +308,7 @@ def read_parcels(
         frame = frame.reset_index(drop=True).explode()
         keys = [keys[row] for row in frame.index]
     column = find_label_column(frame, label_column, path)
-    shapes = _on_grid(frame, grid, path)
+    shapes = shapes_in_crs(frame, grid, path)
     names = labels_of(frame[column])
     if has_points:
         _refuse({"--erode": erode}, "points", path)
@@ -371,17 +364,18 @@ def _on_scene(everything: _Candidates, grid: Grid, path: Path, *, points: bool =
     return found.without(~shapely.intersects(found.shapes, shapely.box(*grid.bounds)), BESIDE)
 
 
-def _on_grid(frame: Any, grid: Grid, path: Path) -> Any:
-    """The geometries in the grid's coordinate system."""
+def shapes_in_crs(frame: Any, grid: Grid, path: Path, *, whose: str = "the images'") -> Shapes:
+    """The geometries of parcels in the coordinate system of a grid."""
     from pyproj.exceptions import ProjError
 
     try:
-        return frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
+        shapes: Shapes = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
     except ProjError as failure:
-        why = f"their coordinate system cannot be transformed to the images' ({failure})"
+        why = f"their coordinate system cannot be transformed to {whose} ({failure})"
         raise InputError(
             "parcels in another coordinate system", path=path, why=why, remedy="reproject them first"
         ) from None
+    return shapes
 
 
 def _with_classes(found: _Candidates, rules: ClassRules, path: Path) -> _Candidates:
@@ -485,9 +479,8 @@ def _number_points(found: _Candidates, classes: ClassTable, grid: Grid, path: Pa
         shared = shapely.intersection(circles[first[torn]], circles[second[torn]])
         painted += [(shape, 0) for shape in shared if shapely.get_dimensions(shape) == 2]
     column, row = _pixels_of(found.shapes, grid)
-    a, b, c, d, e, f = grid.transform
-    x, y = column + 0.5, row + 0.5
-    centres = shapely.points(a * x + b * y + c, d * x + e * y + f)  # a point on an edge is of one pixel, in every tile
+    # Of pixels: a point on an edge is of one pixel, in every tile.
+    centres = shapely.points(*(grid.affine @ (column + 0.5, row + 0.5)))
     painted += list(zip(centres, numbers.tolist(), strict=True))
     fields = None if found.fields is None else found.fields.tolist()
     table = ParcelTable(numbers, found.keys.tolist(), labels, fields=fields)
@@ -513,7 +506,7 @@ def _pixels_of(shapes: Shapes, grid: Grid) -> tuple[NDArray[np.int64], NDArray[n
     """Column and row of the pixel that each point lies in, perhaps beyond the grid."""
     import shapely
 
-    columns, rows = _pixel_coordinates(grid, shapely.get_x(shapes), shapely.get_y(shapes))
+    columns, rows = ~grid.affine @ (shapely.get_x(shapes), shapely.get_y(shapes))
     return np.floor(columns).astype(np.int64), np.floor(rows).astype(np.int64)
 
 
@@ -620,11 +613,14 @@ def shapes_meet(shapes: Shapes, bounds: tuple[float, float, float, float]) -> Fl
     """Which bounding boxes touch an area; coordinates that a projection cannot reach are nowhere."""
     import shapely
 
-    left, bottom, right, top = bounds
     boxes = shapely.bounds(shapes).reshape(-1, 4)
-    near = (boxes[:, 0] <= right) & (boxes[:, 2] >= left) & (boxes[:, 1] <= top) & (boxes[:, 3] >= bottom)
-    touching: Flags = near & np.isfinite(boxes).all(axis=1)
+    touching: Flags = _meet(boxes, bounds) & np.isfinite(boxes).all(axis=1)
     return touching
+
+
+def _meet(boxes: Numbers, bounds: tuple[float, float, float, float]) -> Flags:
+    left, bottom, right, top = bounds
+    return (boxes[:, 0] <= right) & (boxes[:, 2] >= left) & (boxes[:, 1] <= top) & (boxes[:, 3] >= bottom)
 
 
 def repair_shapes(shapes: Shapes, path: Path) -> tuple[Shapes, int]:
@@ -706,9 +702,7 @@ def _inner_pixels(shape: Any, margin: float, grid: Grid) -> Any:
         return shapely.Polygon()
     piece = grid.crop(window)
     rows, columns = np.nonzero(rasterize([shape], piece.shape, transform=piece.affine, dtype="uint8"))
-    a, b, c, d, e, f = grid.transform
-    x, y = columns + window.left + 0.5, rows + window.top + 0.5
-    centres = shapely.points(a * x + b * y + c, d * x + e * y + f)
+    centres = shapely.points(*(grid.affine @ (columns + window.left + 0.5, rows + window.top + 0.5)))
     tree = shapely.STRtree(_outline_pieces(shape))
     near = np.zeros(len(centres), dtype=bool)
     for start in range(0, len(centres), CENTRES_AT_ONCE):
@@ -747,13 +741,9 @@ def _count_without_pixel(shapes: Shapes, grid: Grid) -> int:
     import shapely
 
     inside = shapely.point_on_surface(shapes)
-    columns, rows = (
-        np.floor(place) for place in _pixel_coordinates(grid, shapely.get_x(inside), shapely.get_y(inside))
-    )
+    columns, rows = map(np.floor, ~grid.affine @ (shapely.get_x(inside), shapely.get_y(inside)))
     on_grid = (columns >= 0) & (columns < grid.width) & (rows >= 0) & (rows < grid.height)
-    a, b, c, d, e, f = grid.transform
-    columns, rows = columns + 0.5, rows + 0.5
-    covered = on_grid & shapely.contains_xy(shapes, a * columns + b * rows + c, d * columns + e * rows + f)
+    covered = on_grid & shapely.contains_xy(shapes, *(grid.affine @ (columns + 0.5, rows + 0.5)))
     return sum(not _has_pixel(shape, grid) for shape in shapes[~covered])
 
 
@@ -770,13 +760,7 @@ def _has_pixel(shape: Any, grid: Grid) -> bool:
 def _window_around(shape: Any, grid: Grid) -> Window | None:
     """The pixels of the grid that a shape's bounding box touches; None where there is none."""
     left, bottom, right, top = shape.bounds
-    columns, rows = _pixel_coordinates(grid, np.array([left, left, right, right]), np.array([bottom, top, bottom, top]))
+    columns, rows = ~grid.affine @ (np.array([left, left, right, right]), np.array([bottom, top, bottom, top]))
     column, row = max(math.floor(columns.min()), 0), max(math.floor(rows.min()), 0)
     width, height = min(math.ceil(columns.max()), grid.width) - column, min(math.ceil(rows.max()), grid.height) - row
     return Window(row, column, height, width) if width > 0 and height > 0 else None
-
-
-def _pixel_coordinates(grid: Grid, x: Numbers, y: Numbers) -> tuple[Numbers, Numbers]:
-    """Columns and rows, with fractions, of places."""
-    a, b, c, d, e, f = tuple(~grid.affine)[:6]
-    return a * x + b * y + c, d * x + e * y + f

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cropstar.errors import CropstarError, InputError
-from cropstar.geo.calendar import EPOCH
+from cropstar.geo.calendar import EPOCH, parse_day, to_days
 from cropstar.sources.table_files import CSV_ENDINGS, PARQUET_ENDINGS, TableFile, open_file
 
 WGS84 = "EPSG:4326"
@@ -93,7 +93,6 @@ def _places(columns: Sequence[str]) -> tuple[str, str] | None:
 PERIODS = (("start_date", "end_date"), ("start", "end"))
 MOMENTS = ("survey_date", "date", "obs_date", "observation_date", "valid_time")
 YEARS = ("year",)
-ISO_DAY = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:[T ].*)?", re.ASCII)
 DAY_FIRST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})\2(\d{2}|\d{4})", re.ASCII)  # as LUCAS has it: 07/06/18
 YEAR = re.compile(r"(\d{4})(?:\.0)?", re.ASCII)
 
@@ -105,7 +104,7 @@ def outside_of_season(frame: Any, dates: Sequence[date], path: Path) -> Flags:
     of them, give or take a month; a year must be one of theirs.
     """
     plain = {str(column).strip().lower(): column for column in reversed(list(frame.columns))}
-    days = np.array([(day - EPOCH).days for day in sorted(dates)])
+    days = to_days(sorted(dates))
     for first, last in PERIODS:
         if first in plain and last in plain:
             starts, ends = (_days(frame[plain[name]], path) for name in (first, last))
@@ -143,8 +142,8 @@ def _days(column: Any, path: Path) -> NDArray[np.float64]:
 
 
 def _parse_day(text: str) -> date:
-    if match := ISO_DAY.fullmatch(text):
-        return date(int(match[1]), int(match[3]), int(match[4]))
+    if day := parse_day(text):
+        return day
     if match := DAY_FIRST.fullmatch(text):
         year = int(match[4])
         return date(year if year > 99 else 2000 + year, int(match[3]), int(match[1]))

@@ -32,15 +32,14 @@ from cropstar.geo.sensors import (
     to_decibels,
 )
 from cropstar.geo.windows import Window
-from cropstar.inputs import require_file_or_folder
+from cropstar.inputs import is_geotiff, require_file_or_folder
 from cropstar.runtime import event, logger
-from cropstar.sources.base import Observations, empty_dates_note
+from cropstar.sources.base import Observations, closed_on_failure, empty_dates_note
 from cropstar.sources.stack.names import UnclearName, geotiffs, guess_name
 from cropstar.sources.stack.rasters import OpenRasters
 
 RAW = re.compile(r"S1[A-D]_(IW|EW|SM|WV)_(GRD|SLC|RAW)[^/]*\.(SAFE|zip)$", re.IGNORECASE)
 WORDS = re.compile(r"[A-Za-z]+")
-ENDINGS = (".tif", ".tiff")
 LOOKED_AT = 256  # pixels a side, in the middle of each file
 DECIBELS = "give all of it in dB, or all of it in linear power"
 ENOUGH = 200  # files to look at before deciding what a folder is
@@ -59,7 +58,7 @@ def refuse_raw_radar(path: Path) -> None:
 def looks_like_radar(path: Path) -> bool:
     """Whether a path is radar by the names of its files: a polarisation in them, or S1; nothing is opened."""
     if path.is_file():
-        return path.suffix.lower() in ENDINGS and bool(_bands_in(path.name) or _is_sentinel1(path.name))
+        return is_geotiff(path) and bool(_bands_in(path.name) or _is_sentinel1(path.name))
     if not path.is_dir():
         return False
     for number, relative in enumerate(geotiffs(path)):
@@ -97,7 +96,7 @@ class RadarSeries:
         self.name = path.resolve().stem if path.is_file() else path.resolve().name
         relative = [PurePosixPath(path.name)] if path.is_file() else list(geotiffs(path))
         root = path.parent if path.is_file() else path
-        try:
+        with closed_on_failure([self]):
             table = self._table(root, relative)
             self.bands = tuple(band for band in RADAR_BANDS if any(band in own for own in table.values()))
             whole = {day: own for day, own in table.items() if all(band in own for band in self.bands)}
@@ -110,9 +109,6 @@ class RadarSeries:
             self.grid = self._one_grid(whole)
             self._kind = self._one_kind(whole)
             self._layers = self._with_data(whole, path)
-        except BaseException:
-            self.close()
-            raise
         self.dates: tuple[date, ...] = tuple(self._layers)
         self.files = sorted({file for own in self._layers.values() for file, _ in own})
         self.sensor_name = radar_name(" ".join([self.name, *map(str, relative)]).replace("_", " "))

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from dataclasses import field as dataclass_field
-from datetime import date
 from functools import reduce
 from itertools import groupby
 from operator import attrgetter
@@ -20,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from cropstar.errors import InputError, UsageError
-from cropstar.geo.calendar import EPOCH, YEAR, Season, from_days
+from cropstar.geo.calendar import EPOCH, YEAR, Season, from_days, parse_day
 from cropstar.geo.sensors import (
     BACKSCATTER_KINDS,
     DECIBEL_OFFSET,
@@ -833,7 +832,6 @@ def _number_or_nan(value: Any) -> float:
 MISSING = -1
 OLDEST, NEWEST = 1900, 2199  # years of observations
 WHOLE_NUMBER = re.compile(r"-?\d+\.0")
-DAY = re.compile(r"(\d{4})([-/]?)(\d{2})\2(\d{2})(?:[T ].*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -888,13 +886,11 @@ def encode_days(column: pd.Series[Any], path: Path) -> NDArray[np.int32]:
     dates.require_complete("date", path, remedy)
     days = np.zeros(len(dates.texts), dtype=np.int32)
     for code, text in enumerate(dates.texts):
-        match = DAY.fullmatch(text)
         try:
-            if match is None:
+            day = parse_day(text)
+            if day is None or not OLDEST <= day.year <= NEWEST:
                 raise ValueError
-            days[code] = (date(int(match[1]), int(match[3]), int(match[4])) - EPOCH).days
-            if not OLDEST <= int(match[1]) <= NEWEST:
-                raise ValueError
+            days[code] = (day - EPOCH).days
         except ValueError:
             why = f"'{text[:40]}' in row {dates.row_of(code)} of column '{column.name}'"
             raise InputError("not a date", path=path, why=why, remedy=remedy) from None

@@ -53,6 +53,7 @@ from cropstar.sources.base import (
     MergedSeries,
     ScenesByDate,
     choose_bands,
+    closed_on_failure,
     describe_merges,
     empty_dates_note,
     log_notes,
@@ -119,13 +120,9 @@ def open_sentinel2(path: Path | Sequence[Path], options: Sentinel2Options | None
     for product in find_products(path):
         tiles[product.tile].append(product)
     opened: list[Sentinel2Series] = []
-    try:
+    with closed_on_failure(opened):
         for _, products in sorted(tiles.items()):
             opened.append(Sentinel2Series(products, options))
-    except BaseException:
-        for series in opened:
-            series.close()
-        raise
     return opened
 
 
@@ -137,16 +134,13 @@ class Sentinel2Series(MergedSeries["_FileLayer"]):
     def __init__(self, products: Sequence[Product], options: Sentinel2Options | None = None) -> None:
         self.options = options or Sentinel2Options()
         self._files = BandFiles()
-        try:
+        with closed_on_failure([self]):
             found = _find_scenes(products, self.options.bands, self._files)
             if not found.days:
                 why = f"none of {len(products)} products has any data"
                 raise InputError(
                     "no usable date", path=products[0].metadata.container, why=why, remedy="get other images"
                 )
-        except BaseException:
-            self.close()
-            raise
         self.tile = products[0].tile
         self.grid = found.grid
         self.bands = found.bands

@@ -49,6 +49,7 @@ from cropstar.sources.base import (
     SceneOnGrid,
     ScenesByDate,
     choose_bands,
+    closed_on_failure,
     describe_merges,
     empty_dates_note,
     log_notes,
@@ -82,14 +83,11 @@ class StacSeries(MergedSeries["_AssetLayer"]):
         self.address = public_address(url)
         self._files = AssetFiles()
         self.files: list[Path] = []  # all of it is elsewhere
-        try:
+        with closed_on_failure([self]):
             found = _find_scenes(items, options, self._files, self.address)
             if not found.days:
                 why = f"none of {len(items)} items has any data in the area"
                 raise InputError("no usable date", path=self.address, why=why, remedy="choose another area or season")
-        except BaseException:
-            self.close()
-            raise
         self.grid = found.grid
         self.bands = found.bands
         self.clear = options.clear

@@ -36,7 +36,7 @@ from cropstar.geo.sensors import (
     band_name,
     in_order,
 )
-from cropstar.inputs import require_file
+from cropstar.inputs import GEOTIFF_ENDINGS, require_file
 from cropstar.registry import did_you_mean, short_list
 from cropstar.runtime import logger
 from cropstar.sources.base import Bands
@@ -138,7 +138,6 @@ class StackOptions(Options):
 
 # --- The GeoTIFFs of a folder by tile, date and band
 
-ENDINGS = (".tif", ".tiff")
 MAXIMUM_FILES = 100_000  # a hundred tiles of 70 dates and 13 bands
 MAXIMUM_DEPTH = 4  # folders below the one that was given: tile, year, date, band
 SHOWN = 3
@@ -169,7 +168,7 @@ def geotiffs(folder: Path) -> Iterator[PurePosixPath]:
         deep = len(place.parts) >= MAXIMUM_DEPTH
         below[:] = [] if deep else sorted(name for name in below if not _is_skipped_folder(name))
         for name in sorted(names):
-            if name.lower().endswith(ENDINGS) and not name.startswith("."):
+            if name.lower().endswith(GEOTIFF_ENDINGS) and not name.startswith("."):
                 yield place / name
                 count += 1
         if count > MAXIMUM_FILES:

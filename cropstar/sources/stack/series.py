@@ -37,7 +37,15 @@ from cropstar.geo.windows import Window
 from cropstar.inputs import require_file_or_folder
 from cropstar.registry import did_you_mean
 from cropstar.runtime import logger
-from cropstar.sources.base import Bands, MergedSeries, Observations, SceneOnGrid, name_with_years, to_values
+from cropstar.sources.base import (
+    Bands,
+    MergedSeries,
+    Observations,
+    SceneOnGrid,
+    closed_on_failure,
+    name_with_years,
+    to_values,
+)
 from cropstar.sources.sentinel2.products import looks_like_sentinel2
 from cropstar.sources.stack.names import (
     DatedFile,
@@ -96,13 +104,9 @@ def open_stack(
         why = "the names of a folder's files tell their dates"
         raise UsageError("--dates is for one file", path=path, why=why, remedy="leave it out, or use --pattern")
     opened: list[StackSeries | DatedSeries] = []
-    try:
+    with closed_on_failure(opened):
         for tile in find_tiles(path, options):
             opened.append(DatedSeries(path, tile, options, wanted=wanted))
-    except BaseException:
-        for series in opened:
-            series.close()
-        raise
     return _warned(opened)
 
 
@@ -154,7 +158,7 @@ class StackSeries:
         self._path = path
         self._clear = tuple(options.clear)
         self._files = OpenRasters(given=(options.scale, options.offset))
-        try:
+        with closed_on_failure([self]):
             header = read_header(path, self._files)
             texts = _band_texts(self._files.dataset(path))
             given = options.bands
@@ -171,9 +175,6 @@ class StackSeries:
             else:
                 log_fractions(path.name, header.gain)
             days, empty = split_empty_days(_days_of_file(header, table, self.bands, with_classes), self._files, path)
-        except BaseException:
-            self.close()
-            raise
         self.grid = header.grid
         self.dates: tuple[date, ...] = tuple(days)
         self._nodata = header.nodata[0] if header.gain is None else NO_COUNT
@@ -269,11 +270,8 @@ class DatedSeries(MergedSeries[BandLayer]):
     ) -> None:
         self.options = options or StackOptions()
         self._files = OpenRasters(given=(self.options.scale, self.options.offset))
-        try:
+        with closed_on_failure([self]):
             layout = _make_layout(folder, tile, self.options, wanted, self._files)
-        except BaseException:
-            self.close()
-            raise
         self.tile = tile.tile
         self.grid = layout.grid
         self.bands = layout.bands

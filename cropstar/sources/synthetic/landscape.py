@@ -127,11 +127,11 @@ def make_landscape(options: SceneOptions) -> Landscape:
     return Landscape(grid, parcels, roads, woods.intersection(extent), village.intersection(extent), water)
 
 
-def burn(grid: Grid, geometry: BaseGeometry, touched: bool = False) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
-    """The pixels of a geometry: those whose centre is inside, or all that it touches."""
+def burn(grid: Grid, geometry: BaseGeometry) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    """The pixels whose centre is inside a geometry."""
     if geometry.is_empty:
         return np.zeros(grid.shape, dtype=np.bool_)
-    mask = rasterize([geometry], out_shape=grid.shape, transform=grid.affine, all_touched=touched, dtype="uint8")
+    mask = rasterize([geometry], out_shape=grid.shape, transform=grid.affine, dtype="uint8")
     return np.asarray(mask, dtype=np.bool_)
 
 
