@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from cropstar.training.check import CheckedField, CheckResult
 
 SHOWN = 48  # fields of each section of the page
-COLUMNS = (
-    *("declared", "light", "p_value", "declared_probability", "mapped", "probability", "second"),
-    *("suspect", "survey"),
-)
 
 
 @dataclass(frozen=True)
@@ -129,9 +125,8 @@ def _run_of(store: Path, runs: Path, *, fresh: bool, **training: Any) -> Path:
     if known is not None and not fresh:
         event(f"run     {known.folder}: its folds judged every field already (--fresh trains again)")
         return known.folder
-    opened = Store.open(store)
-    series = any(entry.layout == "series" for entry in opened.manifest.tiles)
-    opened.close()
+    with Store.open(store) as opened:
+        series = "series" in opened.manifest.layouts
     trained = train(
         store=store,
         target=None if series else "parcel",  # a label is of a whole field
@@ -153,7 +148,7 @@ def _default_suffix(run: Path, store: AnyPath | None) -> str:
     if folder is None and Run(run).config.exists():
         folder = resolve_config(Run(run).config, {}).store
     manifest = read_manifest(folder) if folder is not None else None
-    layouts = {entry.layout for entry in manifest.tiles} if manifest else set()
+    layouts = manifest.layouts if manifest else set()
     return ".gpkg" if layouts == {"raster"} else ".csv"
 
 
@@ -269,8 +264,7 @@ def outlines(folder: Path, parcels: Sequence[tuple[str, int]]) -> tuple[list[Any
     from cropstar.store.store import Store
 
     wanted, pieces = set(parcels), dict[tuple[str, int], list[Any]]()
-    store = Store.open(folder)
-    try:
+    with Store.open(folder) as store:
         systems = [reader.grid.crs for reader in store.tiles if reader.layout == "raster"]
         crs = max(set(systems), key=systems.count) if systems else ""
         if not crs:
@@ -283,8 +277,6 @@ def outlines(folder: Path, parcels: Sequence[tuple[str, int]]) -> tuple[list[Any
             for shape, number in trace(numbers, mask=numbers > 0, transform=reader.grid.affine):
                 if (reader.scene, int(number)) in wanted:
                     pieces.setdefault((reader.scene, int(number)), []).append(shapely.geometry.shape(shape))
-    finally:
-        store.close()
     return [shapely.unary_union(pieces[parcel]) if parcel in pieces else None for parcel in parcels], crs
 
 
@@ -292,14 +284,14 @@ def lights_style(*, promised: bool = True) -> str:
     """A QGIS style: fields in the colour of their light."""
     from cropstar.prediction.styles import categorised_style
     from cropstar.reports.check_page import LIGHTS, MEANINGS
+    from cropstar.store.classes import rgb
 
     rows = []
     for light, colour in LIGHTS.items():
-        red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
         label = f"{light}: {MEANINGS[light]}"
         if light == "red" and not promised:
             label += " (rate of false alarms not promised)"
-        rows.append((light, label, (red, green, blue, 190)))
+        rows.append((light, label, (*rgb(colour), 190)))
     return categorised_style("light", rows)
 
 
@@ -319,9 +311,8 @@ def _write_page(path: Path, result: CheckResult) -> None:
             )
         return made
 
-    store = Store.open(result.store)
-    start = store.fingerprint.season.start
-    store.close()
+    with Store.open(result.store) as store:
+        start = store.fingerprint.season.start
     suspects = sorted((row for row in result.fields if row.suspect), key=lambda row: row.suspect or 0)
     reds = sorted((row for row in result.fields if row.light == "red" and not row.suspect), key=lambda row: row.p_value)
     survey = sorted((row for row in result.fields if row.survey), key=lambda row: row.survey or 0)

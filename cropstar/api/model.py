@@ -67,9 +67,8 @@ def load_model(
             digest,
             card.provenance,
         )
-        regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
         factors = card.normalisation.factors(1.0, 0.0)
-        return CropModel(model, summary, card.fingerprint, regular, factors, temperature_of(card, file)).to(place)
+        return CropModel(model, summary, card.fingerprint, card.regular, factors, temperature_of(card, file)).to(place)
 
 
 @dataclass(frozen=True)
@@ -353,7 +352,6 @@ def describe(card: ModelCard, digest: str, path: Path) -> dict[str, str]:
 
 def _length(card: ModelCard) -> int:
     """How many dates the model was trained to see."""
-    regular, data = RegularConfig.model_validate(card.provenance.get("regular", {})), card.fingerprint
-    length = int(card.shape["length"])
+    data, length = card.fingerprint, int(card.shape["length"])
     of_each = [length // len(data.sensors)] * len(data.sensors) if data.sensors else []
-    return count_regular(length, data.season, regular, SensorChannels.of(data), of_each)
+    return count_regular(length, data.season, card.regular, SensorChannels.of(data), of_each)

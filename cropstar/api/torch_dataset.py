@@ -28,7 +28,7 @@ PATCHES_KEPT = 32  # in memory, while single pixels are asked for: some 2 MB eac
 
 def open_samples(store: Store, part: str, split: Split, *, unit: str | None, patch: int) -> Samples:
     """The samples of one part, see `StoreView.as_torch`."""
-    holds_series = any(entry.layout == "series" for entry in store.manifest.tiles)
+    holds_series = "series" in store.manifest.layouts
     unit = unit or ("parcel" if holds_series else "image")
     if unit not in ("image", "parcel", "pixel"):
         raise UsageError(f"no unit '{unit}'", remedy="choose image, parcel or pixel")

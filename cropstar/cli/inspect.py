@@ -77,11 +77,10 @@ def _verify(path: Path, kind: str) -> None:
     from cropstar.store.store import Store
     from cropstar.store.tile import REMEDY
 
-    store = Store.open(path)
-    total = len(store.manifest.tiles)
-    with progress_bar(total, "verify", "tile") as bar:
-        damaged = store.verify(bar.update)
-    store.close()
+    with Store.open(path) as store:
+        total = len(store.manifest.tiles)
+        with progress_bar(total, "verify", "tile") as bar:
+            damaged = store.verify(bar.update)
     if damaged:
         names = ", ".join(each.name for each in damaged[:3]) + (" and others" if len(damaged) > 3 else "")
         why = f"{len(damaged)} of {total} tiles are damaged: {names}"

@@ -109,7 +109,7 @@ def random_key(seed: int, *names: str) -> bytes:
 def choose_target(config: TrainConfig, store: Store) -> Target:
     """The configured target, or the one that the store has labels for. Refuses a target without labels."""
     wanted = config.target
-    if not _holds_series(store):
+    if store.manifest.layouts != {"series"}:
         if wanted == "date":
             raise _refuse_target("no labels by date", store, "the store holds images, whose pixels have one class each")
         return wanted or "pixel"
@@ -134,14 +134,10 @@ def has_only_dates(store: Store) -> bool:
 
 def _has_dates(store: Store) -> bool:
     # Asked of tiles of series alone: of others it would be one more look into each of maybe thousands of files.
-    if not _holds_series(store):
+    if store.manifest.layouts != {"series"}:
         return False
     dated = (reader.date_labels for reader in store.tiles)
     return any(labels is not None and bool((labels != UNLABELLED).any()) for labels in dated)
-
-
-def _holds_series(store: Store) -> bool:
-    return {entry.layout for entry in store.manifest.tiles} == {"series"}
 
 
 def _refuse_target(what: str, store: Store, why: str) -> UsageError:

@@ -55,7 +55,7 @@ def open_parts(
 def _open_samples(
     store: Store, split: Split, config: TrainConfig, normalisation: Normalisation | None, target: Target
 ) -> tuple[dict[str, LabelledDataset], Normalisation]:
-    if any(entry.layout == "series" for entry in store.manifest.tiles):
+    if "series" in store.manifest.layouts:
         normalisation = normalisation or measure_series(store, split)
         return {
             part: SeriesDataset(
@@ -88,7 +88,7 @@ def _open_samples(
 
 def require_samples(store: Store, config: TrainConfig, target: Target, *, spatial: bool) -> None:
     """Refuse a store without samples for the target and the model."""
-    layouts = {entry.layout for entry in store.manifest.tiles}
+    layouts = store.manifest.layouts
     if "series" in layouts and len(layouts) > 1:
         raise UsageError(
             "the store holds both images and series",

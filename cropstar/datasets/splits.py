@@ -345,7 +345,7 @@ class PixelSplit(Split):
 
 def _split_pixels(store: Store, fields: Fields, config: SplitConfig, seed: int, about: dict[str, Any]) -> PixelSplit:
     """Deal out pixels, with a warning."""
-    if any(entry.layout == "series" for entry in store.manifest.tiles):
+    if "series" in store.manifest.layouts:
         why = "the store holds series, each of a whole field"
         raise UsageError("no split by pixel", path=store.folder, why=why, remedy="use split.by=parcel")
     logger.warning(PIXEL_WARNING)
@@ -403,7 +403,7 @@ def describe_lines(description: dict[str, Any], names: list[str]) -> list[str]:
 
 def _pixel_counts(store: Store, split: Split, classes: int) -> dict[str, list[int]] | None:
     """Labelled pixels per class in each part; None of series, which have none."""
-    if any(entry.layout == "series" for entry in store.manifest.tiles):
+    if "series" in store.manifest.layouts:
         return None
     table = {part: np.zeros(classes, dtype=np.int64) for part in PARTS}
     for entry, reader in store.readers():

@@ -20,7 +20,6 @@ from cropstar.errors import ArtifactError, InputError
 
 
 Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Scheme = Literal["equal-width", "equal-mass"]
 
 COOLEST, HOTTEST = 0.05, 20.0
@@ -133,7 +132,6 @@ def reliability(
     weights: Floats | None = None,
     *,
     temperature: float = 1.0,
-    bins: int = BINS,
 ) -> Reliability:
     """Compare confidence, the probability of the predicted class, with accuracy."""
     _check(scores, labels)
@@ -146,22 +144,20 @@ def reliability(
         right[rows] = likely.argmax(axis=1) == labels[rows]
         own[rows] = _log_likelihood(scores[rows], labels[rows], temperature)
     weight = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
-    table = bin_table(confidence, right, weights, "equal-width", bins)
+    table = bin_table(confidence, right, weights, "equal-width")
     return Reliability(
         table,
         _error(table),
-        _error(bin_table(confidence, right, weights, "equal-mass", bins)),
+        _error(bin_table(confidence, right, weights, "equal-mass")),
         float(np.average(confidence, weights=weight)),
         float(np.average(right, weights=weight)),
         -float(np.average(own, weights=weight)),
     )
 
 
-def bin_table(
-    confidence: Floats, right: Floats, weights: Floats | None, scheme: Scheme, bins: int = BINS
-) -> tuple[Bin, ...]:
+def bin_table(confidence: Floats, right: Floats, weights: Floats | None, scheme: Scheme) -> tuple[Bin, ...]:
     """The bins that hold a sample. Like confidence is never parted, so bins of equal mass may be fewer."""
-    steps = np.linspace(0.0, 1.0, bins + 1)
+    steps = np.linspace(0.0, 1.0, BINS + 1)
     if scheme == "equal-width":
         edges = steps
     elif weights is None:
@@ -170,8 +166,8 @@ def bin_table(
         edges = np.quantile(confidence, steps, weights=weights, method="inverted_cdf")
     weight = np.ones(len(confidence)) if weights is None else np.asarray(weights, dtype=np.float64)
     places = np.searchsorted(edges[1:-1], confidence)
-    mass, sure, hits = (np.bincount(places, weight * each, bins) for each in (np.ones(1), confidence, right))
-    counts = np.bincount(places, minlength=bins)
+    mass, sure, hits = (np.bincount(places, weight * each, BINS) for each in (np.ones(1), confidence, right))
+    counts = np.bincount(places, minlength=BINS)
     return tuple(
         Bin(
             float(edges[place]),

@@ -18,14 +18,13 @@ from cropstar.errors import InputError, UsageError
 from cropstar.geo.grid import Grid
 from cropstar.geo.landcover import LandCover, mapped_values, open_land_cover
 from cropstar.geo.windows import Window
+from cropstar.inputs import is_geotiff
 from cropstar.prediction.request import MapOptions
 from cropstar.runtime import event
 from cropstar.sources.labels import repair_shapes
 from cropstar.sources.vectors import open_vector
 
 Flags = NDArray[np.bool_]
-
-RASTERS = (".tif", ".tiff")
 
 
 class MapArea:
@@ -49,7 +48,7 @@ def open_area(options: MapOptions, grid: Grid, *, quiet: bool = False) -> Iterat
     """The requested area on the grid of the map; logs how a mask is interpreted, unless `quiet`."""
     with ExitStack() as hold:
         parts: list[Mask | Outlines] = []
-        if options.mask is not None and options.mask.suffix.lower() in RASTERS:
+        if options.mask is not None and is_geotiff(options.mask):
             cover = hold.enter_context(open_land_cover(options.mask, grid))
             values, meaning = mapped_values(cover.values, options.mask_classes, options.mask)
             parts.append(Mask(cover, values))

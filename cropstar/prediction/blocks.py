@@ -36,6 +36,7 @@ from cropstar.errors import ArtifactError, ResourceError, UsageError, machine_er
 from cropstar.geo.grid import Grid
 from cropstar.geo.raster import open_raster
 from cropstar.geo.windows import Window
+from cropstar.inputs import is_geotiff
 from cropstar.prediction.layers import BY_DATE, EARLIEST, LAYERS, PROBABILITIES, PixelResults, compute_layers, likeliest
 from cropstar.prediction.predictor import (
     Answer,
@@ -373,7 +374,7 @@ def _trace(path: Path) -> list[Any]:
 def block_side(series: Series) -> int | None:
     """The side of the square blocks that a GeoTIFF is stored in, to be read whole; None of anything else."""
     files = files_of(series)
-    if not files or files[0].suffix.lower() not in (".tif", ".tiff"):
+    if not files or not is_geotiff(files[0]):
         return None
     with open_raster(files[0]) as dataset:
         height, width = dataset.block_shapes[0]

@@ -20,10 +20,9 @@ from cropstar.prediction.parcels import AGREES, CLASS, DECLARED, HECTARES, NUMBE
 from cropstar.prediction.styles import CONFIDENCE_RAMP
 from cropstar.prediction.trust import COUNTED, Trust
 from cropstar.reports.map import NODATA_GROUND, is_mask
-from cropstar.reports.wording import areas, html_templates, shares
+from cropstar.reports.wording import areas, html_templates, shares, write_html
 from cropstar.sources.vectors import keys_of, open_vector
 from cropstar.store.classes import NODATA, ClassTable
-from cropstar.store.files import write_text
 
 MAXIMUM_PARCELS = 20_000
 MAXIMUM_CORNERS = 300_000  # some megabytes of text
@@ -76,7 +75,7 @@ def write_page(
         trust=trust or Trust(),
         ramp=CONFIDENCE_RAMP,
     )
-    write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
+    write_html(path, html)
 
 
 def picture_of(thinned: NDArray[np.uint8], classes: ClassTable) -> bytes:
@@ -117,11 +116,10 @@ def outlines_of(parcels: Path, grid: Grid, step: tuple[float, float]) -> tuple[l
     frame = open_vector(parcels)
     frame = frame.assign(key=keys_of(frame))[frame[CLASS].notna()]
     shapes = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
-    a, b, c, d, e, f = tuple(~grid.affine)[:6]
 
     def on_picture(places: NDArray[np.float64]) -> NDArray[np.float64]:
-        x, y = places.T
-        return np.stack([(a * x + b * y + c) / step[0], (d * x + e * y + f) / step[1]], axis=1)
+        columns, rows = ~grid.affine @ (places[:, 0], places[:, 1])
+        return np.stack([columns / step[0], rows / step[1]], axis=1)
 
     drawn = shapely.simplify(shapely.transform(shapes, on_picture), TOLERANCE)
     order = np.argsort(-shapely.area(drawn), kind="stable")

@@ -48,7 +48,7 @@ from cropstar.reports.results import RESULT, read_result
 from cropstar.runtime import event, logger, track
 from cropstar.sources.base import Observations, Series
 from cropstar.sources.class_rules import EVERY_LABEL, ClassRules
-from cropstar.sources.labels import Parcels, repair_shapes, shapes_meet
+from cropstar.sources.labels import Parcels, repair_shapes, shapes_in_crs, shapes_meet
 from cropstar.sources.vectors import KEY_COLUMNS, guess_label_column, keys_of, open_vector
 from cropstar.store.classes import MARKS, MASKED, UNKNOWN, ClassTable
 from cropstar.store.files import atomic_path, library_writes, write_text
@@ -306,26 +306,25 @@ def _parts_of_run(model: Path, grid: Grid) -> dict[str, str] | None:
     except (CropstarError, OSError, KeyError, TypeError, ValueError, AttributeError):
         return None
     try:
-        members = result["split"]["parcels"]
-        # Judged out of fold, parcels are of the test and of the training: this model has learnt from them.
-        by_number = {
-            (scene, int(number)): part
-            for part in reversed(PARTS)
-            for scene, own in members[part].items()
-            for number in own
-        }
-        parts = {}
-        for _, reader in store.readers():
-            if not _meet(reader.grid, grid):
-                continue
-            for number, key in zip(reader.table.numbers.tolist(), reader.table.keys, strict=True):
-                if (part := by_number.get((reader.scene, int(number)))) is not None:
-                    parts[key] = part
-        return parts
+        with store:
+            members = result["split"]["parcels"]
+            # Judged out of fold, parcels are of the test and of the training: this model has learnt from them.
+            by_number = {
+                (scene, int(number)): part
+                for part in reversed(PARTS)
+                for scene, own in members[part].items()
+                for number in own
+            }
+            parts = {}
+            for _, reader in store.readers():
+                if not _meet(reader.grid, grid):
+                    continue
+                for number, key in zip(reader.table.numbers.tolist(), reader.table.keys, strict=True):
+                    if (part := by_number.get((reader.scene, int(number)))) is not None:
+                        parts[key] = part
+            return parts
     except (KeyError, TypeError, ValueError, AttributeError, CropstarError):
         return None
-    finally:
-        store.close()
 
 
 def _meet(one: Grid, other: Grid) -> bool:
@@ -415,15 +414,8 @@ def _embed_style(path: Path, layer: str, style: str) -> None:
 def on_grid(frame: Any, grid: Grid, path: Path) -> tuple[Shapes, NDArray[np.bool_]]:
     """The geometries in the map's coordinates, and which of them are areas that meet it."""
     import shapely
-    from pyproj.exceptions import ProjError
 
-    try:
-        places = frame.geometry.to_crs(grid.rasterio_crs).to_numpy()
-    except ProjError as failure:
-        why = f"their coordinate system cannot be transformed to the map's ({failure})"
-        raise InputError(
-            "parcels in another coordinate system", path=path, why=why, remedy="reproject them first"
-        ) from None
+    places = shapes_in_crs(frame, grid, path, whose="the map's")
     near = ~(shapely.is_missing(places) | shapely.is_empty(places)) & shapes_meet(places, grid.bounds)
     near &= shapely.get_dimensions(places) == 2
     mended, _ = repair_shapes(places[near], path)
@@ -701,7 +693,7 @@ def _rows_of(series: Series, shapes: NDArray[np.object_]) -> Floats:
     import shapely
 
     left, bottom, right, top = shapely.bounds(shapes).reshape(-1, 4).T
-    _, _, _, d, e, f = tuple(~series.grid.affine)[:6]
-    corners = np.stack([d * x + e * y + f for x in (left, right) for y in (bottom, top)])
+    back = ~series.grid.affine
+    corners = np.stack([(back @ (x, y))[1] for x in (left, right) for y in (bottom, top)])
     extent: Floats = np.stack([corners.min(axis=0), corners.max(axis=0)], axis=1)
     return extent

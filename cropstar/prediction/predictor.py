@@ -32,7 +32,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from cropstar.config import RegularConfig
 from cropstar.datasets.transforms import SensorChannels, count_regular, regularise
 from cropstar.errors import ArtifactError, MismatchError, ResourceError, UsageError
 from cropstar.geo.calendar import season_days, to_days
@@ -86,7 +85,7 @@ class Predictor:
         self.half = half
         self._margin = margin
         self._sensors = SensorChannels.of(self.card.fingerprint)
-        self._regular = RegularConfig.model_validate(self.card.provenance.get("regular", {}))
+        self._regular = self.card.regular
         self.temperature = temperature_of(self.card, path)
 
     @property

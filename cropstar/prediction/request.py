@@ -14,7 +14,7 @@ import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,12 +24,13 @@ from pydantic import Field, field_validator
 
 from cropstar.config import LaxPath, Options
 from cropstar.errors import ArtifactError, InputError, MismatchError, UsageError
+from cropstar.geo.calendar import from_days
 from cropstar.geo.grid import Grid
 from cropstar.geo.weather import THERMAL_BAND, Warmth
 from cropstar.geo.windows import Window
-from cropstar.inputs import require_file, require_free, require_name
+from cropstar.inputs import GEOTIFF_ENDINGS, is_geotiff, require_file, require_free, require_name
 from cropstar.prediction.layers import CONFIDENCE, EARLIEST, LAYERS, PROBABILITIES, VALID_DATES, Smoothing
-from cropstar.sources.base import Bands, Observations, Series
+from cropstar.sources.base import Bands, Observations, Series, closed_on_failure
 from cropstar.sources.catalogue import TABLE_ENDINGS, open_raster_series
 from cropstar.sources.context import CONTEXT_OPTIONS, ContextOptions, ContextSeries, ImageContext
 from cropstar.sources.decoding import keep_decoded
@@ -261,7 +262,7 @@ class MapFiles:
 
     def require_apart(self, inputs: Sequence[Path]) -> None:
         """Refuse output names that are not GeoTIFFs, that are inputs, or that are repeated."""
-        if self.map.suffix.lower() not in (".tif", ".tiff"):
+        if not is_geotiff(self.map):
             raise UsageError(f"the output {self.map} is not a GeoTIFF", remedy="give it a name that ends in .tif")
         outputs = self.all()
         for path in outputs:
@@ -352,7 +353,6 @@ def _scheduler_number(environment: Mapping[str, str]) -> int:
 # --- Inputs: what is to be mapped, and where each map goes
 
 
-SUFFIXES = (".tif", ".tiff")
 ENDING = "-crops.tif"
 OUTPUT_TABLES = (".parquet", ".pq", ".csv")
 
@@ -407,7 +407,7 @@ class MapInput:
         self, series: Series, bands: Sequence[str], reading: Mapping[str, Any], asked: Mapping[str, Any]
     ) -> Series:
         """With the rasters and temperatures that the user gives, added up as in training."""
-        try:
+        with closed_on_failure([series]):
             options = ContextOptions.of(asked, Warmth(**reading.get("warmth", {})))
             if options is None:
                 return series
@@ -416,22 +416,15 @@ class MapInput:
                     what, why = f"the model knows no context '{name}'", f"it learnt from {', '.join(bands)}"
                     raise MismatchError(what, path=self.path, why=why, remedy="leave it out, or name it as in training")
             return ContextSeries(series, ImageContext(options, series.grid))
-        except BaseException:
-            series.close()
-            raise
 
     def _with_added(self, series: Series, bands: Sequence[str], reading: Mapping[str, Any]) -> Series:
         if not self.add:
             return series
         pieces = [series]
-        try:
+        with closed_on_failure(pieces):
             pieces += [open_raster_series(path, bands, reading) for path in self.add]
             flat = [own for piece in pieces for own in (piece.pieces if isinstance(piece, SensorSeries) else [piece])]
             return SensorSeries(flat)
-        except BaseException:
-            for piece in pieces:
-                piece.close()
-            raise
 
 
 def find_inputs(texts: Sequence[str]) -> list[MapInput]:
@@ -461,7 +454,7 @@ def holds_series(path: Path) -> bool:
     """Whether a path is a table of series or a store of nothing else: there are classes to predict, and no map."""
     if is_store(path):
         manifest = read_manifest(path)
-        return manifest is not None and {entry.layout for entry in manifest.tiles} == {"series"}
+        return manifest is not None and manifest.layouts == {"series"}
     return path.is_file() and path.suffix.lower() in TABLE_ENDINGS
 
 
@@ -471,7 +464,7 @@ def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
         outputs = [_beside(each) for each in inputs]
     elif len(inputs) == 1 and not output.is_dir():
         outputs = [output]
-    elif output.suffix.lower() in (*SUFFIXES, *TABLE_ENDINGS) and not output.is_dir():
+    elif output.suffix.lower() in (*GEOTIFF_ENDINGS, *TABLE_ENDINGS) and not output.is_dir():
         why = f"{len(inputs)} inputs make {len(inputs)} outputs"
         raise UsageError("one output for several inputs", path=output, why=why, remedy="give a folder with -o")
     elif output.exists() and not output.is_dir():
@@ -509,16 +502,10 @@ def require_table_output(path: Path, output: Path, *, overwrite: bool) -> None:
 # --- A scene of an ingested store as a Series: its tiles side by side on the scene's grid
 
 
-EPOCH = date(1970, 1, 1)
-
-
 def scenes_of(folder: Path) -> list[str]:
     """The scenes of a store that can be mapped: those of raster tiles."""
-    store = Store.open(folder)
-    try:
+    with Store.open(folder) as store:
         scenes = sorted({entry.scene for entry in store.manifest.tiles if entry.layout == "raster"})
-    finally:
-        store.close()
     if not scenes:
         why = "it holds series or single patches"
         raise InputError("nothing to map in the store", path=folder, why=why, remedy="give a store of whole images")
@@ -530,26 +517,23 @@ class StoredSeries:
 
     def __init__(self, folder: Path, scene: str) -> None:
         self._store = Store.open(folder)
-        try:
-            row = self._store.manifest.scenes[scene]
-            self.grid = Grid.from_json(checked(GridRow, row["grid"]).model_dump())
-            entries = [entry for entry in self._store.manifest.tiles if entry.scene == scene]
-            self.files: list[Path] = [tile_path(folder, entry.name) for entry in entries]
-            readers = [self._store.reader(entry.name) for entry in entries]
-            self._tiles = [(_place(reader.grid, self.grid), reader) for reader in readers]
-            _require_covered(self.grid, [place for place, _ in self._tiles])
-            self._days = [int(day) for day in readers[0].days]
-            self._require_one_season(readers, folder)
-        except (KeyError, TypeError, ValueError, ArithmeticError) as failure:
-            self.close()
-            why = f"the grid of {scene} in the manifest cannot be used ({failure})"
-            raise ArtifactError("the scene cannot be mapped", path=folder, why=why, remedy="ingest it again") from None
-        except BaseException:
-            self.close()
-            raise
+        with closed_on_failure([self]):
+            try:
+                row = self._store.manifest.scenes[scene]
+                self.grid = Grid.from_json(checked(GridRow, row["grid"]).model_dump())
+                entries = [entry for entry in self._store.manifest.tiles if entry.scene == scene]
+                self.files: list[Path] = [tile_path(folder, entry.name) for entry in entries]
+                readers = [self._store.reader(entry.name) for entry in entries]
+                self._tiles = [(_place(reader.grid, self.grid), reader) for reader in readers]
+                _require_covered(self.grid, [place for place, _ in self._tiles])
+                self._days = [int(day) for day in readers[0].days]
+                self._require_one_season(readers, folder)
+            except (KeyError, TypeError, ValueError, ArithmeticError) as failure:
+                why, remedy = f"the grid of {scene} in the manifest cannot be used ({failure})", "ingest it again"
+                raise ArtifactError("the scene cannot be mapped", path=folder, why=why, remedy=remedy) from None
         fingerprint = self._store.fingerprint
         self.name = scene
-        self.dates: tuple[date, ...] = tuple(EPOCH + timedelta(days=day) for day in self._days)
+        self.dates = from_days(self._days)
         self.bands: Bands = fingerprint.bands
         self.scale, self.offset = fingerprint.scale, fingerprint.offset
         self.sensors, self.context = fingerprint.sensors, fingerprint.context

@@ -70,7 +70,7 @@ from cropstar.prediction.trust import judge_trust
 from cropstar.reports.contents import crs_name
 from cropstar.runtime import choose_device, event, keep_large_buffers, progress_bar
 from cropstar.signals import hold_signals
-from cropstar.sources.base import Bands, Observations, Series
+from cropstar.sources.base import Bands, Observations, Series, closed_on_failure
 from cropstar.sources.multisensor import sensor_numbers
 from cropstar.store.files import atomic_path, locked, require_own_folder, target_lock
 from cropstar.store.fingerprint import Fingerprint
@@ -648,7 +648,7 @@ def open_later(
     """Images that go on where a state ends; anything else is refused before any compute."""
     bands, learnt = predictor.card.fingerprint.bands, predictor.card.provenance.get("reading", {})
     pieces: list[Series] = []
-    try:
+    with closed_on_failure(pieces):
         for each in inputs:
             remembered = card.reading if each.scene is None else {}
             # Of several sensors some are coarser than the grid.
@@ -668,10 +668,6 @@ def open_later(
         twice = [day for (day, owner), following in pairwise(events) if (day, owner) == following]
         if twice:
             raise MismatchError("two images of the same date", why=str(twice[0]), remedy="give each date once")
-    except BaseException:
-        for series in pieces:
-            series.close()
-        raise
     return later
 
 

@@ -27,7 +27,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from cropstar.config import RegularConfig
 from cropstar.datasets.samples import Prepared, SeriesDataset
 from cropstar.datasets.splits import Split
 from cropstar.datasets.transforms import SensorChannels
@@ -131,19 +130,13 @@ def _opened(path: Path, predictor: Predictor, request: SeriesRequest) -> Iterato
             why = "its table was read when it was ingested"
             option = name.replace("_", "-")
             raise UsageError(f"--{option} does not apply to a store", path=path, why=why, remedy="leave it out")
-        store = Store.open(path)
-        try:
+        with Store.open(path) as store:
             yield store
-        finally:
-            store.close()
         return
     with TemporaryDirectory(prefix="cropstar-") as folder:
         ingest(_read_table(path, predictor, request.reading), Path(folder))
-        store = Store.open(Path(folder))
-        try:
+        with Store.open(Path(folder)) as store:
             yield store
-        finally:
-            store.close()
 
 
 def _read_table(path: Path, predictor: Predictor, reading: Mapping[str, Any]) -> list[TableScene]:
@@ -234,7 +227,7 @@ def _distance(scenes: Sequence[TableScene], predictor: Predictor) -> float:
 def _require_fits(store: Store, path: Path, predictor: Predictor, *, any_dates: bool) -> None:
     """Refuse series that the model does not understand, before any compute."""
     mine, theirs = predictor.card.fingerprint, store.fingerprint
-    if {entry.layout for entry in store.manifest.tiles} != {"series"}:
+    if store.manifest.layouts != {"series"}:
         raise UsageError("the store holds images too", path=path, remedy="ingest images and series into two stores")
     days = np.unique(np.concatenate([reader.observed_days for _, reader in store.readers()]))
     mine.require_fits(
@@ -267,8 +260,7 @@ def classify(store: Store, predictor: Predictor) -> tuple[Floats, NDArray[np.int
     samples = SeriesDataset(
         store, Split(dict.fromkeys(labels, EVERY), labels), EVERY, card.normalisation, SERIES_AT_ONCE
     )
-    regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
-    prepared = Prepared(samples, card.fingerprint.season, regular, SensorChannels.of(card.fingerprint))
+    prepared = Prepared(samples, card.fingerprint.season, card.regular, SensorChannels.of(card.fingerprint))
     found: list[Floats] = []
     counts: list[NDArray[np.int64]] = []
     starts = range(0, len(samples), SERIES_AT_ONCE)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cropstar.reports.results import tidy_classes
-from cropstar.reports.wording import count, html_templates, percent, printable
-from cropstar.store.files import write_text
+from cropstar.reports.wording import count, html_templates, percent, printable, write_html
 
 WIDTH, HEIGHT, MARGIN = 250, 120, 18  # of a plot, in pixels
 LIGHTS = {"green": "#2f8f4e", "yellow": "#e0a800", "red": "#c0392b"}
@@ -74,7 +73,7 @@ def write_check_page(
         reds=shown(reds),
         survey=shown(survey),
     )
-    write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
+    write_html(path, html)
 
 
 def plot_field(

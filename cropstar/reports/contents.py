@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,23 +107,17 @@ def _is_season(path: Path) -> bool:
 def open_tile_set(path: Path, kind: str) -> Iterator[TileSet]:
     """A store or a tile, opened for reading and closed afterwards."""
     if kind == "store":
-        store = Store.open(path)
-        try:
+        with Store.open(path) as store:
             tiles = [
                 StoredTile(entry.name, entry.scene, entry.bytes, entry.recipe, reader)
                 for entry, reader in store.readers()
             ]
             yield TileSet(path, kind, store.fingerprint, tiles, store.manifest.scenes)
-        finally:
-            store.close()
     else:
-        reader = TileReader(path)
-        try:
+        with closing(TileReader(path)) as reader:
             recipe = _recipe(path)
             tile = StoredTile(path.stem, reader.scene, path.stat().st_size, recipe, reader)
             yield TileSet(path, kind, reader.fingerprint, [tile], {reader.scene: reader.provenance})
-        finally:
-            reader.close()
 
 
 def tile_set_facts(tile_set: TileSet) -> dict[str, Any]:
@@ -364,14 +358,11 @@ def _field_names(readers: Sequence[TileReader]) -> NDArray[Any]:
 
 def summarise(folder: Path) -> None:
     """Say what a store holds: parcels, pixels and hectares of images, samples of tables."""
-    store = Store.open(folder)
-    try:
+    with Store.open(folder) as store:
         dates, rows = count_tiles(store.tiles, store.fingerprint)
         images = sum(len(reader.images) for reader in store.tiles if reader.layout == "patches")
         tiles, bands = len(store.manifest.tiles), " ".join(store.fingerprint.bands)
         samples = sum(len(reader.table.numbers) for reader in store.tiles if reader.layout == "series")
-    finally:
-        store.close()
     series = any("samples" in row for row in rows)
     what = "samples" if series else "parcels"
     present = [row for row in rows if row[what] or row.get("pixels")]
@@ -403,7 +394,6 @@ def _counts_text(row: dict[str, Any]) -> str:
 
 # --- Rasters: maps, states and images
 
-RASTERS = (".tif", ".tiff")
 BLOCK = 2048
 MOST_BANDS = 12  # that are named one by one
 

@@ -117,10 +117,6 @@ def nearest_pixels(shape: tuple[int, ...], width: int, height: int) -> tuple[NDA
     return np.ix_(rows, columns)
 
 
-def rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
 # --- axes
 
 LABEL_SIZE = 8.0

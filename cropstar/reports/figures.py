@@ -39,6 +39,7 @@ from cropstar.reports.drawing import (
     style_axes,
 )
 from cropstar.reports.wording import DASH, MONTHS, count, percent, score
+from cropstar.store.classes import rgb
 from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
@@ -519,7 +520,7 @@ def error_map(scene: dict[str, Any], kind: Literal["svg", "png"] = "svg") -> byt
 
 
 def _error_pixels(codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    table = [[int(colour[place : place + 2], 16) for place in (1, 3, 5)] for _, colour in sorted(ERROR_COLOURS.items())]
+    table = [rgb(colour) for _, colour in sorted(ERROR_COLOURS.items())]
     painted: NDArray[np.uint8] = np.array(table, dtype=np.uint8)[codes]  # (h, w, 3)
     return painted
 

@@ -26,11 +26,10 @@ from cropstar.reports.drawing import (
     nearest_pixels,
     new_sheet,
     place_pixels,
-    rgb,
     whole_pixels,
 )
 from cropstar.reports.wording import areas, shares
-from cropstar.store.classes import MARKS, MASKED, NODATA, ClassTable, CropClass
+from cropstar.store.classes import MARKS, MASKED, NODATA, ClassTable, CropClass, rgb
 from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:

@@ -210,10 +210,11 @@ class ContactSheet:
     dated: NDArray[np.bool_]  # (D, h, w): and it has this date
 
 
-def contact_mosaic(readers: Sequence[TileReader], most: int = MOST_IMAGES) -> Mosaic:
+def contact_mosaic(readers: Sequence[TileReader]) -> Mosaic:
     """Evenly spread images of one scene, row by row on a grid as square as they allow."""
     every = [image for reader in readers for image in reader.images]
-    chosen = [every[place] for place in np.linspace(0, len(every) - 1, min(most, len(every))).round().astype(int)]
+    places = np.linspace(0, len(every) - 1, min(MOST_IMAGES, len(every))).round().astype(int)
+    chosen = [every[place] for place in places]
     grids = [image.grid for image in chosen]
     height, width = max(grid.height for grid in grids), max(grid.width for grid in grids)
     gap = max(1, round(GAP * max(height, width)))
@@ -226,16 +227,16 @@ def contact_mosaic(readers: Sequence[TileReader], most: int = MOST_IMAGES) -> Mo
     return Mosaic(whole, chosen, corners)
 
 
-def choose_days(mosaic: Mosaic, days: NDArray[np.int32], most: int = MOST_PICTURED) -> NDArray[np.int32]:
+def choose_days(mosaic: Mosaic, days: NDArray[np.int32]) -> NDArray[np.int32]:
     """All dates if they are few, else of each stretch of them the one with the most clear pixels of these images:
     one that many images have and that few clouds hide."""
-    if len(days) <= most:
+    if len(days) <= MOST_PICTURED:
         return days
     clear = np.zeros(len(days), dtype=np.int64)
     for image in mosaic.images:
         whole = Window(0, 0, image.grid.height, image.grid.width)
         np.add.at(clear, np.searchsorted(days, image.days), image.valid(whole).sum(axis=(1, 2)))
-    stretches = np.array_split(np.arange(len(days)), most)
+    stretches = np.array_split(np.arange(len(days)), MOST_PICTURED)
     return days[[int(stretch[clear[stretch].argmax()]) for stretch in stretches]]
 
 

@@ -42,8 +42,8 @@ from cropstar.reports.wording import (
     plural,
     rate,
     score,
+    write_html,
 )
-from cropstar.store.files import write_text
 
 
 def write_report(path: Path, data: dict[str, Any]) -> None:
@@ -56,9 +56,7 @@ def write_report(path: Path, data: dict[str, Any]) -> None:
             why=f"the training result lacks {', '.join(missing)}",
             remedy="train again with this version",
         )
-    html = _render(data)
-    # A command line may hold file names that are not UTF-8; a report must be all the same.
-    write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
+    write_html(path, _render(data))
 
 
 def _render(data: dict[str, Any]) -> str:

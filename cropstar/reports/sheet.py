@@ -28,14 +28,13 @@ from cropstar.reports.drawing import (
     nearest_pixels,
     new_sheet,
     place_pixels,
-    rgb,
     style_axes,
     whole_pixels,
 )
 from cropstar.reports.map import NODATA_GROUND, Legend, LegendEntry, drawn_size, is_true_to_scale
 from cropstar.reports.overview import Curves, Overview, leave_blank, read_overview, read_sample_curves
 from cropstar.reports.wording import MONTHS, areas, shares
-from cropstar.store.classes import UNLABELLED, ClassTable
+from cropstar.store.classes import UNLABELLED, ClassTable, rgb
 from cropstar.store.files import atomic_path
 
 if TYPE_CHECKING:
@@ -505,4 +504,4 @@ def _points(axes: Axes, right: float, up: float):  # type: ignore[no-untyped-def
 
 def _darker(colour: str) -> str:
     """A pale class must still be a line on white."""
-    return "#" + "".join(f"{round(int(colour[place : place + 2], 16) * 0.78):02x}" for place in (1, 3, 5))
+    return "#" + "".join(f"{round(part * 0.78):02x}" for part in rgb(colour))

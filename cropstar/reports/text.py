@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cropstar.config import FITTED
 from cropstar.reports.wording import DASH, ELLIPSIS, areas, count, cut, percent, pixel_side, plural, printable, score
+from cropstar.store.classes import rgb
 
 if TYPE_CHECKING:
     from cropstar.models.description import ModelFacts, PartFacts
@@ -515,8 +516,7 @@ def bar(share: float, ground: str = "\u2591") -> str:
 
 
 def swatch(row: Row) -> str:
-    colour = str(row["colour"])
-    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    red, green, blue = rgb(str(row["colour"]))
     return f"\x1b[38;2;{red};{green};{blue}m\u25a0\x1b[0m"
 
 

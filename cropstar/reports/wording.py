@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from cropstar.store.files import write_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -120,3 +123,8 @@ def html_templates(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def write_html(path: Path, html: str) -> None:
+    """Write a page. Names of files in it may not be UTF-8; the page is all the same."""
+    write_text(path, html.encode("utf-8", "replace").decode("utf-8"))

@@ -71,7 +71,7 @@ class CropClass:
 
     @property
     def rgb(self) -> tuple[int, int, int]:
-        return int(self.colour[1:3], 16), int(self.colour[3:5], 16), int(self.colour[5:7], 16)
+        return rgb(self.colour)
 
 
 @dataclass(frozen=True)
@@ -198,8 +198,14 @@ def _familiar(name: str) -> list[str]:
     return [FAMILIAR_COLOURS[word] for word in reversed(words) if word in FAMILIAR_COLOURS]
 
 
+def rgb(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of "#rrggbb"."""
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
 def _parts(colour: str) -> tuple[float, float, float]:
-    return int(colour[1:3], 16) / 255, int(colour[3:5], 16) / 255, int(colour[5:7], 16) / 255
+    red, green, blue = rgb(colour)
+    return red / 255, green / 255, blue / 255
 
 
 def _hex(parts: tuple[float, float, float]) -> str:

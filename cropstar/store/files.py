@@ -12,7 +12,7 @@ import os
 import platform
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,10 @@ def write_text(final: Path, text: str) -> None:
 def write_json(final: Path, data: Any) -> None:
     """Stable JSON: sorted keys, so that equal content is equal bytes."""
     write_text(final, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_json_lines(final: Path, rows: Iterable[dict[str, Any]]) -> None:
+    write_text(final, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
 
 
 def sweep(folder: Path) -> int:

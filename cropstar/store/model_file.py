@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from cropstar.config import RegularConfig
 from cropstar.errors import ArtifactError
 from cropstar.inputs import MAXIMUM_HEADER_BYTES
 from cropstar.store.files import atomic_path
@@ -41,6 +42,11 @@ class ModelCard:
     calibration: dict[str, Any] | None = None  # what makes scores into confidence; None of a model still in training
     # Arrays beside the weights that tell what is unknown, see models/novelty.py; empty in older files.
     novelty: dict[str, NDArray[Any]] = field(default_factory=dict, compare=False)
+
+    @property
+    def regular(self) -> RegularConfig:
+        """The dates that the model reads: those of the images, or regular ones."""
+        return RegularConfig.model_validate(self.provenance.get("regular", {}))
 
 
 def write_model(path: Path, card: ModelCard, tensors: Tensors) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cropstar.errors import ArtifactError, InputError
 from cropstar.runtime import logger
@@ -47,6 +47,10 @@ class Manifest:
     tiles: tuple[TileEntry, ...]
     scenes: dict[str, dict[str, Any]]  # what ingest said of each scene: source, recipe, dates, parcels
 
+    @property
+    def layouts(self) -> set[str]:
+        return {entry.layout for entry in self.tiles}
+
     def to_json(self) -> dict[str, Any]:
         content = {
             "format": SENSORS_FORMAT if self.fingerprint.sensors else FORMAT,
@@ -58,7 +62,7 @@ class Manifest:
 
 
 class Store:
-    """An ingested store, opened for reading."""
+    """An ingested store, opened for reading; a `with` block closes it."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder = folder
@@ -87,6 +91,12 @@ class Store:
                     remedy=REMEDY,
                 )
         return cls(folder, manifest)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process, which opens the files itself and sees the same tiles, whatever is ingested meanwhile."""

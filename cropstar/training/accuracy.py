@@ -404,7 +404,7 @@ def error_map_facts(store: Store, split: Split, evaluation: Evaluation, part: st
 
     Of many scenes those with the most judged parcels are kept. `why` says why there is no map at all.
     """
-    layouts = {entry.layout for entry in store.manifest.tiles}
+    layouts = store.manifest.layouts
     if layouts != {"raster"}:
         return {"scenes": [], "left_out": 0, "why": NO_PLACES if "series" in layouts else SMALL_IMAGES}
     outcomes = _outcomes(split, evaluation, part)

@@ -26,7 +26,7 @@ from cropstar.errors import InputError, MismatchError
 from cropstar.geo.grid import Grid, hectares_per_pixel
 from cropstar.geo.raster import GDAL_ERRORS, open_raster, rasterio_window
 from cropstar.geo.windows import split
-from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES, require_file
+from cropstar.inputs import MAXIMUM_CLASSES, MAXIMUM_CONFIG_BYTES, is_geotiff, require_file
 from cropstar.reports.wording import percent
 from cropstar.store.classes import MARKS, NODATA
 from cropstar.training.metrics import Confusion, ParcelCounts, divide
@@ -292,7 +292,7 @@ class MappedAreas:
 def read_mapped(path: Path, names: Sequence[str]) -> MappedAreas:
     """The mapped hectares of each class; zero for a class that the map does not have."""
     require_file(path)
-    if path.suffix.lower() in (".tif", ".tiff"):
+    if is_geotiff(path):
         return _count(path, names)
     if path.suffix.lower() == ".csv":
         return MappedAreas(_read_table(path, names), None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from cropstar.training.label_noise import (
     Light,
     Suspect,
     choose_survey,
+    confused_pairs,
     find_suspects,
 )
 from cropstar.training.metrics import ScoreSample
@@ -104,9 +104,7 @@ def check_fields(path: Path, options: CheckOptions) -> CheckResult:
     if subject.run is None:
         why = "the model file is outside its run folder"
         raise UsageError("no folds to check by", path=path, why=why, remedy="give the folder of a run")
-    with ExitStack() as hold:
-        store = Store.open(subject.config.store)
-        hold.callback(store.close)
+    with Store.open(subject.config.store) as store:
         if choose_target(subject.config, store) == "date":
             why = "the dates of a field have classes of their own"
             raise UsageError("labels by date are not checked", path=store.folder, why=why, remedy="check other labels")
@@ -123,12 +121,9 @@ def check_fields(path: Path, options: CheckOptions) -> CheckResult:
 
 def reusable_run(runs: Path, store_folder: Path) -> Run | None:
     """The newest finished run that judged every labelled field of the store out of fold."""
-    store = Store.open(store_folder)
-    try:
+    with Store.open(store_folder) as store:
         labelled, scenes = set(Fields.of(store).label_of), scene_recipes(store)
         names = store.fingerprint.classes.names
-    finally:
-        store.close()
     if not labelled:
         raise InputError("no labels to check", path=store_folder, remedy="ingest it with labels")
     kept = sorted(runs.glob("*/out-of-fold.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
@@ -183,7 +178,7 @@ def _checked(
     *,
     other: bool,
 ) -> CheckResult:
-    names, keys = subject.card.fingerprint.classes.names, _keys(store)
+    names, keys = subject.card.fingerprint.classes.names, keys_of_parcels(store)
     judged = len(fields)
     labels = fields.labels
     if options.declared is not None:
@@ -218,7 +213,7 @@ def _checked(
         "by_class": _by_class(fields.labels, lights, names),
         "if_wrong": groups.lights_if_wrong(known, groups.p_values(known.probabilities, known.labels)),
         "suspects": len(suspects),
-        "pairs": _pairs(suspects, names),
+        "pairs": confused_pairs(suspects, names),
         "pooled": [names[number] for number in groups.pooled if (known.labels == number).any()],
         "warnings": warnings,
         "classes": [{"name": crop.name, "colour": crop.colour} for crop in subject.card.fingerprint.classes],
@@ -372,18 +367,11 @@ def _by_class(labels: Integers, lights: Sequence[Light], names: Sequence[str]) -
     ]
 
 
-def _pairs(suspects: Sequence[Suspect], names: Sequence[str]) -> list[dict[str, Any]]:
-    counts = Counter((suspect.label, suspect.probable) for suspect in suspects)
-    return [
-        {"label": names[label], "probable": names[probable], "fields": count}
-        for (label, probable), count in counts.most_common()
-    ]
-
-
 # --- places and curves
 
 
-def _keys(store: Store) -> dict[ParcelId, str]:
+def keys_of_parcels(store: Store) -> dict[ParcelId, str]:
+    """What each parcel of a store is called in the data that it came from."""
     return {
         (reader.scene, int(number)): key
         for reader in store.tiles
@@ -393,7 +381,7 @@ def _keys(store: Store) -> dict[ParcelId, str]:
 
 def _places(store: Store, parcels: Sequence[ParcelId]) -> Floats | None:
     """Centres of the fields in one coordinate system; None where there is none."""
-    if any(entry.layout == "series" for entry in store.manifest.tiles):
+    if "series" in store.manifest.layouts:
         return None
     if any(reader.layout == "patches" and not reader.crs for reader in store.tiles):
         return None
@@ -461,7 +449,7 @@ def _series(store: Store, wanted: set[ParcelId]) -> tuple[str, dict[ParcelId, tu
         return days[valid][kept], line[kept]
 
     series: dict[ParcelId, tuple[NDArray[Any], Floats]] = {}
-    if all(entry.layout == "series" for entry in store.manifest.tiles):
+    if store.manifest.layouts == {"series"}:
         for reader in store.tiles:
             for index, number in enumerate(reader.table.numbers.tolist()):
                 if (reader.scene, number) in wanted:

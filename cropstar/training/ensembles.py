@@ -8,7 +8,6 @@ so that it is the model which the run would give without an ensemble.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +21,7 @@ from cropstar.datasets.splits import Split
 from cropstar.errors import ArtifactError, UsageError
 from cropstar.models.calibration import calibrate, fit_temperature, learn_sets, measure_coverage, parcel_weights
 from cropstar.models.contract import Classifier
-from cropstar.store.files import write_json, write_text
+from cropstar.store.files import write_json, write_json_lines
 from cropstar.store.gate import OutcomeRow, checked, read_json
 from cropstar.store.store import Store
 from cropstar.training.accuracy import (
@@ -110,7 +109,7 @@ def validation_figures(judged: Evaluation) -> dict[str, float | None]:
 def write_metrics(run: Run, histories: Sequence[list[dict[str, Any]]]) -> None:
     """One line per epoch, member after member."""
     rows = [{"member": number, **row} for number, rows in enumerate(histories, 1) for row in rows]
-    write_text(run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+    write_json_lines(run.metrics, rows)
 
 
 def summed(outcomes: Sequence[Outcome]) -> Progress:

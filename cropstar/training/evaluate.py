@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from cropstar import __version__
-from cropstar.config import AUTO, RegularConfig, SplitConfig, TrainConfig, load_yaml, resolve_config
+from cropstar.config import AUTO, SplitConfig, TrainConfig, load_yaml, resolve_config
 from cropstar.datasets.batches import Batch, Dataset
 from cropstar.datasets.fields import Fields, ParcelId, choose_target
 from cropstar.datasets.samples import (
@@ -81,9 +80,7 @@ def evaluate_model(path: Path, options: EvaluateOptions) -> dict[str, Any]:
     bands = subject.card.fingerprint.channels
     model, _ = use_backend(subject.model, options.backend, options.device, bands=bands)
     subject = replace(subject, model=model)
-    with ExitStack() as hold:
-        store = Store.open(subject.config.store)
-        hold.callback(store.close)
+    with Store.open(subject.config.store) as store:
         numbers = require_fits(subject.card, store, spatial=subject.model.spatial)
         mapped = _mapped(subject, store, options)
         part = _choose_part(subject, store, options)
@@ -321,7 +318,7 @@ def require_fits(card: ModelCard, store: Store, *, spatial: bool) -> list[int]:
     """Refuse a store that the model does not understand; else the model's number of each of the store's classes."""
     mine, theirs = card.fingerprint, store.fingerprint
     problems = mine.differences(replace(theirs, classes=mine.classes))
-    if spatial and any(entry.layout == "series" for entry in store.manifest.tiles):
+    if spatial and "series" in store.manifest.layouts:
         problems.append("series without neighbours, and the model needs images")
     known = {name: number for number, name in enumerate(mine.classes.names)}
     strange = _unknown_classes(known, store)
@@ -375,13 +372,14 @@ def open_samples(
         raise InputError(
             "no parcel to evaluate the model on", path=store.folder, remedy="choose another --part or store"
         )
-    regular = RegularConfig.model_validate(card.provenance.get("regular", {}))
-    return Relabelled(Prepared(samples, card.fingerprint.season, regular, SensorChannels.of(card.fingerprint)), numbers)
+    fingerprint = card.fingerprint
+    prepared = Prepared(samples, fingerprint.season, card.regular, SensorChannels.of(fingerprint))
+    return Relabelled(prepared, numbers)
 
 
 def _open(card: ModelCard, store: Store, split: Split, part: str, config: TrainConfig) -> LabelledDataset:
     normalisation = card.normalisation
-    layouts = {entry.layout for entry in store.manifest.tiles}
+    layouts = store.manifest.layouts
     if layouts == {"series"}:
         dated = choose_target(config, store) == "date"
         return SeriesDataset(store, split, part, normalisation, config.series_batch, dated=dated)

@@ -15,7 +15,7 @@ All of it follows from one table: the probabilities of every field by a model th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -191,15 +191,16 @@ def suspicion(fields: FieldProbabilities) -> Floats:
 
 def clean_facts(suspects: Sequence[Suspect], store: Store) -> dict[str, Any]:
     """The facts for the report of a training that left them out."""
-    names = store.fingerprint.classes.names
-    pairs = Counter((suspect.label, suspect.probable) for suspect in suspects)
-    return {
-        "suspects": len(suspects),
-        "pairs": [
-            {"label": names[label], "probable": names[probable], "fields": count}
-            for (label, probable), count in pairs.most_common()
-        ],
-    }
+    return {"suspects": len(suspects), "pairs": confused_pairs(suspects, store.fingerprint.classes.names)}
+
+
+def confused_pairs(suspects: Sequence[Suspect], names: Sequence[str]) -> list[dict[str, Any]]:
+    """How many of the suspects are labelled as one class and look like another, the most frequent first."""
+    counts = Counter((suspect.label, suspect.probable) for suspect in suspects)
+    return [
+        {"label": names[label], "probable": names[probable], "fields": count}
+        for (label, probable), count in counts.most_common()
+    ]
 
 
 # --- declared crops
@@ -291,24 +292,21 @@ class ConformalGroups:
 # --- what to survey next
 
 
-def choose_survey(
-    fields: FieldProbabilities, places: Floats | None, count: int, taken: Iterable[int] = ()
-) -> list[int]:
+def choose_survey(fields: FieldProbabilities, places: Floats | None, count: int) -> list[int]:
     """Fields worth a visit, the best first: unsure ones, unlike those chosen before in place and probable classes.
 
     `places` are coordinates in metres (N, 2), NaN where unknown; without them fields are unlike by their probabilities
-    alone. `taken` fields are not chosen.
+    alone.
     """
     likely = fields.probabilities
     size = likely.shape[1]
     entropy = -(likely * np.log(np.maximum(likely, SMALLEST))).sum(axis=1) / np.log(max(size, 2))
     worth = entropy.copy()
-    worth[list(taken)] = -np.inf
     norms = np.maximum(np.linalg.norm(likely, axis=1), SMALLEST)
     reach = _reach(places, count)
     chosen: list[int] = []
     alike = np.zeros(len(fields))  # to the most similar field that was chosen
-    for _ in range(min(count, int(np.isfinite(worth).sum()))):
+    for _ in range(min(count, len(fields))):
         best = int(np.argmax(np.where(np.isfinite(worth), worth * (1 - 0.9 * alike), -np.inf)))
         chosen.append(best)
         worth[best] = -np.inf

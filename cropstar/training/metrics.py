@@ -21,11 +21,6 @@ from cropstar.store.classes import ClassTable
 Confusion = NDArray[np.int64]
 
 
-def confusion(truth: NDArray[np.int64], prediction: NDArray[np.int64], classes: int) -> Confusion:
-    counts = np.bincount(truth * classes + prediction, minlength=classes * classes)
-    return counts.reshape(classes, classes).astype(np.int64)
-
-
 def overall_accuracy(matrix: Confusion) -> float | None:
     return _ratio(matrix.trace(), matrix.sum())
 

@@ -71,11 +71,11 @@ class Stages:
 
 
 def learn_distances(
-    model: Classifier, training: Dataset, stages: Stages, classes: int, device: torch.device, seed: int = 0
+    model: Classifier, training: Dataset, stages: Stages, classes: int, device: torch.device
 ) -> tuple[ClassDistances, ...]:
     """The statistics of each stage, from training samples."""
     tallies = [_FeatureTally(classes) for _ in stages.days]
-    order = np.random.default_rng([seed, len(training)]).permutation(len(training)).tolist()
+    order = np.random.default_rng([0, len(training)]).permutation(len(training)).tolist()
     counted = 0
     for batch in all_batches(training, order):
         for stage, seen in features_by_stage(model, batch, stages, device):

@@ -23,7 +23,7 @@ from cropstar.models.contract import Classifier, Shape
 from cropstar.models.zoo import Ensemble, load_weights, weights_of
 from cropstar.reports.wording import plural
 from cropstar.runtime import event, log_level, logger, memory_limit, track, usual_threads
-from cropstar.store.files import write_json, write_text
+from cropstar.store.files import write_json, write_json_lines
 from cropstar.store.model_file import ModelCard, read_model, write_model
 from cropstar.store.store import Store
 from cropstar.training.distillation import Teacher
@@ -186,8 +186,7 @@ class RunTrainer:
             return outcome
         progress = self.fit_to_last_epoch(member)
         if self.alone:
-            rows = out_of_fold.with_final(progress).history
-            write_text(member.run.metrics, "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+            write_json_lines(member.run.metrics, out_of_fold.with_final(progress).history)
             return Outcome(progress)
         self._note(progress)
         outcome = Outcome(progress, out_of_fold.temperature_of(member.number))

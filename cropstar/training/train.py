@@ -90,8 +90,7 @@ def train(config: TrainConfig, options: TrainOptions) -> tuple[Run, dict[str, An
     keep_large_buffers()
     with ExitStack() as hold:
         processes = hold.enter_context(joined())
-        store = Store.open(config.store)
-        hold.callback(store.close)
+        store = hold.enter_context(Store.open(config.store))
         split = training_split(store, config)
         _log_split(store, split, describe_split(store, split))
         warn_of_small_data(store, split, config)

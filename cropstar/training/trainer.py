@@ -32,7 +32,7 @@ from cropstar.execution.threads import read_ahead
 from cropstar.models.contract import Classifier
 from cropstar.models.zoo import load_weights, weights_of
 from cropstar.runtime import StopRequest, event, logger, progress_bar, stop_on_request
-from cropstar.store.files import write_text
+from cropstar.store.files import write_json_lines
 from cropstar.store.gate import ProgressRow, checked
 from cropstar.store.model_file import Tensors, read_tensors, write_tensors
 from cropstar.training.accuracy import evaluate, score
@@ -408,7 +408,7 @@ def finish_epoch(task: Task, objective: Objective, progress: Progress, save_mode
         progress.best_score, progress.best_epoch, progress.best_loss = validated.score, progress.epoch, validated.loss
         if task.refit_of is None or progress.epoch == task.epochs:
             save_model(task.model, progress)
-    write_text(task.run.metrics, "".join(json.dumps(line, sort_keys=True) + "\n" for line in progress.history))
+    write_json_lines(task.run.metrics, progress.history)
     line = f"epoch {progress.epoch}/{task.epochs}  loss {loss:.3f}  validation {validated.text}"
     line += f"  ({progress.seconds:.0f} s)"
     if task.quiet:

@@ -82,8 +82,7 @@ def tune(config: TrainConfig, space: Space, options: TuneOptions) -> TuningResul
     optuna = require_optuna()
     keep_large_buffers()
     with ExitStack() as hold:
-        store = Store.open(config.store)
-        hold.callback(store.close)
+        store = hold.enter_context(Store.open(config.store))
         folds = options.folds or config.cross_fit or None
         if folds is not None and options.folds is None:
             logger.info("every trial is cross-validated in %d folds: too few fields to hold some out", folds)

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from numpy.typing import NDArray
+from sklearn.metrics import confusion_matrix
 
 from cropstar.config import ModelConfig, SplitConfig, TrainConfig
 from cropstar.datasets.samples import open_parts
@@ -38,7 +39,7 @@ from cropstar.training.accuracy import (
     evaluate,
     score,
 )
-from cropstar.training.metrics import confusion, count_parcels, macro_f1, overall_accuracy
+from cropstar.training.metrics import count_parcels, macro_f1, overall_accuracy
 from cropstar.training.setup import Setup
 from cropstar.training.train import TrainOptions, train
 from tests.datasets.dated import CLOUD, a_dated_store, a_dated_tile
@@ -237,7 +238,7 @@ def test_the_end_is_what_the_model_says_in_the_end() -> None:
         by_date, last = model.by_date(*inputs).numpy(), model(*inputs).numpy()
     found = tallied((by_date, valid, days, labels))
     seen = valid.any(axis=1)
-    matrix = confusion(labels[seen], last.argmax(axis=1)[seen], 4)
+    matrix = confusion_matrix(labels[seen], last.argmax(axis=1)[seen], labels=range(4))
     assert found.accuracy[-1] == pytest.approx(overall_accuracy(matrix))
     assert found.macro_f1[-1] == pytest.approx(macro_f1(matrix))
     assert found.support == tuple(matrix.sum(axis=1))

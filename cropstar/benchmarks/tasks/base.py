@@ -217,7 +217,6 @@ def batches_of(dataset: Dataset) -> Iterator[Batch]:
 # --- data sets of sequences
 
 Sample = tuple[NDArray[np.float32], NDArray[Any]]  # x (T, C) or (T, C, H, W), and the target
-PARTS = ("train", "validation", "test")
 NO_SEASON = Season(1, 365)
 
 

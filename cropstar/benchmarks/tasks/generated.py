@@ -12,7 +12,6 @@ from pydantic import Field
 
 from cropstar.benchmarks.tasks.base import (
     CROSS_ENTROPY,
-    PARTS,
     SQUARED_ERROR,
     BenchTask,
     Sample,
@@ -25,6 +24,7 @@ from cropstar.benchmarks.tasks.base import (
     register,
 )
 from cropstar.config import TrainConfig
+from cropstar.datasets.splits import PARTS
 from cropstar.models.contract import Shape
 
 HELD_OUT_SEED = 1_000_003  # validation and test are the same for every seed of a run: their figures can be compared

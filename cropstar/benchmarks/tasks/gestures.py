@@ -25,7 +25,6 @@ from pydantic import Field
 
 from cropstar.benchmarks.tasks.base import (
     ACCURACY,
-    PARTS,
     BenchTask,
     Sample,
     SequenceDataset,
@@ -38,6 +37,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.datasets.samples import Prepared
+from cropstar.datasets.splits import PARTS
 from cropstar.errors import InputError, UsageError
 from cropstar.inputs import MAXIMUM_CLASSES, reading, require_file
 from cropstar.models.contract import Classifier, Shape

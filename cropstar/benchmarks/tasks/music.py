@@ -17,7 +17,6 @@ from pydantic import Field
 
 from cropstar.benchmarks.tasks.base import (
     LIKELIHOOD,
-    PARTS,
     BenchTask,
     SequenceLoss,
     SequenceObjective,
@@ -27,6 +26,7 @@ from cropstar.benchmarks.tasks.base import (
     register,
 )
 from cropstar.config import TrainConfig
+from cropstar.datasets.splits import PARTS
 from cropstar.errors import InputError
 from cropstar.inputs import reading, require_file
 from cropstar.models.contract import Shape

@@ -29,7 +29,6 @@ from torch import Tensor, nn
 from cropstar.benchmarks.recurrence import follow_from, require_carrying
 from cropstar.benchmarks.tasks.base import (
     BITS,
-    PARTS,
     BenchTask,
     Metric,
     SequenceLoss,
@@ -42,6 +41,7 @@ from cropstar.benchmarks.tasks.base import (
 )
 from cropstar.config import TrainConfig
 from cropstar.datasets.batches import Batch, Dataset
+from cropstar.datasets.splits import PARTS
 from cropstar.errors import InputError, UsageError
 from cropstar.inputs import require_file
 from cropstar.models.classifier import RecurrentClassifier

@@ -19,6 +19,7 @@ from cropstar.benchmarks.tasks.base import (
     register,
 )
 from cropstar.config import TrainConfig
+from cropstar.datasets.splits import PARTS
 from cropstar.errors import InputError
 from cropstar.models.contract import Shape
 from cropstar.sources.ucr import UcrScene
@@ -62,7 +63,7 @@ class Ucr(BenchTask):
         known = np.concatenate([series["train"][number] for number in chosen["train"]])
         mean, deviation = known.mean(axis=0), np.maximum(known.std(axis=0), 1e-6)
         parts = {}
-        for part in ("train", "validation", "test"):
+        for part in PARTS:
             half = "test" if part == "test" else "train"
             numbers = chosen.get(part, np.arange(len(series["test"])))
             inputs = [(series[half][number] - mean) / deviation for number in numbers]

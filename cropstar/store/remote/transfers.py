@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cropstar.errors import CropstarError, InputError, PartialResult, ResourceError, UsageError, from_os_error
+from cropstar.inputs import is_geotiff
 from cropstar.runtime import event, progress_bar
 from cropstar.store.files import atomic_path, locked, write_text
 from cropstar.store.remote.addresses import Remote, digest
@@ -41,7 +42,6 @@ SLOW_SECONDS, SLOW_BYTES = 120.0, 1000.0  # after so long, fewer bytes per secon
 ROOM = 2**26  # bytes that stay free
 AGAIN = "run the same command again"
 OUTPUTS, FINISHED = "outputs", ".finished"
-MAPS = (".tif", ".tiff")
 TAKEN_REMEDY = "choose another with -o, or give --overwrite"
 
 
@@ -293,7 +293,7 @@ class Delivery:
 
     @property
     def is_file(self) -> bool:
-        return Path(self.remote.name).suffix.lower() in MAPS
+        return is_geotiff(Path(self.remote.name))
 
     @property
     def local(self) -> Path:
