@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from kept_results import KeptResults
 from peers import on_one_calendar, rivals, split_of
 
 FOLDS = 5
@@ -178,49 +179,29 @@ def main() -> None:
         parts = groups(*arguments.group) if arguments.group else folds()
         chosen = [DataSet(arguments.store.name, lambda *_: [], parts, store=arguments.store)]
     variants = dict(variant.split("=", 1) for variant in arguments.variant)
-    book = Book(arguments.work / "results.jsonl")
+    kept = KeptResults(arguments.work)
     if not arguments.table:
         peers = [name for name in arguments.peers.split(",") if name]
         for seed in map(int, arguments.seeds.split(",")):
             for data_set in chosen:
                 own = variants or {model: f"--model {model}" for model in data_set.models}
-                measure(data_set, own, peers, seed, arguments.data, arguments.work, book)
-    print_table(book, [data_set.name for data_set in chosen])
-
-
-class Book:
-    """One line of JSON a measurement; what is there is not measured again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self.rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
-
-    def find(self, **key: Any) -> dict[str, Any] | None:
-        return next((row for row in self.rows if all(row[name] == value for name, value in key.items())), None)
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        found = [f"{kind} {row[kind][0]:.3f} / {row[kind][1]:.3f}" for kind in KINDS if kind in row]
-        print(row["set"], row["part"], f"seed {row['seed']}", row["model"], *found, f"{row['seconds']} s", flush=True)
+                measure(data_set, own, peers, seed, arguments.data, arguments.work, kept)
+    print_table(kept.rows, [data_set.name for data_set in chosen])
 
 
 def measure(
-    data_set: DataSet, variants: dict[str, str], peers: list[str], seed: int, data: Path, work: Path, book: Book
+    data_set: DataSet, variants: dict[str, str], peers: list[str], seed: int, data: Path, work: Path, kept: KeptResults
 ) -> None:
     store = data_set.store or ingested(data_set, data, work)
     for part, split in data_set.parts.items():
         run: Path | None = None
+        same = {"set": data_set.name, "part": part, "seed": seed}
         for name, options in variants.items():
-            key = {"set": data_set.name, "part": part, "seed": seed, "model": name}
-            row = book.find(**key)
-            if row is None:
+            key = {**same, "model": name}
+            if not kept.matching(key):
                 started = time.monotonic()
                 runs = work / "runs" / data_set.name / name.replace("/", "-")
-                others = {each["model"]: each.get("run", "") for each in book.rows if matches(each, key)}
+                others = {each["model"]: each.get("run", "") for each in kept.matching(same)}
                 given = ["--store", str(store), *shlex.split(options.format(**others)), *split, "--seed", str(seed)]
                 run = train([*given, "--runs", str(runs), "--quiet"], runs)
                 result = json.loads((run / "result.json").read_text(encoding="utf-8"))
@@ -230,17 +211,18 @@ def measure(
                         row[kind] = [figures["overall_accuracy"], figures["macro_f1"]]
                 row["out_of_fold"] = result.get("cross_fit", {}).get("overall_accuracy")
                 row["chosen"] = result["model"]["name"]
-                book.add(row)
-            run = Path(row["run"])
+                add(kept, row)
+            run = Path(kept.matching(key)[0]["run"])
         for peer in peers:
-            key = {"set": data_set.name, "part": part, "seed": seed, "model": peer}
-            if run is not None and book.find(**key) is None:
-                book.add({**key, **judged(run, peer, seed)})
+            key = {**same, "model": peer}
+            if run is not None and not kept.matching(key):
+                add(kept, {**key, **judged(run, peer, seed)})
 
 
-def matches(row: dict[str, Any], key: dict[str, Any]) -> bool:
-    """Whether a row is of the same part and seed."""
-    return all(row[name] == key[name] for name in ("set", "part", "seed"))
+def add(kept: KeptResults, row: dict[str, Any]) -> None:
+    kept.add(row)
+    found = [f"{kind} {row[kind][0]:.3f} / {row[kind][1]:.3f}" for kind in KINDS if kind in row]
+    print(row["set"], row["part"], f"seed {row['seed']}", row["model"], *found, f"{row['seconds']} s", flush=True)
 
 
 def ingested(data_set: DataSet, data: Path, work: Path) -> Path:
@@ -285,12 +267,12 @@ def scores(labels: np.ndarray[Any, Any], answers: np.ndarray[Any, Any]) -> list[
     return [float(accuracy_score(labels, answers)), float(f1_score(labels, answers, average="macro"))]
 
 
-def print_table(book: Book, sets: Sequence[str]) -> None:
+def print_table(results: list[dict[str, Any]], sets: Sequence[str]) -> None:
     print("\n| data | model | runs | accuracy / macro-F1 by field | seeds | by pixel | seconds |")
     print("| --- | --- | --: | --: | --- | --: | --: |")
     for name in sets:
         rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for row in book.rows:
+        for row in results:
             if row["set"] == name:
                 rows[row["model"]].append(row)
         for model, own in rows.items():

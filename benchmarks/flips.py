@@ -62,9 +62,8 @@ def read_tile(path: Path) -> str:
 
 
 def read_manifest(path: Path) -> str:
-    store = Store.open(path.parent)
-    store.close()
-    return digest(store.manifest)
+    with Store.open(path.parent) as store:
+        return digest(store.manifest)
 
 
 def read_weights(path: Path) -> str:
@@ -162,9 +161,8 @@ def run(place: Path, flips: int, seed: int) -> tuple[dict[str, Counter[str]], di
     torch.set_num_threads(1)
     predict(scene / "tile.tif", place / "map.tif", request)
     blocks = Blocks(place)
-    store = Store.open(place / "store")
-    tile = tile_path(place / "store", store.manifest.tiles[0].name)
-    store.close()
+    with Store.open(place / "store") as store:
+        tile = tile_path(place / "store", store.manifest.tiles[0].name)
     kinds: dict[str, tuple[Path, Read]] = {
         "tile": (tile, read_tile),
         "manifest": (place / "store" / "manifest.json", read_manifest),

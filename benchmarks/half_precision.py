@@ -30,7 +30,7 @@ from cropstar.models.zoo import build_model
 from cropstar.native.library import library
 
 CPU = torch.device("cpu")
-DATES, CLASSES = 45, 10
+CLASSES = 10
 
 
 def season(batch: int, length: int, bands: int, *space: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

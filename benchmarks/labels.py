@@ -28,10 +28,12 @@ import numpy as np
 import pandas as pd
 from cleanlab.filter import find_label_issues
 from cleanlab.rank import get_label_quality_scores
+from kept_results import KeptResults
 from sklearn.metrics import roc_auc_score
 
 import cropstar
 from cropstar.store.store import Store
+from cropstar.training.check import keys_of_parcels
 from cropstar.training.label_noise import FieldProbabilities, find_suspects, suspicion
 
 SHARE = 0.1
@@ -67,9 +69,7 @@ def main() -> None:
     parser.add_argument("--draws", default="0,1,2")
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    file = given.work / "results.jsonl"
-    known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    kept = KeptResults(given.work)
     print("P and AUC of the ranking, those of cleanlab; suspects; cleanlab's filter; accuracy before and after --clean")
     for data in data_sets(given):
         for way in WAYS:
@@ -77,12 +77,9 @@ def main() -> None:
                 rows = []
                 for draw in map(int, given.draws.split(",")):
                     asked = {"data": data.name, "way": way, "model": model, "recipe": given.recipe, "draw": draw}
-                    row = next((row for row in known if asked.items() <= row.items()), None)
-                    if row is None:
-                        row = asked | one_case(data, way, model, given.recipe, draw, given.work)
-                        with file.open("a") as handle:
-                            handle.write(json.dumps(row) + "\n")
-                    rows.append(row)
+                    if not kept.matching(asked):
+                        kept.add(asked | one_case(data, way, model, given.recipe, draw, given.work))
+                    rows += kept.matching(asked)[:1]
                 print(_line(rows), flush=True)
 
 
@@ -150,15 +147,9 @@ def judged(
     """Keys, probabilities and labels of all fields, those of the test part, and the names of the classes."""
     runs = work / "runs"
     shutil.rmtree(runs, ignore_errors=True)
-    opened = Store.open(store)
-    names = opened.fingerprint.classes.names
-    key_of = {
-        (reader.scene, int(number)): key
-        for reader in opened.tiles
-        for number, key in zip(reader.table.numbers, reader.table.keys, strict=True)
-    }
-    images = any(reader.images for reader in opened.tiles)
-    opened.close()
+    with Store.open(store) as opened:
+        names, key_of = opened.fingerprint.classes.names, keys_of_parcels(opened)
+        images = any(reader.images for reader in opened.tiles)
     run = cropstar.train(
         store=store,
         model=model,

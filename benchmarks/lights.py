@@ -11,13 +11,13 @@ many draws `check` itself said that the rate is not promised. Results are kept a
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept_results import KeptResults
 
 import cropstar
 
@@ -35,20 +35,15 @@ def main() -> None:
     parser.add_argument("--label", default="crop")
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    file = given.work / "results.jsonl"
-    known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    kept = KeptResults(given.work)
     table = pd.read_parquet(given.table)
     rows = []
     for draw in map(int, given.draws.split(",")):
         for year in sorted(table.year.unique().tolist()):
             asked = {"model": given.model, "recipe": given.recipe, "draw": draw, "trained": year}
-            own = [row for row in known if asked.items() <= row.items()]
-            if not own:
-                own = [asked | row for row in one_draw(given, table, year, draw)]
-                with file.open("a") as handle:
-                    handle.writelines(json.dumps(row) + "\n" for row in own)
-            rows += own
+            if not kept.matching(asked):
+                kept.add(*(asked | row for row in one_draw(given, table, year, draw)))
+            rows += kept.matching(asked)
     groups = defaultdict(list)
     for row in rows:
         groups[row["trained"], row["checked"], row["rate"]].append(row)

@@ -121,9 +121,8 @@ def split_of(run: Path, result: dict[str, Any], *, pixels: bool) -> tuple[Series
     given = read_config(run / "config.yaml")
     kept = {key: given[key] for key in ("store", "split", "seed", "target", "patch") if key in given}
     config = TrainConfig.model_validate({**kept, "model": {"name": "rf"}})
-    store = Store.open(config.store)
-    try:
-        images = not any(entry.layout == "series" for entry in store.manifest.tiles)
+    with Store.open(config.store) as store:
+        images = "series" not in store.manifest.layouts
         if images:
             config = config.model_copy(update={"target": "pixel" if pixels else "parcel"})
         elif pixels:
@@ -149,8 +148,6 @@ def split_of(run: Path, result: dict[str, Any], *, pixels: bool) -> tuple[Series
             rows = np.random.default_rng(0).choice(len(known.labels), MOST_PIXELS, replace=False)
             known = Series(*(column[rows] for column in vars(known).values()))
         return known, joined(list(read(parts["test"], store)))
-    finally:
-        store.close()
 
 
 def read(part: Any, store: Store) -> Iterator[Series]:

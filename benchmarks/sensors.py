@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from kept_results import KeptResults
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import accuracy_score, f1_score
 
@@ -35,6 +36,7 @@ from cropstar.config import TrainConfig
 from cropstar.datasets.splits import training_split
 from cropstar.runtime import logger
 from cropstar.store.store import Store
+from cropstar.training.check import keys_of_parcels
 
 OPTICAL = ["B02", "B03", "B04", "B05", "B06", "B07", "B08", "B11", "B12"]
 RADAR = ["VV", "VH"]
@@ -42,7 +44,6 @@ WEATHER = ["AGERA5-TMEAN", "AGERA5-PRECIP"]
 SENSORS = {"S2": OPTICAL, "S1": RADAR, "S2+S1": OPTICAL + RADAR, "S2+S1+weather": OPTICAL + RADAR}
 FOLDS, FEWEST, HIDDEN, NODATA = 5, 15, 0.7, 65535
 MONTHLY = 6  # of the days on which runs are judged, every tenth
-KEY = ("data", "sensors", "model", "seed", "part")
 
 
 def main() -> None:
@@ -60,16 +61,16 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true", help="print the table of what is there, and run nothing")
     options = parser.parse_args()
     logger.setLevel("ERROR")
-    options.work.mkdir(parents=True, exist_ok=True)
     if options.early:
         say_how_early(options.work)
         return
+    kept = KeptResults(options.work)
     if not options.summary:
-        measure(options)
-    summarise(options.work)
+        measure(options, kept)
+    summarise(kept.rows)
 
 
-def measure(options: argparse.Namespace) -> None:
+def measure(options: argparse.Namespace, kept: KeptResults) -> None:
     data = "+".join(table.stem for table in options.tables) + (" hidden" if options.hidden else "")
     folder = options.work / data.replace(" ", "-")
     frame = prepared(options.tables, folder, hidden=options.hidden)
@@ -89,7 +90,7 @@ def measure(options: argparse.Namespace) -> None:
                 for part, split in parts.items():
                     name = model if model == "forest" else options.name or model
                     row = {"data": data, "sensors": sensors, "model": name, "seed": seed, "part": part}
-                    if any(all(line[key] == row[key] for key in KEY) for line in lines(options.work)):
+                    if kept.matching(row):
                         continue
                     store = ingested(folder, sensors, years=bool(years))
                     if model == "forest":
@@ -97,8 +98,7 @@ def measure(options: argparse.Namespace) -> None:
                     else:
                         found = train(folder, store, model, split, own, row)
                     for line in found:
-                        with (options.work / "results.jsonl").open("a") as handle:
-                            handle.write(json.dumps(line) + "\n")
+                        kept.add(line)
 
 
 def prepared(tables: list[Path], folder: Path, *, hidden: bool) -> pd.DataFrame:
@@ -177,15 +177,14 @@ def forest(frame: pd.DataFrame, store: Path, split: dict[str, Any], row: dict[st
 
 def fields_of(folder: Path, split: dict[str, Any], seed: int) -> dict[str, list[str]]:
     """The ids of the fields of each part."""
-    store = Store.open(folder)
     named = {name.partition(".")[2]: value for name, value in split.items()}
-    chosen = training_split(store, TrainConfig.model_validate({"store": folder, "seed": seed, "split": named}))
+    config = TrainConfig.model_validate({"store": folder, "seed": seed, "split": named})
     parts: dict[str, list[str]] = {"train": [], "validation": [], "test": []}
-    for _, reader in store.readers():
-        for number, key in zip(reader.table.numbers, reader.table.keys, strict=True):
-            if (part := chosen.part_of.get((reader.scene, int(number)))) in parts:
+    with Store.open(folder) as store:
+        part_of = training_split(store, config).part_of
+        for parcel, key in keys_of_parcels(store).items():
+            if (part := part_of.get(parcel)) in parts:
                 parts[part].append(key)
-    store.close()
     return parts
 
 
@@ -196,15 +195,10 @@ def scores(labels: Any, answers: Any) -> dict[str, float]:
     }
 
 
-def lines(work: Path) -> list[dict[str, Any]]:
-    path = work / "results.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def summarise(work: Path) -> None:
+def summarise(rows: list[dict[str, Any]]) -> None:
     """Means over parts and seeds, the standard deviation over all of them, and the mean of every seed."""
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in lines(work):
+    for line in rows:
         found[line["data"], line["model"], line["sensors"]].append(line)
     print("| data | model | sensors | accuracy (deviation) | macro-F1 | trainings | by seed |")
     print("| --- | --- | --- | --- | --- | --: | --- |")

@@ -12,12 +12,12 @@ alone, with those surveyed and with those drawn. Every line is kept in `results.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from kept_results import KeptResults
 
 import cropstar
 from cropstar.training.label_noise import FieldProbabilities, choose_survey
@@ -37,18 +37,14 @@ def main() -> None:
     parser.add_argument("--label", default="crop")
     parser.add_argument("--work", type=Path, required=True)
     given = parser.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    file = given.work / "results.jsonl"
-    known = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    kept = KeptResults(given.work)
     rows = []
     for draw in map(int, given.draws.split(",")):
         asked = {"table": given.table.name, "draw": draw}
         asked |= {name: getattr(given, name) for name in ("model", "recipe", "start", "add")}
-        row = next((row for row in known if asked.items() <= row.items()), None)
-        if row is None:
-            row = asked | one_draw(given, draw)
-            with file.open("a") as handle:
-                handle.write(json.dumps(row) + "\n")
+        if not kept.matching(asked):
+            kept.add(asked | one_draw(given, draw))
+        row = kept.matching(asked)[0]
         rows.append(row)
         print(f"draw {draw}  " + "  ".join(f"{way} {_figures([row], way)}" for way in ("first", *WAYS)), flush=True)
     print("mean    " + "  ".join(f"{way} {_figures(rows, way)}" for way in ("first", *WAYS)))

@@ -67,8 +67,7 @@ def main() -> None:
 
 
 def open_task(config: TrainConfig, folder: Path, device: torch.device, hold: ExitStack) -> Task:
-    store = Store.open(config.store)
-    hold.callback(store.close)
+    store = hold.enter_context(Store.open(config.store))
     bands, classes = store.fingerprint.bands, store.fingerprint.classes
     longest = max(reader.length for _, reader in store.readers())
     torch.manual_seed(0)

@@ -116,19 +116,18 @@ def score(model: Path, store: Path, run: Path, *, left_out: str | None, rate: fl
     assert card.calibration is not None
     scale = NoveltyScale.from_card(card.calibration[UNKNOWN], card.novelty)
     config = resolve_config(run / "config.yaml", {"store": store}, ())
-    opened = Store.open(store)
-    split = training_split(opened, config) if left_out is None else _all_of(opened, left_out)
-    parts, _ = open_parts(
-        opened, split, config, spatial=False, normalisation=card.normalisation, regular=config.regular
-    )
     distance, doubt = [], []
-    temperature, test = card.calibration["temperature"]["temperature"], parts["test"]
-    whole_season = Stages(card.fingerprint.season, scale.days[-1:])
-    for batch in all_batches(test, list(range(len(test)))):
-        for _, seen in features_by_stage(network, batch, whole_season, CPU):
-            distance.append(scale.distances[-1].of([seen.features]).numpy())
-            doubt.append(1 - softmax(seen.scores, temperature).max(axis=1))
-    opened.close()
+    with Store.open(store) as opened:
+        split = training_split(opened, config) if left_out is None else _all_of(opened, left_out)
+        parts, _ = open_parts(
+            opened, split, config, spatial=False, normalisation=card.normalisation, regular=config.regular
+        )
+        temperature, test = card.calibration["temperature"]["temperature"], parts["test"]
+        whole_season = Stages(card.fingerprint.season, scale.days[-1:])
+        for batch in all_batches(test, list(range(len(test)))):
+            for _, seen in features_by_stage(network, batch, whole_season, CPU):
+                distance.append(scale.distances[-1].of([seen.features]).numpy())
+                doubt.append(1 - softmax(seen.scores, temperature).max(axis=1))
     far, unsure = np.concatenate(distance), np.concatenate(doubt)
     oddness = scale.stages[-1].oddness(far, unsure)
     limit = scale.stages[-1].limit(rate)
@@ -148,10 +147,8 @@ def _all_of(store: Store, name: str) -> Split:
 
 
 def _class_names(store: Path) -> list[str]:
-    opened = Store.open(store)
-    names = opened.fingerprint.classes.names
-    opened.close()
-    return names
+    with Store.open(store) as opened:
+        return opened.fingerprint.classes.names
 
 
 def write_without(table: Path, output: Path, label: str, name: str | None, test_every: int) -> None:
