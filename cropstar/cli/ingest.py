@@ -59,7 +59,5 @@ def _source_and_path(what: tuple[str, ...]) -> tuple[str | None, str | None]:
     usage = "cropstar ingest [SOURCE] [PATH]"
     if len(what) > 2:
         raise UsageError("too many arguments", why=" ".join(what), remedy=usage)
-    if "" in what:  # a variable of a script that is not set; not a request for the demonstration
-        raise UsageError("an empty argument", why="neither a source nor a path", remedy=usage)
     source = what[0] if len(what) == 2 or (what and what[0] in SOURCES) else None
     return source, what[-1] if len(what) > (source is not None) else None

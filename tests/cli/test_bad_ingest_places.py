@@ -173,7 +173,7 @@ def called(name: str) -> Build:
         (link_to_itself, 3, ("no such file in tile.tif", "check the path")),
         (called("tile\nerror: two.tif"), 3, ("in tile error: two.tif", "not a GeoTIFF")),
         (called(os.fsdecode(b"tile\xff.tif")), 3, (r"in tile\udcff.tif", "not UTF-8", "rename")),
-        (lambda _: [""], 2, ("an empty argument", "cropstar ingest [SOURCE] [PATH]")),
+        (lambda _: [""], 2, ("an argument is empty", "give a value")),
     ],
 )
 def test_odd_places(place: Path, build: Build, code: int, parts: tuple[str, ...]) -> None:
