@@ -204,3 +204,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
         read_parcels(tmp_path / "d.nc", GRID)
     with pytest.raises(UsageError, match="no band 'crop'"):
         read_parcels(empty, GRID, label_column="crop")
+
+
+def test_two_bands_of_one_name(tmp_path: Path) -> None:
+    """The first one was taken."""
+    path = write_labels(tmp_path / "labels.tif", np.ones(GRID.shape, dtype=np.uint8))
+    with rasterio.open(path) as dataset:
+        profile, codes = dataset.profile, dataset.read(1)
+    with rasterio.open(path, "w", **{**profile, "count": 2}) as dataset:
+        for band in (1, 2):
+            dataset.write(codes, band)
+            dataset.set_band_description(band, "crops")
+    with pytest.raises(UsageError, match=r"which band 'crops'.*2 bands are called so; give its number"):
+        read_parcels(path, GRID, label_column="crops")
+    assert len(read_parcels(path, GRID, label_column="2").table.keys) == 1
