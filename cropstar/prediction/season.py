@@ -454,12 +454,12 @@ def _with_products(request: UpdateRequest, reader: SeasonReader) -> UpdateReques
         request = request.with_products(reader.card.products)
     except (UsageError, ValueError, TypeError) as failure:
         raise ArtifactError("the state cannot be used", path=reader.path, why=str(failure), remedy=REMEDY) from None
-    request.require_area()
     for name in PRODUCT_FILES:
         path = getattr(request, name)
         if path is not None and name in reader.card.products and not path.exists():
             why = f"the map of the state was made with {path}, which is gone"
             raise InputError(f"no --{name}", path=reader.path, why=why, remedy=f"give --{name}")
+    request.require_area()
     return request
 
 
