@@ -24,6 +24,7 @@ from cropstar.geo.grid import Grid, enclosing_grid
 from cropstar.models.calibration import Calibration, ConformalSets, calibrate, learn_sets, parcel_weights
 from cropstar.models.contract import Classifier
 from cropstar.reports.figures import LONGEST_CANVAS, OTHER, RIGHT, UNSEEN, WRONG, pack_codes
+from cropstar.reports.record import wilson_interval
 from cropstar.runtime import logger, track
 from cropstar.store.classes import UNLABELLED
 from cropstar.store.reader import TileReader
@@ -156,9 +157,21 @@ class Evaluation:
 
 def _figures_with_intervals(pixel: ParcelCounts, parcel: ParcelCounts, seed: int) -> dict[str, Any]:
     return {
-        kind: {**summary(counts.matrix()), "intervals": bootstrap(counts, seed=seed).to_json()}
+        kind: {**summary(counts.matrix()), "intervals": _intervals(counts, seed)}
         for kind, counts in (("pixel", pixel), ("parcel", parcel))
     }
+
+
+def _intervals(counts: ParcelCounts, seed: int) -> dict[str, Any]:
+    """By resampling parcels; of an accuracy in which every parcel counts once Wilson's, which `predict` says, too.
+
+    Few parcels that are nearly all right resample to an interval that is too narrow, and to none if all of them are.
+    """
+    intervals = bootstrap(counts, seed=seed).to_json()
+    total = int(counts.count.sum())
+    if 0 < total == len(counts.parcels):
+        intervals["overall_accuracy"] = list(wilson_interval(int(counts.matrix().trace()), total))
+    return intervals
 
 
 @dataclass(frozen=True)

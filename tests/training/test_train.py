@@ -16,6 +16,7 @@ from cropstar.errors import ArtifactError, MismatchError, UsageError
 from cropstar.geo.windows import Window
 from cropstar.models.zoo import restore_model
 from cropstar.prediction.predictor import Predictor
+from cropstar.reports.record import TestRecord
 from cropstar.sources.stack import StackSeries
 from cropstar.store.model_file import read_model, read_tensors
 from cropstar.training.runs import Run, claim_run, newest_model, open_run
@@ -247,6 +248,10 @@ def test_the_model_knows_how_sure_it_may_be(small_store: Path, tmp_path: Path) -
     assert 0 <= result["sets"]["test"]["coverage"] <= 1
     low, high = result["test"]["pixel"]["intervals"]["overall_accuracy"]
     assert low <= result["test"]["pixel"]["overall_accuracy"] <= high
+    low, high = result["test"]["parcel"]["intervals"]["overall_accuracy"]
+    record = TestRecord.from_json(card.provenance["record"])
+    assert record is not None
+    assert f"{low:.2f} to {high:.2f} at 95 % confidence" in record.headline()  # what `predict` says
     days, accuracy = result["earliness"]["days"], result["earliness"]["accuracy"]
     assert len(days) == len(accuracy)
     assert accuracy[-1] == pytest.approx(result["test"]["pixel"]["overall_accuracy"], abs=0.05)
