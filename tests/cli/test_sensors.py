@@ -291,7 +291,9 @@ def test_images_are_mapped_with_their_context(place: Path, warm: Path, tmp_path:
     of_store, of_images = tmp_path / "of-store.tif", tmp_path / "of-images.tif"
     cropstar.predict(warm / "store", model=model, output=of_store, probabilities=True)
     cropstar.predict(place / "images", output=of_images, **given)
-    assert np.array_equal(_probabilities(of_images), _probabilities(of_store))
+    # Temperatures written as text differ in their last digits, and a probability may be rounded the other way.
+    differences = _probabilities(of_images).astype(int) - _probabilities(of_store)
+    assert np.abs(differences).max() <= (weather == "weather.csv")
     expected = tmp_path / "whole.tif"
     cropstar.predict(part(place, tmp_path / "whole", optical=5, radar=slice(8)), output=expected, **given)
     earlier = part(place, tmp_path / "earlier", optical=5, radar=slice(7))
