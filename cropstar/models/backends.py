@@ -29,7 +29,7 @@ from cropstar.models.export import OnnxSteps
 from cropstar.models.normalisation import MaskedBatchNorm
 from cropstar.models.pooling import SeasonState
 from cropstar.native import available, why_not
-from cropstar.native.library import BFLOAT16, library, using, why_refused
+from cropstar.native.library import library, using, why_refused
 from cropstar.runtime import logger
 
 BACKENDS = ("auto", "naive", "torch", "native", "triton", "onnx")
@@ -152,13 +152,13 @@ def choose_half(precision: str, fast: bool, device: torch.device) -> torch.dtype
 def half_precision(model: nn.Module, device: torch.device, kind: torch.dtype) -> AbstractContextManager[Any]:
     """Around a forward pass: by the kernels of bfloat16, where the model has layers for them, or by autocast."""
     if _has_half_kernels(model, device, kind):
-        return using(BFLOAT16)
+        return using(library().half)
     _teach_lerp(device.type)
     return torch.autocast(device.type, dtype=kind)
 
 
 def has_bfloat16_kernels() -> bool:
-    return available() and library().has_bfloat16
+    return available() and bool(library().half)
 
 
 def _has_half_kernels(model: nn.Module, device: torch.device, kind: torch.dtype) -> bool:

@@ -27,6 +27,7 @@ COMPILERS = ("c++", "g++", "clang++")
 # Contraction lets the compiler use fused multiply-add; nothing that would change how NaN is treated.
 OPTIONS = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-ffp-contract=fast", "-pthread", "-Wno-psabi")
 AVX2 = ("-mavx2", "-mfma")
+BFLOAT16 = (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512bf16")
 UNITS: dict[str, tuple[str, ...]] = {
     "entry": (),
     "trees": (),
@@ -34,9 +35,13 @@ UNITS: dict[str, tuple[str, ...]] = {
     "portable": (),
     "avx2": AVX2,
     "avx512": (*AVX2, "-mavx512f"),
-    "bfloat16": (*AVX2, "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512bf16"),
+    "bfloat16": BFLOAT16,
+    "amx": (*BFLOAT16, "-mamx-tile", "-mamx-bf16"),
 }
-MAY_BE_UNKNOWN = ("bfloat16",)  # units whose options an older compiler lacks; without them they compile to nothing
+MAY_BE_UNKNOWN = (
+    "bfloat16",
+    "amx",
+)  # units whose options an older compiler lacks; without them they compile to nothing
 X86 = ("x86_64", "amd64")
 SECONDS = 600  # after which a compiler is taken for stuck
 

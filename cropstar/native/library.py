@@ -20,8 +20,8 @@ from cropstar.native import build
 SWITCH = "CROPSTAR_NATIVE"
 SET = "CROPSTAR_NATIVE_SET"
 INSTRUCTION_SETS = ("portable", "avx2", "avx512")
-BFLOAT16 = "bfloat16"  # AVX-512 with products of that type
-INTERFACE = 7  # what entry.cpp must have been built with
+BFLOAT16_SETS = ("amx", "bfloat16")  # AVX-512 with products of that type, in matrix registers or without
+INTERFACE = 8  # what entry.cpp must have been built with
 REBUILD = "python -m cropstar.native"
 
 
@@ -118,6 +118,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "sources": (c_char_p, []),
     "runs": (c_int, [c_char_p]),
     "chosen": (c_char_p, []),
+    "half": (c_char_p, []),
     "choose": (c_int, [c_char_p]),
     "star_packed": (c_int64, [c_int64, c_int64]),
     "star_pack": (None, [POINTER(StarWeights), c_void_p]),
@@ -190,10 +191,14 @@ class Library:
         """The instruction sets that this processor supports."""
         return [name for name in INSTRUCTION_SETS if self("runs", name.encode())]
 
+    def bfloat16_sets(self) -> list[str]:
+        """Those with products of bfloat16 that this processor supports."""
+        return [name for name in BFLOAT16_SETS if self("runs", name.encode())]
+
     @property
-    def has_bfloat16(self) -> bool:
-        """Whether it has kernels for bfloat16, and the processor their instructions."""
-        return bool(self("runs", BFLOAT16.encode()))
+    def half(self) -> str:
+        """The one of them to use; empty where float32 is faster."""
+        return str(self("half").decode())
 
     @property
     def instruction_set(self) -> str:

@@ -9,14 +9,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cropstar.errors import ResourceError
-from cropstar.models.backends import choose_half, has_bfloat16_kernels
+from cropstar.models.backends import choose_half
 from cropstar.native import available
 from cropstar.native.convolution import convolution_step, follow_images, pack_convolution, tiles_begin
-from cropstar.native.library import BFLOAT16, library, using
+from cropstar.native.library import BFLOAT16_SETS, library, using
 from cropstar.native.star import pack_star, run_star, star_stack
 from cropstar.native.tensors import Weights
 
-needs_bfloat16 = pytest.mark.skipif(not has_bfloat16_kernels(), reason="no kernels or no instructions for bfloat16")
+FOUND = library().bfloat16_sets() if available() else []
+bfloat16_sets = pytest.mark.parametrize(
+    "half_set",
+    [
+        pytest.param(name, marks=pytest.mark.skipif(name not in FOUND, reason=f"no kernels or no instructions: {name}"))
+        for name in BFLOAT16_SETS
+    ],
+)
 
 
 def random_weights(inputs: int, hidden: int, *kernel: int) -> Weights:
@@ -43,7 +50,7 @@ def reference(x: Tensor, valid: Tensor, weights: Weights) -> Tensor:
     return torch.stack(states)
 
 
-@needs_bfloat16
+@bfloat16_sets
 @settings(max_examples=40, deadline=None)
 @given(
     length=st.integers(1, 6),
@@ -53,13 +60,13 @@ def reference(x: Tensor, valid: Tensor, weights: Weights) -> Tensor:
     seed=st.integers(0, 2**31),
 )
 def test_the_factors_of_products_are_rounded_and_nothing_else(
-    length: int, batch: int, inputs: int, hidden: int, seed: int
+    half_set: str, length: int, batch: int, inputs: int, hidden: int, seed: int
 ) -> None:
     torch.manual_seed(seed)
     weights = random_weights(inputs, hidden)
     x, valid = torch.randn(length, batch, inputs), torch.rand(length, batch) > 0.3
     expected = reference(x, valid, weights)
-    with using(BFLOAT16):
+    with using(half_set):
         outputs, _ = run_star(x, valid, weights)
         (final,), _, _ = star_stack(x, valid, [pack_star(weights)], [None])
     # A state that lies between two numbers of bfloat16 may be rounded either way, by its last bit.
@@ -68,15 +75,15 @@ def test_the_factors_of_products_are_rounded_and_nothing_else(
     assert torch.equal(final, outputs[-1])
 
 
-@needs_bfloat16
+@bfloat16_sets
 @pytest.mark.parametrize(("inputs", "hidden"), [(13, 128), (5, 33), (64, 64), (1, 1)])
-def test_gradients_of_series_are_near_those_of_float32(inputs: int, hidden: int) -> None:
+def test_gradients_of_series_are_near_those_of_float32(half_set: str, inputs: int, hidden: int) -> None:
     torch.manual_seed(3)
     weights = Weights(*(part.requires_grad_() for part in random_weights(inputs, hidden)))
     x, valid = torch.randn(9, 75, inputs, requires_grad=True), torch.rand(9, 75) > 0.2
     slope = torch.randn(9, 75, hidden)
     found = {}
-    for name in (library().instruction_set, BFLOAT16):
+    for name in (library().instruction_set, half_set):
         with using(name):
             outputs, _ = run_star(x, valid, weights)
         found[name] = torch.autograd.grad((outputs * slope).sum(), [x, *weights])  # backwards by the same kernels
@@ -86,15 +93,17 @@ def test_gradients_of_series_are_near_those_of_float32(inputs: int, hidden: int)
         assert (one - other).norm() < 0.02 * one.norm()
 
 
-@needs_bfloat16
+@bfloat16_sets
 @pytest.mark.parametrize(("inputs", "hidden", "side"), [(10, 32, 24), (5, 9, 7), (33, 40, 9)])
-def test_images_and_their_gradients_are_near_those_of_float32(inputs: int, hidden: int, side: int) -> None:
+def test_images_and_their_gradients_are_near_those_of_float32(
+    half_set: str, inputs: int, hidden: int, side: int
+) -> None:
     torch.manual_seed(4)
     weights = Weights(*(part.requires_grad_() for part in random_weights(inputs, hidden, 3, 3)))
     x = torch.randn(3, 2, inputs, side, side + 1, requires_grad=True)
     valid, slope = torch.rand(3, 2, side, side + 1) > 0.2, torch.randn(3, 2, hidden, side, side + 1)
     found = {}
-    for name in (library().instruction_set, BFLOAT16):
+    for name in (library().instruction_set, half_set):
         with using(name):
             states, _ = follow_images(x, valid, weights)
         found[name] = (states.detach(), *torch.autograd.grad((states * slope).sum(), [x, *weights]))
@@ -106,23 +115,23 @@ def test_images_and_their_gradients_are_near_those_of_float32(inputs: int, hidde
     assert not half[0][0].permute(0, 2, 3, 1)[hidden_dates].any()  # a masked first date leaves the state at zero
 
 
-@needs_bfloat16
-def test_a_row_has_the_same_bits_whatever_its_neighbours() -> None:
+@bfloat16_sets
+def test_a_row_has_the_same_bits_whatever_its_neighbours(half_set: str) -> None:
     torch.manual_seed(5)
     weights = random_weights(10, 48)
     x, valid = torch.randn(5, 200, 10), torch.rand(5, 200) > 0.2
-    with using(BFLOAT16):
+    with using(half_set):
         whole, _ = run_star(x, valid, weights)
         for some in (slice(0, 1), slice(3, 20), slice(77, 200)):
             part, _ = run_star(x[:, some], valid[:, some], weights)
             assert torch.equal(part, whole[:, some])
 
 
-@needs_bfloat16
-def test_a_window_has_the_bits_of_the_whole_image(two_threads: None) -> None:
+@bfloat16_sets
+def test_a_window_has_the_bits_of_the_whole_image(half_set: str, two_threads: None) -> None:
     torch.manual_seed(6)
     image = torch.randn(1, 6, 40, 41).contiguous(memory_format=torch.channels_last)
-    with using(BFLOAT16):
+    with using(half_set):
         packed = pack_convolution(random_weights(6, 20, 3, 3))
         whole = convolution_step(image, None, packed)
         for row, column in ((0, 0), (5, 8), (12, 3)):
@@ -132,18 +141,19 @@ def test_a_window_has_the_bits_of_the_whole_image(two_threads: None) -> None:
             assert torch.equal(part[inner], whole[:, :, row : row + 21, column : column + 18][inner])
 
 
-@needs_bfloat16
-def test_weights_of_another_precision_are_refused() -> None:
+@bfloat16_sets
+def test_weights_of_another_precision_are_refused(half_set: str) -> None:
     weights = random_weights(3, 4)
     packed = pack_star(weights)
-    with using(BFLOAT16), pytest.raises(ValueError, match="packed for"):
+    with using(half_set), pytest.raises(ValueError, match="packed for"):
         star_stack(torch.randn(1, 2, 3), None, [packed], [None])
 
 
 def test_kernels_of_bfloat16_are_never_chosen_unasked() -> None:
     if available():
-        assert library().instruction_set != BFLOAT16
-        assert BFLOAT16 not in library().instruction_sets()
+        assert library().instruction_set not in BFLOAT16_SETS
+        assert not set(BFLOAT16_SETS) & set(library().instruction_sets())
+        assert library().half in ("", *library().bfloat16_sets())
 
 
 def test_a_device_without_its_instructions_is_refused() -> None:

@@ -10,8 +10,16 @@
 
 namespace {
 
-constexpr int64_t STRIP = 24;  // tiles that are worked on together
+#if defined(AMX)
+constexpr int64_t STRIP = 32;  // tiles that are worked on together
+#else
+constexpr int64_t STRIP = 24;
+#endif
 constexpr int64_t ELEMENTS = 16;
+
+// Rows from one element of a strip to the next. Without the one between them all elements of a tile could lie in the same
+// few places of the cache.
+INLINE int64_t spaced(int64_t tiles) { return tiles + 1; }
 
 struct ConvolutionPacked {
     const Term *value_weight, *gate_weight, *state_weight;
@@ -111,7 +119,8 @@ typedef AsNumbers AsTerms;
 // B^T d B of every tile and channel, to [element][tile][channel]. `outside` is a pixel beyond the image's edge.
 template <class Form>
 static void transform_input(const Image& image, const Strip& strip, const float* outside, float* to) {
-    const int64_t channels = image.channels, step = Form::step(channels), element_step = strip.tiles * step;
+    const int64_t channels = image.channels, step = Form::step(channels);
+    const int64_t element_step = spaced(strip.tiles) * step;
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
         const float* pixels[4][4];
         for (int64_t i = 0; i < 4; i++) {
@@ -176,7 +185,7 @@ struct ConvolutionScratch {
 };
 
 INLINE ConvolutionScratch convolution_memory(const ConvolutionStep& task, float* memory) {
-    const int64_t strip = ELEMENTS * STRIP, columns = padded(task.hidden);
+    const int64_t strip = ELEMENTS * spaced(STRIP), columns = padded(task.hidden);
     ConvolutionScratch s;
     s.zeros = memory;
     s.x = s.zeros + larger(task.inputs, task.hidden);
@@ -197,7 +206,7 @@ static void convolution_products(const ConvolutionStep& task, const ConvolutionP
         for (int64_t column = 0; column < columns; column += PANEL) {
             const int64_t panel = element * columns + column;
             each_block(tiles, [&](int64_t row, auto rows) {
-                const int64_t tile = element * tiles + row;
+                const int64_t tile = element * spaced(tiles) + row;
                 const Term* x = reinterpret_cast<const Term*>(s.x) + tile * AsTerms::step(inputs);
                 const Term* state = reinterpret_cast<const Term*>(s.state) + tile * AsTerms::step(hidden);
                 convolution_block<rows.value>(x, inputs, w.value_weight + panel * terms_of(inputs), nullptr, 0,
@@ -249,7 +258,7 @@ INLINE void update_pixel(const Pixel& pixel, int64_t channel, int64_t count, Pai
 // The gate arithmetic of one strip of one image.
 static void convolution_update(const ConvolutionStep& task, const ConvolutionPacked& w, const ConvolutionScratch& s,
                                const Strip& strip, int64_t image) {
-    const int64_t columns = padded(task.hidden), element_step = strip.tiles * columns;
+    const int64_t columns = padded(task.hidden), element_step = spaced(strip.tiles) * columns;
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
         const int64_t y = 2 * strip.row, x = 2 * (strip.first + tile);
         const Pixel pixels[2][2] = {{pixel_of(task, image, y, x), pixel_of(task, image, y, x + 1)},
@@ -278,9 +287,13 @@ static void convolution_update(const ConvolutionStep& task, const ConvolutionPac
 
 // The rows of tiles from `begin` to `end`, counted through all images.
 static void convolution_rows(const ConvolutionStep& task, int64_t begin, int64_t end, float* memory) {
+    const Multiplier multiplier;
     const ConvolutionPacked w = convolution_unpack(task.packed, task.inputs, task.hidden);
     const ConvolutionScratch s = convolution_memory(task, memory);
     clear(s.zeros, larger(task.inputs, task.hidden));
+#if defined(AMX)
+    clear(s.x, s.value - s.x);  // terms beyond the last channel are multiplied, too
+#endif
     const int64_t down = (task.height + 1) / 2, across = (task.width + 1) / 2;
     for (int64_t row = begin; row < end; row++) {
         const int64_t image = row / down;

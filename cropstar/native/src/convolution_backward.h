@@ -66,12 +66,12 @@ struct ReturnScratch {
     float *input_weights, *state_weight;                       // of W_x and W_z side by side; of W_h
     float *gate_bias, *value_bias, *gate_sum, *value_sum;      // whole, and of one row of pixels
     float *zeros, *gates, *x, *state;                          // of a strip; x and state hold results as well
-    float* terms;                                              // of one element of a strip
+    float *terms, *gate_terms;                                 // of one element of a strip
     int64_t total;
 };
 
 INLINE ReturnScratch return_scratch(const ConvolutionBackward& task, float* memory) {
-    const int64_t columns = padded(task.hidden), inputs = padded(task.inputs), strip = ELEMENTS * STRIP;
+    const int64_t columns = padded(task.hidden), inputs = padded(task.inputs), strip = ELEMENTS * spaced(STRIP);
     float* next = memory;
     auto take = [&](int64_t count) {
         float* taken = next;
@@ -89,7 +89,8 @@ INLINE ReturnScratch return_scratch(const ConvolutionBackward& task, float* memo
     s.gates = take(strip * 2 * columns);
     s.x = take(strip * inputs);
     s.state = take(strip * columns);
-    s.terms = take(term_floats(STRIP, larger(task.inputs, task.hidden)) + term_floats(STRIP, 2 * columns));
+    s.terms = take(term_floats(STRIP, larger(task.inputs, task.hidden)));
+    s.gate_terms = take(term_floats(STRIP, 2 * columns));
     s.total = next - memory;
     return s;
 }
@@ -177,7 +178,7 @@ static void return_products(const float* transformed, int64_t numbers, int64_t c
         for (int64_t column = 0; column < width; column += PANEL) {
             const int64_t panel = (element * width + column) * depth;
             each_block(tiles, [&](int64_t row, auto rows) {
-                const int64_t tile = element * tiles + row;
+                const int64_t tile = element * spaced(tiles) + row;
                 return_block<rows.value>(gates + tile * step, step, columns / PER_TERM, first + panel,
                                          second ? second + panel : nullptr, depth, to + tile * width + column, width);
             });
@@ -191,7 +192,7 @@ INLINE void each_result(const float* results, int64_t width, int64_t channels, c
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
         for (int64_t channel = 0; channel < channels; channel += WIDTH) {
             Vector pixels[2][2];
-            transform_output(results + tile * width + channel, strip.tiles * width, pixels);
+            transform_output(results + tile * width + channel, spaced(strip.tiles) * width, pixels);
             for (int64_t i = 0; i < 2; i++) {
                 for (int64_t j = 0; j < 2; j++) {
                     const int64_t y = 2 * strip.row + i, x = 2 * (strip.first + tile) + j;
@@ -239,15 +240,25 @@ static void sum_strip(const ConvolutionBackward& task, const ReturnScratch& s, i
     transform_gradient({gates, task.width * 2 * columns, 2 * columns, 2 * columns}, strip, s.zeros, s.gates);
     const float* x = task.x + t * task.x_time + image * task.x_image;
     transform_input<AsNumbers>({x, task.x_row, task.x_pixel, inputs}, strip, s.zeros, s.x);
-    add_gradient(s.x, inputs, s.gates, 2 * columns, 2 * columns, strip.tiles, s.input_weights, s.terms);
     const float* before = t ? task.outputs + ((t - 1) * task.images + image) * pixels * hidden : task.initial;
-    if (!before) return;
-    if (!t) before += image * pixels * hidden;
-    transform_input<AsNumbers>({before, task.width * hidden, hidden, hidden}, strip, s.zeros, s.state);
-    add_gradient(s.state, hidden, s.gates, 2 * columns, columns, strip.tiles, s.state_weight, s.terms);
+    if (before) {
+        if (!t) before += image * pixels * hidden;
+        transform_input<AsNumbers>({before, task.width * hidden, hidden, hidden}, strip, s.zeros, s.state);
+    }
+    for (int64_t element = 0; element < ELEMENTS; element++) {
+        const int64_t first = element * spaced(strip.tiles);
+        const TermRows gradient =
+            across_terms(s.gates + first * 2 * columns, 2 * columns, strip.tiles, 2 * columns, s.gate_terms);
+        add_gradient(s.x + first * inputs, inputs, gradient, 2 * columns, strip.tiles,
+                     s.input_weights + element * inputs * 2 * columns, s.terms);
+        if (!before) continue;
+        add_gradient(s.state + first * hidden, hidden, gradient, columns, strip.tiles,
+                     s.state_weight + element * hidden * columns, s.terms);
+    }
 }
 
 static void convolution_backward_products(const ConvolutionBackward& task, int64_t t, RowRange rows, float* memory) {
+    const Multiplier multiplier;
     const ConvolutionTransposed w = convolution_unpack_backward(task.packed, task.inputs, task.hidden);
     const ReturnScratch s = return_scratch(task, memory);
     const int64_t down = (task.height + 1) / 2, across = (task.width + 1) / 2;

@@ -14,7 +14,7 @@ INLINE void spread_two(Vector p, Vector q, Vector (&to)[4]) {
 
 // A dy A^T of every tile, to [element][tile][channel]; the channels are whole vectors.
 static void transform_gradient(const Image& image, const Strip& strip, const float* zeros, float* to) {
-    const int64_t channels = image.channels, element_step = strip.tiles * channels;
+    const int64_t channels = image.channels, element_step = spaced(strip.tiles) * channels;
     for (int64_t tile = 0; tile < strip.tiles; tile++) {
         const float* pixels[2][2];
         for (int64_t i = 0; i < 2; i++) {
@@ -41,11 +41,12 @@ static void transform_gradient(const Image& image, const Strip& strip, const flo
 
 // to += a^T b over the tiles of a strip. The block starts from zero, so that long sums are sums of short ones.
 template <int Rows>
-static void add_gradient_block(const Term* a, int64_t a_step, const Term* b, int64_t b_step, int64_t tiles, float* to,
+static void add_gradient_block(TermColumns a, const Term* b, int64_t b_step, int64_t tiles, float* to,
                                int64_t to_step) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply<Rows>(block, a, 1, a_step, b, b_step, terms_of(tiles));
+    multiply<Rows>(block, a.data, a.step, a.term_step, b, b_step, terms_of(tiles));
+    finish(block);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; i++) {
         store(to + i * to_step, load(to + i * to_step) + block.sums[i][0]);
@@ -53,6 +54,12 @@ static void add_gradient_block(const Term* a, int64_t a_step, const Term* b, int
     }
 }
 
+#if defined(AMX)
+template <class Body>
+INLINE void each_even_block(int64_t rows, Body&& body) {
+    each_block(rows, body);
+}
+#else
 // Blocks of almost one height: a short last block would leave the multipliers waiting for its few sums.
 template <class Body>
 INLINE void each_even_block(int64_t rows, Body&& body) {
@@ -62,21 +69,18 @@ INLINE void each_even_block(int64_t rows, Body&& body) {
         with_rows<ROWS>(last - first, [&](auto count) __attribute__((always_inline)) { body(first, count); });
     }
 }
+#endif
 
-// sums[element][channel][width] += inputs[element][tile][channel] times gradient[element][tile], of its first `width`.
-// `memory` is for the tiles of one element as terms. Their channels are read in whole panels, beyond the last one.
-static void add_gradient(const float* inputs, int64_t channels, const float* gradient, int64_t gradient_step,
-                         int64_t width, int64_t tiles, float* sums, float* memory) {
-    for (int64_t element = 0; element < ELEMENTS; element++) {
-        const TermRows a = across_terms(inputs + element * tiles * channels, channels, tiles, padded(channels), memory);
-        const TermRows b = across_terms(gradient + element * tiles * gradient_step, gradient_step, tiles, width,
-                                        memory + term_floats(STRIP, channels));
-        for (int64_t column = 0; column < width; column += PANEL) {
-            each_even_block(channels, [&](int64_t channel, auto rows) {
-                float* to = sums + (element * channels + channel) * width + column;
-                add_gradient_block<rows.value>(a.data + channel, a.step, b.data + column, b.step, tiles, to, width);
-            });
-        }
+// sums[channel][width] += tiles[tile][channel] times gradient[tile], of its first `width`, of one element. `memory` is for
+// the tiles as terms. Their channels are read in whole panels, beyond the last one.
+static void add_gradient(const float* tiles, int64_t channels, TermRows gradient, int64_t width, int64_t count,
+                         float* sums, float* memory) {
+    const TermColumns a = turned_terms(tiles, channels, count, padded(channels), memory);
+    for (int64_t column = 0; column < width; column += PANEL) {
+        each_even_block(channels, [&](int64_t channel, auto rows) {
+            add_gradient_block<rows.value>(a.from(channel), gradient.data + column, gradient.step, count,
+                                           sums + channel * width + column, width);
+        });
     }
 }
 

@@ -59,4 +59,5 @@ struct Kernels {
 const Kernels* portable_kernels();
 const Kernels* avx2_kernels();    // null where not built
 const Kernels* avx512_kernels();  // null where not built
+const Kernels* amx_kernels();       // null where not built, or where processor or system lack matrix registers
 const Kernels* bfloat16_kernels();  // null where not built, or where the processor lacks its instructions

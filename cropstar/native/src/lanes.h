@@ -91,7 +91,11 @@ INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 INLINE int64_t panels_of(int64_t columns) { return (columns + PANEL - 1) / PANEL; }
 INLINE int64_t padded(int64_t columns) { return panels_of(columns) * PANEL; }
+#if defined(AMX)
+INLINE int64_t terms_of(int64_t numbers) { return padded(numbers) / PER_TERM; }  // whole matrix registers
+#else
 INLINE int64_t terms_of(int64_t numbers) { return (numbers + PER_TERM - 1) / PER_TERM; }
+#endif
 
 INLINE void clear(float* to, int64_t count) {
     for (int64_t i = 0; i < count; i++) to[i] = 0.0f;

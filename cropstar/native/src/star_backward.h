@@ -130,11 +130,7 @@ static void star_return_state(const StarScratch& s, TermRows gate, const Term* p
                               int64_t columns, int64_t depth) {
     Block<Rows> block;
     float* to = s.state + row * columns + column;
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; i++) {
-        block.sums[i][0] = load(to + i * columns);
-        block.sums[i][1] = load(to + i * columns + WIDTH);
-    }
+    start(block, to, columns);
     multiply_packed(block, gate.data + row * gate.step, gate.step, panel, depth);
     write(block, to, columns, PANEL);
 }
@@ -153,11 +149,12 @@ static void star_return_input(TermRows gate, const Term* gate_panel, TermRows va
 // total (outputs x columns) += a^T b, over the rows of a tile. The tile's own sum is formed first: adding every row
 // to a total over all dates would lose digits.
 template <int Rows>
-static void add_products_block(float* total, int64_t total_step, const Term* a, int64_t a_step, const Term* b,
-                               int64_t b_step, int64_t rows) {
+static void add_products_block(float* total, int64_t total_step, TermColumns a, const Term* b, int64_t b_step,
+                               int64_t rows) {
     Block<Rows> block;
     fill(block, nullptr);
-    multiply<Rows>(block, a, 1, a_step, b, b_step, terms_of(rows));
+    multiply<Rows>(block, a.data, a.step, a.term_step, b, b_step, terms_of(rows));
+    finish(block);
 #pragma GCC unroll 16
     for (int i = 0; i < Rows; i++) {
         float* to = total + i * total_step;
@@ -166,11 +163,11 @@ static void add_products_block(float* total, int64_t total_step, const Term* a, 
     }
 }
 
-INLINE void add_products(float* total, int64_t outputs, int64_t columns, TermRows a, TermRows b, int64_t rows) {
+INLINE void add_products(float* total, int64_t outputs, int64_t columns, TermColumns a, TermRows b, int64_t rows) {
     for (int64_t column = 0; column < columns; column += PANEL) {
         each_block(outputs, [&](int64_t output, auto count) {
-            add_products_block<count.value>(total + output * columns + column, columns, a.data + output, a.step,
-                                            b.data + column, b.step, rows);
+            add_products_block<count.value>(total + output * columns + column, columns, a.from(output), b.data + column,
+                                            b.step, rows);
         });
     }
 }
@@ -196,8 +193,8 @@ static void star_return_date(const StarBackward& task, const StarTransposed& w, 
     const int64_t hidden = task.hidden, inputs = task.inputs, columns = padded(hidden);
     star_return_gates(task, date, s);
     const int64_t depth = terms_of(hidden);
-    TermRows gate = as_terms(s.gate, columns, date.rows, hidden, s.gate_terms);
-    TermRows value = as_terms(s.value, columns, date.rows, hidden, s.value_terms);
+    const TermRows gate = as_terms(s.gate, columns, date.rows, hidden, s.gate_terms);
+    const TermRows value = as_terms(s.value, columns, date.rows, hidden, s.value_terms);
     for (int64_t column = 0; date.on && column < columns; column += PANEL) {
         each_block(date.rows, [&](int64_t row, auto rows) {
             star_return_state<rows.value>(s, gate, w.state_weight + column * depth, row, column, columns, depth);
@@ -211,20 +208,21 @@ static void star_return_date(const StarBackward& task, const StarTransposed& w, 
         });
     }
     const PaddedRows x = padded_rows(date.x, task.x_sample, date.rows, inputs, s.input_rows);
-    gate = across_terms(s.gate, columns, date.rows, columns, s.gate_terms);
-    value = across_terms(s.value, columns, date.rows, columns, s.value_terms);
+    const TermColumns da = turned_terms(s.gate, columns, date.rows, columns, s.gate_terms);
+    const TermColumns dz = turned_terms(s.value, columns, date.rows, columns, s.value_terms);
     TermRows rows = across_terms(x.data, x.step, date.rows, padded(inputs), s.row_terms);
-    add_products(s.gate_weight, hidden, padded(inputs), gate, rows, date.rows);
-    add_products(s.value_weight, hidden, padded(inputs), value, rows, date.rows);
+    add_products(s.gate_weight, hidden, padded(inputs), da, rows, date.rows);
+    add_products(s.value_weight, hidden, padded(inputs), dz, rows, date.rows);
     if (date.before) {
         const PaddedRows before = padded_rows(date.before, hidden, date.rows, hidden, s.before_rows);
         rows = across_terms(before.data, before.step, date.rows, columns, s.row_terms);
-        add_products(s.state_weight, hidden, columns, gate, rows, date.rows);
+        add_products(s.state_weight, hidden, columns, da, rows, date.rows);
     }
 }
 
 static void star_backward(const StarBackward& task, int64_t part, int64_t parts, float* memory) {
     const int64_t hidden = task.hidden, columns = padded(hidden);
+    const Multiplier multiplier;
     const StarTransposed w = star_unpack_backward(task.packed, task.inputs, hidden);
     const StarScratch s = star_scratch(task, memory);
     clear(memory, s.total);

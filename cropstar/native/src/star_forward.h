@@ -76,6 +76,7 @@ static void star_block(const StarPacked& packed, const StarDate& date, TermRows 
     Block<Rows> value, logits;
     fill(value, packed.value_bias + column);
     multiply_packed(value, x, inputs.step, packed.value_weight + column * depth, depth);
+    finish(value);
     for (int i = 0; i < Rows; i++) {
         const Pair bounded = tanh_of(Pair{value.sums[i][0], value.sums[i][1]});
         value.sums[i][0] = bounded.left, value.sums[i][1] = bounded.right;
@@ -86,6 +87,7 @@ static void star_block(const StarPacked& packed, const StarDate& date, TermRows 
         const Term* state = before.data + row * before.step;
         multiply_packed(logits, state, before.step, packed.state_weight + column * state_depth, state_depth);
     }
+    finish(logits);
     for (int i = 0; i < Rows; i++) {
         const Pair own = {value.sums[i][0], value.sums[i][1]}, gate = {logits.sums[i][0], logits.sums[i][1]};
         if (count >= PANEL) star_update(date, row + i, column, PANEL, own, gate);
@@ -109,6 +111,7 @@ INLINE void star_date(const StarPacked& packed, const StarDate& date) {
 static int64_t star_forward_scratch(const StarForward& task) { return star_date_floats(task.inputs, task.hidden); }
 
 static void star_forward(const StarForward& task, int64_t part, int64_t parts, float* scratch) {
+    const Multiplier multiplier;
     const int64_t batch = task.batch, hidden = task.hidden;
     const StarPacked packed = star_unpack(task.packed, task.inputs, hidden);
     const Tiles tiles = tiles_of(batch, part, parts);

@@ -82,10 +82,11 @@ static void stem_block(const Term* window, int64_t step, int64_t depth, const fl
     Block<Rows> block;
     fill(block, packed + padded(outputs) * depth + column);
     multiply_packed(block, window, step, reinterpret_cast<const Term*>(packed) + column * depth, depth);
+    finish(block);
     for (int i = 0; i < Rows; i++) {
         block.sums[i][0] = at_least(block.sums[i][0], 0.0f), block.sums[i][1] = at_least(block.sums[i][1], 0.0f);
     }
-    write(block, to + column, outputs, outputs - column);
+    write_some(block, to + column, outputs, outputs - column);
 }
 
 // One date through all stems; `date` then reads their output. A row that is not valid keeps its window as it was.
@@ -170,6 +171,7 @@ static void star_stack_tile(const StarStack& task, int64_t first, int64_t rows, 
 }
 
 static void star_stack(const StarStack& task, int64_t part, int64_t parts, float* scratch) {
+    const Multiplier multiplier;
     const Tiles tiles = tiles_of(task.batch, part, parts);
     for (int64_t first = tiles.first; first < tiles.last; first += tiles.rows) {
         star_stack_tile(task, first, smaller(tiles.rows, tiles.last - first), scratch);
