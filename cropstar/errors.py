@@ -46,7 +46,7 @@ class CropstarError(Exception):
     def __str__(self) -> str:
         line = self.what
         if self.path is not None:
-            line += f" in {self.path}"
+            line += f": {self.path}" if self.what.startswith("no such ") else f" in {self.path}"
         if self.why:
             line += f": {self.why}"
         if self.remedy:

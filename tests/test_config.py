@@ -266,8 +266,8 @@ def test_a_path_is_taken_before_a_shipped_name(tmp_path: Path) -> None:
     ("name", "message"),
     [
         ("demo-convstr", "unknown configuration 'demo-convstr'; did you mean 'demo-convstar'? known: "),
-        ("nowhere/demo-star", "no such configuration in nowhere/demo-star"),
-        ("absent.yaml", "no such configuration in absent.yaml"),
+        ("nowhere/demo-star", "no such configuration: nowhere/demo-star"),
+        ("absent.yaml", "no such configuration: absent.yaml"),
     ],
 )
 def test_unknown_configurations(name: str, message: str) -> None:

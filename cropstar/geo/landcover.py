@@ -87,7 +87,7 @@ def mapped_values(
     if chosen is not None:
         if not values & set(chosen):
             why = f"{', '.join(map(str, chosen))} is not among its values there: {named}"
-            raise UsageError("no such value", path=path, why=why, remedy=f"check {option}")
+            raise UsageError("an unknown value", path=path, why=why, remedy=f"check {option}")
         return chosen, f"its values {', '.join(map(str, chosen))}"
     if values <= {0, 1}:
         return (1,), "1 is mapped, 0 is not"

@@ -38,10 +38,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     "bfloat16": BFLOAT16,
     "amx": (*BFLOAT16, "-mamx-tile", "-mamx-bf16"),
 }
-MAY_BE_UNKNOWN = (
-    "bfloat16",
-    "amx",
-)  # units whose options an older compiler lacks; without them they compile to nothing
+MAY_BE_UNKNOWN = ("bfloat16", "amx")  # units whose options an older compiler lacks: empty without them
 X86 = ("x86_64", "amd64")
 SECONDS = 600  # after which a compiler is taken for stuck
 

@@ -92,7 +92,7 @@ def parcels_called(name: str) -> Build:
         (only(box(0, 0, 100, 100)), ("parcels.gpkg", "1 beside the scene", "same place")),
         (label_not_in_the_table, ("'maize' is not in the class table in classes.yaml", "2 parcels", "others: drop")),
         (too_many_classes, ("too many classes in parcels.gpkg", "256 different values in column 'crop'", "--classes")),
-        (shapefile_with_a_pipe, ("in fields.dbf", "a pipe or device", "check the path")),
+        (shapefile_with_a_pipe, (": fields.dbf", "a pipe or device", "check the path")),
         (parcels_called("new!.gpkg"), ("in new!.gpkg", "its name", "rename")),
     ],
 )
@@ -170,7 +170,7 @@ def called(name: str) -> Build:
         (pipe, 3, ("in tile.tif", "a pipe or device")),
         (pipe_among_records, 3, ("tum/1.tfrecord", "a pipe or device")),
         (pipe_among_dates, 3, ("B08_2018-04-01.tif", "a pipe or device")),
-        (link_to_itself, 3, ("no such file in tile.tif", "check the path")),
+        (link_to_itself, 3, ("no such file: tile.tif", "check the path")),
         (called("tile\nerror: two.tif"), 3, ("in tile error: two.tif", "not a GeoTIFF")),
         (called(os.fsdecode(b"tile\xff.tif")), 3, (r"in tile\udcff.tif", "not UTF-8", "rename")),
         (lambda _: [""], 2, ("an argument is empty", "give a value")),

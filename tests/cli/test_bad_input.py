@@ -91,7 +91,7 @@ def test_parcels_that_cannot_be_used(run_cli: Cli, small_scene: Path, tmp_path: 
     answer = run_cli("ingest", tile, "--parcels", parcels, "--label-column", "crpo", cwd=tmp_path)
     assert_refused(answer, 3, "no column 'crpo'", "crop", "--label-column")
     answer = run_cli("ingest", tile, "--parcels", "missing.gpkg", cwd=tmp_path)
-    assert_refused(answer, 3, "no such file in missing.gpkg")
+    assert_refused(answer, 3, "no such file: missing.gpkg")
     (tmp_path / "text.gpkg").write_text("no parcels")
     answer = run_cli("ingest", tile, "--parcels", "text.gpkg", cwd=tmp_path)
     assert_refused(answer, 3, "unreadable parcels in text.gpkg")

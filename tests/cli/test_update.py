@@ -65,7 +65,7 @@ def test_a_season_that_grows(run_cli: Cli, images: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["update", "nowhere.h5", "late.tif"], 3, "no such state in nowhere.h5"),
+        (["update", "nowhere.h5", "late.tif"], 3, "no such state: nowhere.h5"),
         (["predict", "first.tif", "late.tif", "--state", "s.h5"], 2, "one state for several inputs"),
     ],
 )

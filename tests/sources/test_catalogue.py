@@ -54,7 +54,7 @@ def test_the_one_vector_file_beside_the_raster_is_taken(stack: Path) -> None:
 def test_a_stack_needs_a_path_that_is_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the source 'stack' needs a path"):
         SOURCES["stack"](IngestRequest(None))
-    with pytest.raises(InputError, match=r"no such file in .*absent\.tif"):
+    with pytest.raises(InputError, match=r"no such file: .*absent\.tif"):
         SOURCES["stack"](IngestRequest(tmp_path / "absent.tif"))
 
 
