@@ -367,6 +367,23 @@ INLINE TermColumns turned_terms(const float* from, int64_t step, int64_t rows, i
 #endif
 }
 
+// total += a^T b, over the rows of a tile. Their own sum is formed first: adding every row to a total over all dates
+// would lose digits.
+template <int Rows>
+static void add_products_block(float* total, int64_t total_step, TermColumns a, const Term* b, int64_t b_step,
+                               int64_t rows) {
+    Block<Rows> block;
+    fill(block, nullptr);
+    multiply<Rows>(block, a.data, a.step, a.term_step, b, b_step, terms_of(rows));
+    finish(block);
+#pragma GCC unroll 16
+    for (int i = 0; i < Rows; i++) {
+        float* to = total + i * total_step;
+        store(to, load(to) + block.sums[i][0]);
+        store(to + WIDTH, load(to + WIDTH) + block.sums[i][1]);
+    }
+}
+
 // The rows of a batch that one part works on, in tiles that stay in the cache.
 struct Tiles {
     int64_t rows;   // of a tile

@@ -39,21 +39,6 @@ static void transform_gradient(const Image& image, const Strip& strip, const flo
     }
 }
 
-// to += a^T b over the tiles of a strip. The block starts from zero, so that long sums are sums of short ones.
-template <int Rows>
-static void add_gradient_block(TermColumns a, const Term* b, int64_t b_step, int64_t tiles, float* to,
-                               int64_t to_step) {
-    Block<Rows> block;
-    fill(block, nullptr);
-    multiply<Rows>(block, a.data, a.step, a.term_step, b, b_step, terms_of(tiles));
-    finish(block);
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; i++) {
-        store(to + i * to_step, load(to + i * to_step) + block.sums[i][0]);
-        store(to + i * to_step + WIDTH, load(to + i * to_step + WIDTH) + block.sums[i][1]);
-    }
-}
-
 #if defined(AMX)
 template <class Body>
 INLINE void each_even_block(int64_t rows, Body&& body) {
@@ -78,8 +63,8 @@ static void add_gradient(const float* tiles, int64_t channels, TermRows gradient
     const TermColumns a = turned_terms(tiles, channels, count, padded(channels), memory);
     for (int64_t column = 0; column < width; column += PANEL) {
         each_even_block(channels, [&](int64_t channel, auto rows) {
-            add_gradient_block<rows.value>(a.from(channel), gradient.data + column, gradient.step, count,
-                                           sums + channel * width + column, width);
+            add_products_block<rows.value>(sums + channel * width + column, width, a.from(channel),
+                                           gradient.data + column, gradient.step, count);
         });
     }
 }

@@ -146,23 +146,7 @@ static void star_return_input(TermRows gate, const Term* gate_panel, TermRows va
     write(block, to, to_step, count);
 }
 
-// total (outputs x columns) += a^T b, over the rows of a tile. The tile's own sum is formed first: adding every row
-// to a total over all dates would lose digits.
-template <int Rows>
-static void add_products_block(float* total, int64_t total_step, TermColumns a, const Term* b, int64_t b_step,
-                               int64_t rows) {
-    Block<Rows> block;
-    fill(block, nullptr);
-    multiply<Rows>(block, a.data, a.step, a.term_step, b, b_step, terms_of(rows));
-    finish(block);
-#pragma GCC unroll 16
-    for (int i = 0; i < Rows; i++) {
-        float* to = total + i * total_step;
-        store(to, load(to) + block.sums[i][0]);
-        store(to + WIDTH, load(to + WIDTH) + block.sums[i][1]);
-    }
-}
-
+// total (outputs x columns) += a^T b, over the rows of a tile.
 INLINE void add_products(float* total, int64_t outputs, int64_t columns, TermColumns a, TermRows b, int64_t rows) {
     for (int64_t column = 0; column < columns; column += PANEL) {
         each_block(outputs, [&](int64_t output, auto count) {
