@@ -340,11 +340,13 @@ def hectares_of(geometry: Any) -> Floats:
     ellipsoid = Geod(ellps="WGS84")
     places = geometry.to_crs(WGS84).to_numpy()
     areas = np.full(len(places), np.nan)
-    for row, (place, bounds) in enumerate(zip(places, shapely.bounds(places).reshape(-1, 4), strict=True)):
-        if place is not None and np.isfinite(bounds).all():
-            # Rings in the order that makes areas positive and holes negative.
-            turned = shapely.orient_polygons(place)
-            areas[row] = abs(ellipsoid.geometry_area_perimeter(turned)[0]) / SQUARE_METRES_PER_HECTARE
+    known = ~(shapely.is_missing(places) | shapely.is_empty(places))
+    corners, owners = shapely.get_coordinates(places, return_index=True)
+    known[owners[~np.isfinite(corners).all(axis=1)]] = False
+    for row in np.flatnonzero(known):
+        # Rings in the order that makes areas positive and holes negative.
+        turned = shapely.orient_polygons(places[row])
+        areas[row] = abs(ellipsoid.geometry_area_perimeter(turned)[0]) / SQUARE_METRES_PER_HECTARE
     return areas
 
 
