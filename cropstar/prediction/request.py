@@ -460,11 +460,14 @@ def holds_series(path: Path) -> bool:
 
 def find_outputs(inputs: Sequence[MapInput], output: Path | None) -> list[Path]:
     """The name of each map or table: the one that is given, or `<input>-crops.tif` in a folder, or beside the input."""
+    named_as_file = output is not None and output.suffix.lower() in (*GEOTIFF_ENDINGS, *TABLE_ENDINGS)
     if output is None:
         outputs = [_beside(each) for each in inputs]
+    elif named_as_file and output.is_symlink() and output.is_dir():  # the map would end elsewhere
+        raise UsageError("the output is a link to a folder", path=output, remedy="remove it, or name the folder itself")
     elif len(inputs) == 1 and not output.is_dir():
         outputs = [output]
-    elif output.suffix.lower() in (*GEOTIFF_ENDINGS, *TABLE_ENDINGS) and not output.is_dir():
+    elif named_as_file and not output.is_dir():
         why = f"{len(inputs)} inputs make {len(inputs)} outputs"
         raise UsageError("one output for several inputs", path=output, why=why, remedy="give a folder with -o")
     elif output.exists() and not output.is_dir():

@@ -53,6 +53,8 @@ def open_vector(path: Path) -> Any:
         if not parquet and not name.startswith("GeoJSON:"):
             _require_own_features(path, name, layer := _layer_of(path))
         frame = geopandas.read_parquet(path) if parquet else geopandas.read_file(name, layer=layer)
+        for column in frame.select_dtypes("string"):
+            frame[column].tolist()  # pyarrow decodes texts late: here those that are not UTF-8 are noticed
     except InputError:
         raise
     except ImportError:

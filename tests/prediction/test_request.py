@@ -53,6 +53,9 @@ def test_where_maps_go(tmp_path: Path) -> None:
     assert find_outputs([one], tmp_path / "map.tif") == [tmp_path / "map.tif"]
     assert find_outputs([one], tmp_path) == [tmp_path / "one-crops.tif"]
     maps = tmp_path / "maps"
+    (tmp_path / "link.tif").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match="a link to a folder"):
+        find_outputs([one], tmp_path / "link.tif")
     assert find_outputs([one, two], maps) == [maps / "one-crops.tif", maps / "two-crops.tif"]
     with pytest.raises(UsageError, match="one output for several inputs"):
         find_outputs([one, two], tmp_path / "map.tif")
