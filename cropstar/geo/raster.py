@@ -64,6 +64,7 @@ def open_raster(path: Path) -> Any:
         raise InputError("a raster too large to be a scene", path=path, why=why, remedy="check the file's header")
     try:
         require_pixels(dataset, path)
+        _require_texts(dataset, path)
     except InputError:
         dataset.close()
         raise
@@ -78,6 +79,17 @@ def require_pixels(dataset: Any, path: str | Path) -> None:
     if not (abs(a * e - b * d) > SMALLEST_PIXEL and sides <= LARGEST_PIXEL and max(map(abs, numbers)) < FARTHEST):
         why = f"its transform is {', '.join(f'{number:g}' for number in numbers)}"
         raise InputError("no usable pixel size", path=path, why=why, remedy="bring it to a grid with gdalwarp -tr")
+
+
+def _require_texts(dataset: Any, path: Path) -> None:
+    """Refuse tags and names of bands that cannot be read: rasterio fails over them wherever they are asked for."""
+    try:
+        _ = dataset.descriptions
+        for index in (0, *dataset.indexes):
+            dataset.tags(index)
+    except UnicodeDecodeError as failure:
+        why, remedy = f"its tags are not UTF-8 ({failure.reason})", "write them again as UTF-8, or remove them"
+        raise InputError("unreadable tags", path=path, why=why, remedy=remedy) from None
 
 
 def warped_to(dataset: Any, grid: Grid, resampling: str, **options: Any) -> Any:

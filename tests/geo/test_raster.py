@@ -112,3 +112,18 @@ def test_pixels_without_a_size_are_refused(tmp_path: Path, transform: Affine) ->
         dataset.transform = transform
     with pytest.raises(InputError, match="no usable pixel size"):
         open_raster(path)
+
+
+@pytest.mark.parametrize("place", ["description", "tag"])
+def test_texts_that_are_not_utf8_are_refused(tmp_path: Path, place: str) -> None:
+    path = write_tif(tmp_path / "scene.tif")
+    with rasterio.open(path, "r+") as dataset:
+        if place == "description":
+            dataset.set_band_description(1, "MARK")
+        else:
+            dataset.update_tags(NOTE="MARK")
+    content = path.read_bytes()
+    assert content.count(b"MARK") == 1
+    path.write_bytes(content.replace(b"MARK", b"M\xfbRK"))
+    with pytest.raises(InputError, match="unreadable tags"):
+        open_raster(path)

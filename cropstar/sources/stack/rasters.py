@@ -193,11 +193,7 @@ def read_header(path: Path, files: OpenRasters, *, mask: bool = False) -> Header
             raise InputError("not a mask", path=path, why=why, remedy="store 0 for clear and 1 for not clear")
     else:
         _require_numbers(dataset, path)
-    try:
-        names = [dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or "" for index in dataset.indexes]
-    except UnicodeDecodeError as failure:
-        why, remedy = f"its tags are not UTF-8 ({failure.reason})", "write them again as UTF-8, or remove them"
-        raise InputError("unreadable tags", path=path, why=why, remedy=remedy) from None
+    names = [dataset.tags(index).get("BAND") or dataset.descriptions[index - 1] or "" for index in dataset.indexes]
     pairs = list(zip(dataset.scales, dataset.offsets, strict=True))
     gain = None if mask or dataset.dtypes[0] in INTEGERS else files.count_fractions(path)
     unset = LANDSAT_RADIOMETRY if is_landsat(path) and gain is None else (SCALE, 0.0)
