@@ -66,6 +66,9 @@ def open_vector(path: Path) -> Any:
     if not isinstance(frame, geopandas.GeoDataFrame) or frame.crs is None:
         raise InputError("no coordinate system", path=path, remedy="give parcels with geometries and a CRS")
     _require_columns(len(frame.columns), path)
+    if not frame.columns.is_unique:
+        why = f"'{frame.columns[frame.columns.duplicated()][0]}' is there twice"
+        raise InputError("a repeated column", path=path, why=why, remedy="rename or remove one of them")
     return frame
 
 
